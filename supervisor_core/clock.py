@@ -1,0 +1,32 @@
+"""Time, injected: everything that waits or measures takes a `Clock`, so that a test can hold the hands."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two hands: ``wall`` for what is shown to people, ``monotonic`` for every duration and deadline."""
+
+    def wall(self) -> float:
+        """Seconds since the Unix epoch; may jump when the machine's clock is set."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def wall(self) -> float:
+        """Return ``time.time()``."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return ``time.monotonic()``."""
+        return time.monotonic()
+
+
+SYSTEM_CLOCK: Clock = SystemClock()
+"""What is used where the caller injects nothing."""

@@ -1,0 +1,69 @@
+"""What can go wrong, as types a caller can catch.
+
+Errors of the caller's own making (a wrong argument) are plain ``ValueError`` and ``TypeError``. The rest:
+
+    SupervisorError
+    +-- OptionsError            an option that cannot be used (also a ValueError)
+    +-- LogdirInUseError        another live chief holds the logdir
+    +-- CheckpointError
+    |   +-- DamagedCheckpointError   one checkpoint's files do not verify
+    |   +-- NoUsableCheckpointError  there are checkpoints, and none can be read
+    |   +-- SaveFailedError          saves failed more often than ``Options.max_save_failures`` allows
+    +-- EventsError
+    |   +-- EventsWriteError    events that could not be written (disk full, file system gone)
+    |   +-- WriterClosedError   the writer was closed and not reopened
+    +-- ServiceError            a service thread failed; names the service and the remedy
+    +-- WaitTimeoutError        what was waited for did not come in time (also a TimeoutError)
+
+Errors that TensorFlow programs catch by TensorFlow's own types keep those types; they live in ``supervisor_core.tf1``.
+"""
+
+from __future__ import annotations
+
+
+class SupervisorError(Exception):
+    """The base of every error that this project raises on its own account."""
+
+
+class OptionsError(SupervisorError, ValueError):
+    """An option has a value that cannot be used; the text says which, what came, and what was expected."""
+
+
+class LogdirInUseError(SupervisorError, RuntimeError):
+    """Another live process is the chief of this logdir; the text says which one and since when."""
+
+
+class CheckpointError(SupervisorError, RuntimeError):
+    """The base of the errors that concern checkpoints."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """The files of one checkpoint are missing, cut short or altered; the text says which file and where."""
+
+
+class NoUsableCheckpointError(CheckpointError):
+    """There are checkpoints and none can be read: each is listed with its damage, rather than starting at step 0."""
+
+
+class SaveFailedError(CheckpointError):
+    """More saves in a row failed than ``Options.max_save_failures`` allows."""
+
+
+class EventsError(SupervisorError, RuntimeError):
+    """The base of the errors that concern events files."""
+
+
+class EventsWriteError(EventsError):
+    """Events could not be written; the text says how many were lost, where, and why."""
+
+
+class WriterClosedError(EventsError):
+    """Something was added to a writer that was closed; call ``reopen()`` first."""
+
+
+class ServiceError(SupervisorError, RuntimeError):
+    """A service thread failed; the text names the service, the cause and the remedies."""
+
+
+class WaitTimeoutError(SupervisorError, TimeoutError):
+    """What was waited for did not happen within the time allowed; the text says what it was."""

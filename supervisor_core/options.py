@@ -1,0 +1,142 @@
+"""`Options`: everything that the original's constructor arguments do not cover, in one validated value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from supervisor_core.errors import OptionsError
+
+PHASES = ("starting", "restoring", "training", "checkpointing", "evaluating", "stopping", "stopped")
+"""What a session can be doing; exactly one at a time."""
+
+STALL_TIMEOUT_SECS: Mapping[str, float] = {
+    "starting": 1800.0,
+    "restoring": 1800.0,
+    "training": 300.0,
+    "checkpointing": 1800.0,
+    "evaluating": 3600.0,
+    "stopping": 600.0,
+}
+"""The stall budget of each phase, in seconds, where `Options.stall_timeout_secs` does not say otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a supervised run behaves beyond the original's arguments. Frozen; validated once, here.
+
+    Example:
+        >>> Options(metrics_address="127.0.0.1:9464", save_on_stop=False).save_on_stop
+        False
+
+    Raises:
+        OptionsError: if a value cannot be used; the text says which option, what came and what was expected.
+    """
+
+    run_name: str | None = None
+    """The ``run`` label of the metrics. Default: the last part of the logdir's absolute path."""
+
+    metrics_address: str | None = None
+    """``"host:port"`` or ``":port"`` (127.0.0.1) to serve Prometheus metrics on; port 0 picks a free one. Default: the
+    environment's ``SUPERVISOR_METRICS_ADDRESS``; without either, nothing is served."""
+
+    metrics_linger_secs: float = 30.0
+    """At a planned stop, wait at most so many seconds for two more scrapes, so that Prometheus learns of the stop.
+    Nobody waits when nothing scraped before. 0 never waits."""
+
+    heartbeat_secs: float = 10.0
+    """Seconds between heartbeat records. 0 writes them only when the phase changes."""
+
+    save_on_stop: bool = True
+    """Write a final checkpoint at a clean end, and on SIGTERM or SIGINT."""
+
+    handle_signals: bool = True
+    """Turn SIGTERM and SIGINT into an orderly stop while a managed session is open (main thread only)."""
+
+    signal_grace_secs: float = 25.0
+    """Seconds after a signal within which the training loop may end by itself. Then the process ends as the signal
+    would have it. Keep it below what the scheduler grants (Kubernetes: 30) before it kills."""
+
+    verify_checkpoints: bool = True
+    """Read each checkpoint back, checksums and all, before it counts."""
+
+    snapshot_wait_secs: float = 10.0
+    """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a
+    checkpoint says ``"consistent": false``."""
+
+    max_save_failures: int | None = None
+    """How many saves in a row may fail by faults of the outside world (disk full, I/O error, `UnavailableError`) before
+    it stops the run with `SaveFailedError`. Default: no bound; training goes on and the failures are seen."""
+
+    retry_initial_secs: float = 1.0
+    """Seconds until the first retry after such a fault; doubled each time, with jitter."""
+
+    retry_max_secs: float = 60.0
+    """The longest wait between two retries, in seconds."""
+
+    service_errors: Literal["stop", "continue"] = "stop"
+    """``"stop"``: an exception in a service stops the run, as the original promises. ``"continue"``: the service is
+    marked failed, everywhere, and training goes on."""
+
+    summary_feed_dict: Mapping[Any, Any] | None = None
+    """Feeds for the summary service's runs of the summary op, for graphs that need placeholders fed."""
+
+    watched_loss: Any = None
+    """A tensor (or its name) that must be finite for a checkpoint to be taken. Default: nothing is watched."""
+
+    exclusive_logdir: bool = True
+    """Refuse to be the second live chief of a logdir."""
+
+    lease_timeout_secs: float = 60.0
+    """A chief on another host that has not renewed its lease for so many seconds counts as dead."""
+
+    stall_timeout_secs: Mapping[str, float] = field(default_factory=dict)
+    """Stall budgets by phase, in seconds; phases left out keep `STALL_TIMEOUT_SECS`."""
+
+    def __post_init__(self) -> None:
+        for name in ("heartbeat_secs", "metrics_linger_secs", "signal_grace_secs", "snapshot_wait_secs"):
+            self._check_secs(name, getattr(self, name), zero=True)
+        for name in ("retry_initial_secs", "retry_max_secs", "lease_timeout_secs"):
+            self._check_secs(name, getattr(self, name), zero=False)
+        if self.retry_max_secs < self.retry_initial_secs:
+            raise OptionsError(
+                f"Options.retry_max_secs is {self.retry_max_secs}, below retry_initial_secs "
+                f"({self.retry_initial_secs}); give it at least that."
+            )
+        if self.service_errors not in ("stop", "continue"):
+            raise OptionsError(f"Options.service_errors is {self.service_errors!r}; expected 'stop' or 'continue'.")
+        bound = self.max_save_failures
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
+            raise OptionsError(f"Options.max_save_failures is {bound!r}; expected None or a whole number from 0.")
+        for name in ("save_on_stop", "handle_signals", "verify_checkpoints", "exclusive_logdir"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionsError(f"Options.{name} is {getattr(self, name)!r}; expected True or False.")
+        for name in ("run_name", "metrics_address"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise OptionsError(f"Options.{name} is {value!r}; expected None or a string that is not empty.")
+        if not isinstance(self.stall_timeout_secs, Mapping):
+            raise OptionsError(f"Options.stall_timeout_secs is {self.stall_timeout_secs!r}; expected a mapping.")
+        for phase, secs in self.stall_timeout_secs.items():
+            if phase not in STALL_TIMEOUT_SECS:
+                raise OptionsError(
+                    f"Options.stall_timeout_secs names the phase {phase!r}; expected one of {', '.join(STALL_TIMEOUT_SECS)}."
+                )
+            self._check_secs(f"stall_timeout_secs[{phase!r}]", secs, zero=False)
+
+    def stall_timeout(self, phase: str) -> float | None:
+        """Return the stall budget of a phase in seconds; None where a phase cannot stall (``stopped``)."""
+        return self.stall_timeout_secs.get(phase, STALL_TIMEOUT_SECS.get(phase))
+
+    @staticmethod
+    def _check_secs(name: str, value: object, *, zero: bool) -> None:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value < 0 or (value == 0 and not zero):  # type: ignore[arg-type,operator]
+            expected = "a number of seconds from 0" if zero else "a number of seconds above 0"
+            raise OptionsError(f"Options.{name} is {value!r}; expected {expected}.")
+
+
+OPTION_NAMES = tuple(item.name for item in fields(Options))
+"""Every option's name, for the documentation's check."""
