@@ -121,9 +121,8 @@ class Options:
             raise OptionsError(f"Options.stall_timeout_secs is {self.stall_timeout_secs!r}; expected a mapping.")
         for phase, secs in self.stall_timeout_secs.items():
             if phase not in STALL_TIMEOUT_SECS:
-                raise OptionsError(
-                    f"Options.stall_timeout_secs names the phase {phase!r}; expected one of {', '.join(STALL_TIMEOUT_SECS)}."
-                )
+                expected = ", ".join(STALL_TIMEOUT_SECS)
+                raise OptionsError(f"Options.stall_timeout_secs names the phase {phase!r}; expected one of {expected}.")
             self._check_secs(f"stall_timeout_secs[{phase!r}]", secs, zero=False)
 
     def stall_timeout(self, phase: str) -> float | None:

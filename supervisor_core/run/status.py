@@ -1,0 +1,107 @@
+"""`RunStatus`: one run at one moment, as the metrics show it.
+
+The training process fills it from its own counters; whatever reads events files fills it from those. Either way the
+metrics layer sees this and nothing else, so that a name means the same wherever it is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopped"]
+"""What a service thread is doing: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
+keeps failing, ``stopped`` has ended as asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadStatus:
+    """One service thread at one moment. Times are wall-clock seconds since the epoch; None where there was none."""
+
+    name: str
+    state: ThreadState
+    interval_secs: float | None = None
+    """Seconds between ticks; None for a thread that runs back to back or waits for work."""
+    ticks: int = 0
+    failures: int = 0
+    last_tick_at: float | None = None
+    """When the last tick ended, good or bad."""
+    last_tick_secs: float | None = None
+    overdue_secs: float = 0.0
+    """By how much the present tick, or the one that should have begun, is late; 0 when in time."""
+    last_error: str | None = None
+    last_failure_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """A histogram's state: cumulative it is not, ``counts[i]`` are the values up to ``bounds[i]`` (and above the one
+    before); ``counts`` has one item more than ``bounds``, for the rest."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointStatus:
+    """Checkpoints of a run at one moment."""
+
+    interval_secs: float | None = None
+    """Configured seconds between checkpoints; None where none are taken."""
+    recommended_interval_secs: float | None = None
+    """What Young and Daly would choose from the run's own save cost and failures; None before both are known."""
+    last_success_at: float | None = None
+    """Wall time at which the newest good checkpoint was durable."""
+    last_success_step: int | None = None
+    last_success_path: str | None = None
+    last_size_bytes: int | None = None
+    saves: int = 0
+    """Saves tried, good or bad, in the life of the process."""
+    failures: int = 0
+    last_error: str | None = None
+    save_secs: Distribution | None = None
+    blocked_secs: Distribution | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """One run at one moment: what a scrape shows. Times are wall-clock seconds since the epoch."""
+
+    run: str
+    active: bool
+    """True from start until a planned stop."""
+    phase: str
+    session_id: str | None = None
+    session_started_at: float | None = None
+    sessions: int = 1
+    """How many sessions the run has had, this one included."""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """How the earlier sessions ended: reason -> count."""
+    global_step: int | None = None
+    steps: int = 0
+    """Steps done by this session."""
+    steps_per_second: float | None = None
+    """Over the last window; None before there are two readings."""
+    last_step_at: float | None = None
+    last_progress_at: float | None = None
+    """When anything moved last: a step, a phase, a part of a save."""
+    progress_timeout_secs: float | None = None
+    """The stall budget of the present phase; None where the phase cannot stall."""
+    stalled: bool = False
+    step_secs: Distribution | None = None
+    checkpoint: CheckpointStatus = field(default_factory=CheckpointStatus)
+    threads: tuple[ThreadStatus, ...] = ()
+    steps_lost: int = 0
+    """Steps done again after restarts."""
+    activity_secs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by goodput bucket; they sum to the wall time covered."""
+    goodput: float | None = None
+    """Share of the wall time that went into steps which were kept, from 0 to 1."""
+    events_dropped: int = 0
+    """Events that could not be written."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Package -> version."""
+    info: Mapping[str, str] = field(default_factory=dict)
+    """Static facts of the run: logdir, host, pid, facade."""
