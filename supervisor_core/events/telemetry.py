@@ -1,0 +1,220 @@
+"""What the supervisor says of itself in the events file: one frozen dataclass per kind of record.
+
+A record is a summary value: tag ``supervisor/<kind>``, ``plugin_name = "supervisor"``, and a rank-0 string tensor
+that holds one JSON object. Published as a contract in ``docs/events.md``: fields are added, never renamed; a reader
+ignores the fields it does not know and refuses a ``"v"`` above its own.
+
+    Summary.value[0]
+      1 tag        "supervisor/<kind>"
+      8 tensor     1 dtype = 7 (DT_STRING), 2 tensor_shape = {} (rank 0), 8 string_val = [the JSON, UTF-8]
+      9 metadata   1 plugin_data {1 plugin_name = "supervisor"}, 4 data_class = 2 (DATA_CLASS_TENSOR)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+from supervisor_core.errors import EventsError
+
+SCHEMA_VERSION = 1
+PLUGIN_NAME = "supervisor"
+TAG_PREFIX = "supervisor/"
+
+Trigger = Literal["timer", "final", "signal", "manual"]
+StopReason = Literal["completed", "exhausted", "requested", "signal", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionRecord:
+    """A session has started: who, from where, after what."""
+
+    kind: ClassVar[str] = "session"
+
+    session: str
+    """The session's id, unique; every record of the session bears it."""
+    attempt: int
+    """1 for the run's first session, one more for each later one."""
+    host: str
+    pid: int
+    facade: str
+    """What the program called: ``Supervisor``, ``MonitoredTrainingSession`` ..."""
+    started_at: float
+    """Wall time, seconds since the epoch."""
+    restored_checkpoint: str | None = None
+    """Path of the checkpoint that was restored; None when the model was initialised."""
+    restored_step: int | None = None
+    skipped: tuple[Mapping[str, str], ...] = ()
+    """Checkpoints that were passed over: ``{"path": ..., "reason": ...}``, newest first."""
+    state_problem: str | None = None
+    """What was wrong with the ``checkpoint`` state file, if anything."""
+    previous_outcome: str | None = None
+    """How the session before this one ended; ``lost`` when it left no word; None for the first."""
+    starting_secs: float = 0.0
+    """Seconds from the start until the session was ready, restoring apart."""
+    restoring_secs: float = 0.0
+    services: tuple[Mapping[str, Any], ...] = ()
+    """``{"name": ..., "interval_secs": ...}`` for each service."""
+    checkpoint_interval_secs: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRecord:
+    """A save was tried, with good or bad end."""
+
+    kind: ClassVar[str] = "checkpoint"
+
+    session: str
+    trigger: Trigger
+    path: str | None = None
+    """The checkpoint's prefix, with its step; None when nothing was written."""
+    step: int | None = None
+    bytes: int | None = None
+    secs: float = 0.0
+    """Seconds from the start of the save until it was durable (or had failed)."""
+    blocked_secs: float = 0.0
+    """Seconds for which training was held up."""
+    consistent: bool | None = None
+    """Whether all values are of one step; None when nothing was written."""
+    verified: bool | None = None
+    """Whether the files were read back and matched."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeartbeatRecord:
+    """Alive, in this phase, at this step, with these threads."""
+
+    kind: ClassVar[str] = "heartbeat"
+
+    session: str
+    phase: str
+    step: int | None = None
+    steps: int = 0
+    """Steps done by this session."""
+    steps_per_sec: float | None = None
+    progress_age_secs: float = 0.0
+    """Seconds since anything moved."""
+    progress_timeout_secs: float | None = None
+    """The stall budget of the phase."""
+    activity_secs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of this session by goodput bucket; they sum to its wall time."""
+    threads: tuple[Mapping[str, Any], ...] = ()
+    """`ThreadStatus` of each service, field by field."""
+    events_dropped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StallRecord:
+    """A stall begins, or ends."""
+
+    kind: ClassVar[str] = "stall"
+
+    session: str
+    state: Literal["begin", "end"]
+    phase: str
+    since: float
+    """Wall time of the last progress before the stall."""
+    step: int | None = None
+    secs: float = 0.0
+    """Seconds without progress so far."""
+    timeout_secs: float | None = None
+    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Python stacks of all threads by thread name, outermost first; only when a stall begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRecord:
+    """The session has ended in good order, whatever the reason."""
+
+    kind: ClassVar[str] = "stop"
+
+    session: str
+    reason: StopReason
+    error: str | None = None
+    signal: str | None = None
+    """The signal's name, when that was the reason."""
+    step: int | None = None
+    steps: int = 0
+    final_checkpoint: str | None = None
+    final_checkpoint_step: int | None = None
+    activity_secs: Mapping[str, float] = field(default_factory=dict)
+
+
+Record = SessionRecord | CheckpointRecord | HeartbeatRecord | StallRecord | StopRecord
+KINDS: Mapping[str, type[Any]] = {
+    cls.kind: cls for cls in (SessionRecord, CheckpointRecord, HeartbeatRecord, StallRecord, StopRecord)
+}
+"""Record classes by kind."""
+
+
+def to_json(record: Record) -> str:
+    """Return a record as its JSON object; numbers that JSON cannot hold become null."""
+    return json.dumps({"v": SCHEMA_VERSION, **_plain(asdict(record))}, allow_nan=False, ensure_ascii=False)
+
+
+def from_json(kind: str, text: str) -> Record:
+    """Return the record of a kind from its JSON object; fields it does not know are left out.
+
+    Raises:
+        EventsError: if the kind is unknown, the text is no JSON object, a field is missing, or the version is newer.
+    """
+    cls = KINDS.get(kind)
+    if cls is None:
+        raise EventsError(f"A telemetry record has the kind {kind!r}; expected one of {', '.join(KINDS)}.")
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise EventsError(f"A {kind} record holds no JSON ({error}): {text[:80]!r}.") from error
+    if not isinstance(values, dict):
+        raise EventsError(f"A {kind} record holds {type(values).__name__}; expected a JSON object.")
+    version = values.get("v")
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise EventsError(
+            f"A {kind} record has version {version!r}; this reader knows up to {SCHEMA_VERSION}: upgrade it."
+        )
+    known = {item.name: values[item.name] for item in fields(cls) if item.name in values}
+    try:
+        record: Record = cls(**{name: _frozen(value) for name, value in known.items()})
+    except TypeError as error:
+        raise EventsError(f"A {kind} record lacks a field: {error}.") from error
+    return record
+
+
+def summary_bytes(record: Record) -> bytes:
+    """Return a record as the bytes of a ``Summary`` message, as the module's docstring draws it."""
+    tensor = b"\x08\x07" + _bytes_field(2, b"") + _bytes_field(8, to_json(record).encode())
+    metadata = _bytes_field(1, _bytes_field(1, PLUGIN_NAME.encode())) + b"\x20\x02"
+    tag = (TAG_PREFIX + record.kind).encode()
+    return _bytes_field(1, _bytes_field(1, tag) + _bytes_field(8, tensor) + _bytes_field(9, metadata))
+
+
+def _bytes_field(number: int, payload: bytes) -> bytes:
+    size, length = len(payload), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    length.append(size)
+    return bytes([number << 3 | 2]) + bytes(length) + payload
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,215 @@
+"""`RunMonitor`: the thread that says how the session is, though every other thread may hang.
+
+It touches neither the session nor the disk's checkpoints: it reads counters, writes heartbeat and stall records through
+the recorder, and answers `status()` for the metrics. What it calls out to (the lease's renewal) must not block.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
+from supervisor_core.options import Options
+from supervisor_core.run.status import RunStatus, ThreadStatus
+from supervisor_core.runtime.progress import Progress
+from supervisor_core.runtime.recorder import Recorder
+from supervisor_core.runtime.save_tally import SaveTally
+from supervisor_core.runtime.stall import StallWatch, python_stacks
+
+_LOG = logging.getLogger("supervisor_core")
+
+TICK_SECS = 1.0
+"""How often the monitor looks: the resolution of stalls and of the rate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionIdentity:
+    """Who this session is, and what came before it."""
+
+    session_id: str
+    run: str
+    started_at: float
+    """Wall time."""
+    attempt: int = 1
+    first_started_at: float | None = None
+    """Wall time at which the run's first session started; None when not known."""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """How the earlier sessions ended: reason -> count."""
+    steps_lost: int = 0
+    info: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class RunMonitor:
+    """Watches one session; see the module's docstring.
+
+    Args:
+        identity: who the session is.
+        options: budgets and intervals.
+        progress: the session's progress.
+        saves: the session's saves.
+        recorder: where heartbeats and stalls are written.
+        threads: returns the state of every service thread.
+        on_beat: called with the step at each heartbeat; must not block.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        identity: SessionIdentity,
+        *,
+        options: Options,
+        progress: Progress,
+        saves: SaveTally,
+        recorder: Recorder,
+        threads: Callable[[], Iterable[ThreadStatus]],
+        on_beat: Callable[[int | None], None] = lambda step: None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._identity = identity
+        self._options = options
+        self._progress = progress
+        self._saves = saves
+        self._recorder = recorder
+        self._threads = threads
+        self._on_beat = on_beat
+        self._clock = clock
+        self._stalls = StallWatch()
+        self._active = True
+        self._next_beat = clock.monotonic()
+        self._beat_lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="supervisor_monitor", daemon=True)
+
+    def start(self) -> None:
+        """Start watching."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching; returns when the thread has ended (or at once when called from it)."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def deactivate(self) -> None:
+        """Say that the session ends as planned: ``supervisor_active`` becomes 0."""
+        self._active = False
+
+    def enter(self, phase: str) -> None:
+        """Change the phase, and say so in the events file."""
+        if self._progress.enter(phase) != phase:
+            self.beat()
+
+    @contextmanager
+    def phase(self, phase: str) -> Iterator[None]:
+        """Be in a phase for the length of a block, and in the one before afterwards."""
+        before = self._progress.phase
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    def tick(self) -> None:
+        """Look once: sample the rate, notice a stall, beat when it is time. The thread calls it every second."""
+        self._progress.sample()
+        self._look_for_stall()
+        now = self._clock.monotonic()
+        if self._options.heartbeat_secs and now >= self._next_beat:
+            self._next_beat = now + self._options.heartbeat_secs
+            self.beat()
+
+    def beat(self) -> None:
+        """Write a heartbeat record now."""
+        now = self._progress.snapshot()
+        with self._beat_lock:
+            record = HeartbeatRecord(
+                session=self._identity.session_id,
+                phase=now.phase,
+                step=now.global_step,
+                steps=now.steps,
+                steps_per_sec=now.steps_per_second,
+                progress_age_secs=now.progress_age_secs,
+                progress_timeout_secs=self._options.stall_timeout(now.phase),
+                activity_secs=now.activity_secs,
+                threads=tuple(asdict(thread) for thread in self._threads()),
+                events_dropped=self._recorder.dropped,
+            )
+            self._recorder.write(record, now.global_step)
+        self._on_beat(now.global_step)
+
+    def status(self) -> RunStatus:
+        """Return the session as a scrape shows it. Cheap; called from any thread."""
+        now = self._progress.snapshot()
+        who = self._identity
+        return RunStatus(
+            run=who.run,
+            active=self._active,
+            phase=now.phase,
+            session_id=who.session_id,
+            session_started_at=who.started_at,
+            sessions=who.attempt,
+            restarts=who.restarts,
+            global_step=now.global_step,
+            steps=now.steps,
+            steps_per_second=now.steps_per_second,
+            last_step_at=now.last_step_at,
+            last_progress_at=now.last_progress_at,
+            progress_timeout_secs=self._options.stall_timeout(now.phase),
+            stalled=self._stalls.stalled,
+            step_secs=now.step_secs,
+            checkpoint=self._saves.status(self._mtbf_secs()),
+            threads=tuple(self._threads()),
+            steps_lost=who.steps_lost,
+            activity_secs=now.activity_secs,
+            events_dropped=self._recorder.dropped,
+            versions=who.versions,
+            info=who.info,
+        )
+
+    def _mtbf_secs(self) -> float | None:
+        """Mean time between failures over the life of the run; None before the first failure."""
+        failures = sum(
+            count for reason, count in self._identity.restarts.items() if reason in ("lost", "error", "signal")
+        )
+        first = self._identity.first_started_at
+        return (self._clock.wall() - first) / failures if failures and first is not None else None
+
+    def _look_for_stall(self) -> None:
+        now = self._progress.snapshot()
+        monotonic, wall = self._clock.monotonic(), self._clock.wall()
+        timeout = self._options.stall_timeout(now.phase)
+        change = self._stalls.look(monotonic, now.progress_age_secs, timeout)
+        if change is None:
+            return
+        begins = change.state == "begin"
+        if begins:
+            _LOG.warning(
+                "No progress for %.0f s in the phase %r (budget %.0f s) at step %s: the stacks of all threads are in the "
+                "events file.", change.secs, now.phase, timeout or 0.0, now.global_step,
+            )  # fmt: skip
+        else:
+            self._progress.book("stall", change.secs)
+        record = StallRecord(
+            session=self._identity.session_id,
+            state=change.state,
+            phase=now.phase,
+            since=wall - (monotonic - change.since),
+            step=now.global_step,
+            secs=change.secs,
+            timeout_secs=timeout,
+            stacks=python_stacks() if begins else {},
+        )
+        self._recorder.write(record, now.global_step, durable=begins)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(TICK_SECS):
+            try:
+                self.tick()
+            except Exception:  # a broken record must not blind the monitor
+                _LOG.exception("The monitor could not look; it goes on.")

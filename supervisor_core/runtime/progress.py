@@ -1,0 +1,188 @@
+"""`Progress`: how far the session is, how fast it goes, and where its time went.
+
+The training thread tells it of every step (`run_ended`, well under a microsecond); everything else reads. The global
+step itself is only known where somebody reads the variable, which costs a run: `step_read` takes such readings, and
+between two of them the steps counted here carry it on, if the last readings agreed with the count.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.run.status import Distribution
+from supervisor_core.runtime.histogram import STEP_BOUNDS, Histogram
+
+RATE_WINDOW_SECS = 30.0
+"""The window over which steps per second is told."""
+
+BUCKETS = (
+    "productive",
+    "program_startup",
+    "checkpoint_restore",
+    "unproductive_checkpoint_save",
+    "stall",
+    "other",
+)
+"""Goodput buckets that one process can tell apart, as ml-goodput-measurement names them where they mean the same."""
+
+_BUCKET_OF_PHASE = {
+    "starting": "program_startup",
+    "restoring": "checkpoint_restore",
+    "training": "productive",
+    "checkpointing": "unproductive_checkpoint_save",
+    "evaluating": "other",
+    "stopping": "other",
+    "stopped": "other",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressSnapshot:
+    """Progress at one moment; ``_at`` fields are wall time, ``_secs`` durations."""
+
+    phase: str
+    steps: int
+    global_step: int | None
+    steps_per_second: float | None
+    last_step_at: float | None
+    last_progress_at: float
+    progress_age_secs: float
+    step_secs: Distribution
+    activity_secs: Mapping[str, float]
+
+
+class Progress:
+    """Counts steps, keeps the phase, and books every second of the session into one bucket. Thread-safe.
+
+    Args:
+        clock: the time; monotonic for every duration.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        now = clock.monotonic()
+        self._phase = "starting"
+        self._phase_since = now
+        self._booked = dict.fromkeys(BUCKETS, 0.0)
+        self._steps = 0
+        self._last_step: float | None = None
+        self._last_progress = now
+        self._step_secs = Histogram(STEP_BOUNDS)
+        self._read_step: int | None = None
+        self._steps_at_read = 0
+        self._stride = 1
+        self._samples: deque[tuple[float, int, int | None]] = deque([(now, 0, None)])
+
+    @property
+    def phase(self) -> str:
+        """What the session is doing, one of `options.PHASES`."""
+        return self._phase
+
+    @property
+    def steps(self) -> int:
+        """Steps done by this session."""
+        return self._steps
+
+    def run_ended(self, is_step: bool, started: float, ended: float) -> None:
+        """Take note that the training thread has finished a run. The hot path: called for every step.
+
+        Args:
+            is_step: whether the run moves the global step.
+            started: monotonic seconds at which it began.
+            ended: monotonic seconds at which it ended.
+        """
+        with self._lock:
+            self._last_progress = ended
+            if is_step:
+                self._steps += 1
+                self._last_step = ended
+                self._step_secs.add(ended - started)
+
+    def moved(self) -> None:
+        """Take note that something moved, so that this is no stall: a part of a save, a chunk of a restore."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._last_progress = max(self._last_progress, now)
+
+    def enter(self, phase: str) -> str:
+        """Change the phase, and return the one before."""
+        now = self._clock.monotonic()
+        with self._lock:
+            before = self._phase
+            self._book(now)
+            self._phase = phase
+            self._last_progress = max(self._last_progress, now)
+            return before
+
+    def book(self, bucket: str, secs: float) -> None:
+        """Move seconds of the phase under way into another bucket: training held up by a save, or stalled."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._book(now)
+            source = _BUCKET_OF_PHASE[self._phase]
+            moved = min(secs, self._booked[source])
+            self._booked[source] -= moved
+            self._booked[bucket] += moved
+
+    def step_read(self, step: int) -> None:
+        """Take a reading of the global step variable."""
+        with self._lock:
+            if self._read_step is not None:
+                counted = self._steps - self._steps_at_read
+                moved = step - self._read_step
+                if counted > 0:
+                    # A step may end between the reading and this line, so the two may differ by one or two.
+                    stride = round(moved / counted)
+                    self._stride = stride if abs(moved - stride * counted) <= 2 else 0
+            self._read_step = step
+            self._steps_at_read = self._steps
+
+    def sample(self) -> None:
+        """Remember the present count for the rate; called about once a second."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._samples.append((now, self._steps, self._global_step()))
+            while len(self._samples) > 2 and self._samples[1][0] <= now - RATE_WINDOW_SECS:
+                self._samples.popleft()
+
+    def snapshot(self) -> ProgressSnapshot:
+        """Return everything known now."""
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        with self._lock:
+            self._book(now)
+            rate = self._rate(now)
+            return ProgressSnapshot(
+                phase=self._phase,
+                steps=self._steps,
+                global_step=self._global_step(),
+                steps_per_second=rate,
+                last_step_at=None if self._last_step is None else wall - (now - self._last_step),
+                last_progress_at=wall - (now - self._last_progress),
+                progress_age_secs=max(0.0, now - self._last_progress),
+                step_secs=self._step_secs.snapshot(),
+                activity_secs=dict(self._booked),
+            )
+
+    def _global_step(self) -> int | None:
+        if self._read_step is None:
+            return None
+        return self._read_step + self._stride * (self._steps - self._steps_at_read)
+
+    def _rate(self, now: float) -> float | None:
+        """Steps per second: of the steps done here, or of the global step where other workers move it too."""
+        since, steps, step = self._samples[0]
+        if now <= since or not (self._steps or self._read_step):
+            return None
+        latest = self._global_step()
+        if self._stride == 1 or step is None or latest is None:
+            return (self._steps - steps) / (now - since)
+        return max(0.0, (latest - step) / (now - since))
+
+    def _book(self, now: float) -> None:
+        self._booked[_BUCKET_OF_PHASE[self._phase]] += now - self._phase_since
+        self._phase_since = now

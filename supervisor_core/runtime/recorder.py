@@ -1,0 +1,58 @@
+"""`Recorder`: the one way by which telemetry gets into the events file."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from supervisor_core.events.telemetry import Record, summary_bytes
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+class SummaryWriter(Protocol):
+    """What telemetry needs of a summary writer: TensorFlow's own ``FileWriter`` will do, as any that looks like it."""
+
+    def add_summary(self, summary: Any, global_step: Any = None) -> None:
+        """Append a serialized ``Summary``."""
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+
+
+class Recorder:
+    """Writes telemetry records through a summary writer. Never raises: telemetry must not end a training.
+
+    Args:
+        writer: the run's summary writer; None writes nothing.
+    """
+
+    def __init__(self, writer: SummaryWriter | None) -> None:
+        self._writer = writer
+        self._said = False
+
+    def write(self, record: Record, step: int | None = None, *, durable: bool = False) -> None:
+        """Append a record.
+
+        Args:
+            record: what to say.
+            step: the event's step, as TensorBoard shows it.
+            durable: return only when it is on the disk; for the records that recovery and alerts depend on.
+        """
+        if self._writer is None:
+            return
+        try:
+            self._writer.add_summary(summary_bytes(record), step)
+            if durable:
+                getattr(self._writer, "sync", self._writer.flush)()
+        except Exception as error:  # a full disk, a writer closed by the program: training goes on, and it is said once
+            if not self._said:
+                _LOG.warning("A %s record could not be written to the events file: %s", record.kind, error)
+            self._said = True
+        else:
+            self._said = False
+
+    @property
+    def dropped(self) -> int:
+        """How many events the writer could not write; 0 for a writer that does not say."""
+        return int(getattr(self._writer, "dropped", 0))

@@ -1,0 +1,74 @@
+"""`SaveTally`: what became of this session's saves, counted for the metrics and the records."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from supervisor_core.run.advice import recommended_interval
+from supervisor_core.run.status import CheckpointStatus
+from supervisor_core.runtime.histogram import SAVE_BOUNDS, Histogram
+
+
+class SaveTally:
+    """Counts saves, good and bad, and remembers the newest good one. Thread-safe.
+
+    Args:
+        interval_secs: configured seconds between checkpoints; None where none are taken.
+    """
+
+    def __init__(self, interval_secs: float | None = None) -> None:
+        self._lock = threading.Lock()
+        self._status = CheckpointStatus(interval_secs=interval_secs)
+        self._save_secs = Histogram(SAVE_BOUNDS)
+        self._blocked_secs = Histogram(SAVE_BOUNDS)
+
+    def restored(self, *, path: str, step: int | None, saved_at: float | None, size_bytes: int | None) -> None:
+        """Take note of the checkpoint the session came from: it is the newest good one until the next save."""
+        with self._lock:
+            self._status = replace(
+                self._status,
+                last_success_at=saved_at,
+                last_success_step=step,
+                last_success_path=path,
+                last_size_bytes=size_bytes,
+            )
+
+    def saved(
+        self, *, path: str, step: int | None, at: float, size_bytes: int | None, secs: float, blocked_secs: float
+    ) -> None:
+        """Take note of a good save: durable at wall time ``at``, after ``secs``, of which training waited a part."""
+        with self._lock:
+            self._save_secs.add(secs)
+            self._blocked_secs.add(blocked_secs)
+            self._status = replace(
+                self._status,
+                saves=self._status.saves + 1,
+                last_success_at=at,
+                last_success_step=step,
+                last_success_path=path,
+                last_size_bytes=size_bytes,
+                last_error=None,
+            )
+
+    def failed(self, error: str) -> None:
+        """Take note of a save that failed."""
+        with self._lock:
+            self._status = replace(
+                self._status, saves=self._status.saves + 1, failures=self._status.failures + 1, last_error=error
+            )
+
+    def status(self, mtbf_secs: float | None = None) -> CheckpointStatus:
+        """Return the present state.
+
+        Args:
+            mtbf_secs: the run's mean time between failures, for the recommended interval; None when not known.
+        """
+        with self._lock:
+            cost = self._blocked_secs.mean
+            return replace(
+                self._status,
+                save_secs=self._save_secs.snapshot(),
+                blocked_secs=self._blocked_secs.snapshot(),
+                recommended_interval_secs=recommended_interval(cost, mtbf_secs),
+            )
