@@ -93,6 +93,7 @@ class RunStatus:
     step_secs: Distribution | None = None
     checkpoint: CheckpointStatus = field(default_factory=CheckpointStatus)
     threads: tuple[ThreadStatus, ...] = ()
+    """No two of one name: the name is what tells their metrics apart."""
     steps_lost: int = 0
     """Steps done again after restarts."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
@@ -102,6 +103,6 @@ class RunStatus:
     events_dropped: int = 0
     """Events that could not be written."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Package -> version."""
+    """Package -> version; each becomes a label of ``supervisor_build_info``."""
     info: Mapping[str, str] = field(default_factory=dict)
-    """Static facts of the run: logdir, host, pid, facade."""
+    """Static facts of the run: logdir, host, pid, facade; each becomes a label of ``supervisor_run_info``."""

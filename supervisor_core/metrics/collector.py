@@ -1,0 +1,100 @@
+"""`RunCollector`: the metrics table as a prometheus_client collector.
+
+Nothing is counted here and nothing happens between scrapes: each scrape takes one snapshot of every run and folds it
+through the table, so all values of a scrape belong to one moment and training pays nothing for being watched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.samples import Sample
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.metrics.table import METRICS, RUN_METRICS, SCRAPE_SUCCESS, Metric, RunMetric
+from supervisor_core.run.status import RunStatus
+
+_LOG = logging.getLogger(__name__)
+
+
+class RunCollector:
+    """Serves what a source knows about its runs, whenever a registry asks.
+
+    Args:
+        source: Returns the present status of each run. Called once per scrape, from the thread that scrapes and
+            possibly from several at once. Run names tell the runs apart: of two with the same name one is served.
+        clock: What ages are measured by; its wall hand must be the one that the statuses' times come from.
+
+    A source that raises fails no scrape: that scrape holds ``supervisor_scrape_success 0`` and what could be read, and
+    the cause is logged, once until it has changed.
+
+    Example, for a program that serves prometheus_client's default registry already:
+        >>> prometheus_client.REGISTRY.register(RunCollector(lambda: [status()]))  # doctest: +SKIP
+    """
+
+    def __init__(self, source: Callable[[], Iterable[RunStatus]], *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._source = source
+        self._clock = clock
+        self._problems: frozenset[str] = frozenset()
+
+    def describe(self) -> list[Family]:
+        """Return every metric without samples, so that a registry can refuse names which clash; calls no source."""
+        return [_family(metric) for metric in METRICS]
+
+    def collect(self) -> Iterator[Family]:
+        """Yield every metric of which there is something to say, from one snapshot. Raises nothing."""
+        problems: dict[str, BaseException | None] = {}
+        runs = self._snapshot(problems)
+        now = self._clock.wall()
+        for metric in RUN_METRICS:
+            family = _family(metric)
+            for run in runs:
+                try:
+                    family.samples.extend(_samples(metric, run, now))
+                except Exception as error:  # one unreadable value must not cost the others
+                    problems[f"{metric.name} of run {run.run!r} could not be read: {error!r}"] = error
+            if family.samples:
+                yield family
+        self._tell(problems)
+        family = _family(SCRAPE_SUCCESS)
+        family.samples.append(Sample(SCRAPE_SUCCESS.name, {}, float(not problems)))
+        yield family
+
+    def _snapshot(self, problems: dict[str, BaseException | None]) -> list[RunStatus]:
+        runs: dict[str, RunStatus] = {}
+        try:
+            for run in self._source():
+                if runs.setdefault(run.run, run) is not run:
+                    problems[f"two runs are called {run.run!r}, one is served; set Options.run_name"] = None
+        except Exception as error:  # whatever the source knows already is served
+            problems[f"the state of the runs could not be read: {error!r}"] = error
+        return list(runs.values())
+
+    def _tell(self, problems: dict[str, BaseException | None]) -> None:
+        known, self._problems = self._problems, frozenset(problems)
+        for text, error in problems.items():
+            if text not in known:
+                _LOG.error("Metrics: %s", text, exc_info=error)
+        if known and not problems:
+            _LOG.info("Metrics: everything can be read again")
+
+
+def _family(metric: Metric) -> Family:
+    name = metric.name
+    if metric.type in ("counter", "info"):
+        name = name.removesuffix("_total" if metric.type == "counter" else "_info")
+    return Family(name, metric.help, metric.type, metric.unit)
+
+
+def _samples(metric: RunMetric, run: RunStatus, now: float) -> list[Sample]:
+    return [
+        Sample(metric.name + suffix, {name: _text(label) for name, label in labels.items()}, float(value))
+        for labels, value, suffix in metric.read(run, now)
+    ]
+
+
+def _text(label: str) -> str:
+    """Return the label as something UTF-8 can hold: directories may be named in bytes that are no text."""
+    return label if label.isascii() else label.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,207 @@
+"""A small HTTP server that no client can hold up: sockets, threads, TLS and forks, and nothing about metrics.
+
+One thread accepts, one thread per connection answers one GET or HEAD and hangs up. The accepting thread does no I/O
+with a client, not even the TLS handshake, so a client that connects and says nothing costs one waiting thread until it
+times out. When too many wait, the one that has waited longest is hung up on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from supervisor_core.metrics.address import format_address
+
+_LOG = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 64
+"""How many clients may be connected at a time; one more, and the oldest connection is cut."""
+
+_MAX_DISCARDED_BYTES = 65536
+_CLOSE_SECS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the answer depends on; header names are looked up without regard to case, absent ones are None."""
+
+    path: str
+    header: Callable[[str], str | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """What to answer."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    encoding: str | None = None
+    """The body's ``Content-Encoding``."""
+    sent: Callable[[], None] | None = None
+    """Called when the whole answer to a GET has been handed to the network."""
+
+
+class Listener(ThreadingMixIn, TCPServer):
+    """Listens from construction, answers from `start` to `close`.
+
+    Args:
+        host: A name or an address, IPv4 or IPv6; the first address that it resolves to is listened on.
+        port: 0 picks a free one.
+        respond: Answers a request; called from many threads at once.
+        ssl_context: Speak TLS with it.
+        client_timeout_secs: How long a client may be silent while it is waited for.
+
+    Raises:
+        OSError: if the address cannot be listened on.
+    """
+
+    # TCPServer rather than HTTPServer, which looks up the host's name (and may wait for DNS) and, from Python 3.14 on,
+    # shares a port that is in use.
+    allow_reuse_address = True
+    allow_reuse_port = False
+    request_queue_size = 128
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        respond: Callable[[Request], Response],
+        *,
+        ssl_context: ssl.SSLContext | None,
+        client_timeout_secs: float,
+    ) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, _, _, _, where = found[0]
+        self.respond = respond
+        self._ssl_context = ssl_context
+        self._client_timeout_secs = client_timeout_secs
+        self._connections: dict[socket.socket, None] = {}
+        self._connections_changed = threading.Condition()
+        self._acceptor = threading.Thread(target=self.serve_forever, name="supervisor-metrics", daemon=True)
+        super().__init__(where, _Handler)  # type: ignore[arg-type]  # an IPv6 address has four parts
+        self.address = format_address(*self.socket.getsockname()[:2])
+        """``host:port`` as bound, with the port that was picked."""
+
+    def start(self) -> None:
+        """Begin to answer, in a daemon thread."""
+        self._acceptor.start()
+
+    def close(self) -> None:
+        """Free the port and hang up; answers being written have a second to end. Needs `start` before it."""
+        # Also wakes the accepting thread, and frees the port even if another process has inherited the socket.
+        _shut(self.socket, socket.SHUT_RDWR)
+        self.shutdown()
+        self.server_close()
+        self._acceptor.join()
+        with self._connections_changed:
+            for connection in self._connections:
+                _shut(connection, socket.SHUT_RD)  # those who wait for a request see its end; answers go on
+            self._connections_changed.wait_for(lambda: not self._connections, _CLOSE_SECS)
+            for connection in self._connections:
+                _shut(connection, socket.SHUT_RDWR)
+
+    def abandon(self) -> None:
+        """Let go of the sockets in a forked child, where none of the threads exist: the parent's stay as they are."""
+        for held in (self.socket, *self._connections):
+            with contextlib.suppress(OSError):
+                os.close(held.detach())
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a client, without a word exchanged (called by the base class)."""
+        connection, client = super().get_request()
+        connection.settimeout(self._client_timeout_secs)
+        if self._ssl_context is not None:
+            try:
+                connection = self._ssl_context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            except (OSError, ValueError):
+                connection.close()
+                raise
+        return connection, client
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the client a thread, at the cost of the one that has waited longest if there are too many."""
+        with self._connections_changed:
+            if len(self._connections) >= MAX_CONNECTIONS:
+                oldest = next(iter(self._connections))
+                del self._connections[oldest]
+                _shut(oldest, socket.SHUT_RDWR)
+            self._connections[request] = None
+        super().process_request(request, client_address)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answer the client, in its own thread (called by the base class)."""
+        if self._ssl_context is not None:
+            request.do_handshake()
+        super().finish_request(request, client_address)
+
+    def close_request(self, request: Any) -> None:
+        """Forget the client (called by the base class, whatever happened)."""
+        with self._connections_changed:
+            self._connections.pop(request, None)
+            super().close_request(request)
+            self._connections_changed.notify_all()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log what went wrong with one client; clients that vanish or speak no TLS are none of our business."""
+        _LOG.debug("Metrics: the connection of %s failed", client_address, exc_info=True)
+
+
+def _shut(connection: socket.socket, how: int) -> None:
+    with contextlib.suppress(OSError):  # the peer may have gone first
+        # Not the method of SSLSocket, which would pull its state from under the thread that reads it.
+        socket.socket.shutdown(connection, how)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Listener
+    server_version = "supervisor-metrics"
+    sys_version = ""
+    wbufsize = -1  # header and body in one packet
+
+    def do_GET(self) -> None:
+        self._answer(self._response(), body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(self._response(), body=False)
+
+    def _refuse(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if length.isdigit():  # a body left unread would reset the connection before the answer is seen
+            self.rfile.read(min(int(length), _MAX_DISCARDED_BYTES))
+        text = f"{self.command} is not allowed here; use GET or HEAD.\n"
+        self._answer(Response(status=405, body=text.encode()), body=True)
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
+
+    def _response(self) -> Response:
+        return self.server.respond(Request(path=self.path.partition("?")[0], header=self.headers.get))
+
+    def _answer(self, response: Response, *, body: bool) -> None:
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
+        if response.encoding is not None:
+            self.send_header("Content-Encoding", response.encoding)
+        if response.status == 405:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if body:
+            self.wfile.write(response.body)
+        self.wfile.flush()
+        if body and response.sent is not None:
+            response.sent()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _LOG.debug("Metrics: %s: %s", self.address_string(), format % args)

@@ -1,0 +1,267 @@
+"""`MetricsServer`: a run's metrics over HTTP, from inside the training process.
+
+    /metrics     the text format 0.0.4 or OpenMetrics, as the client asks; gzip if it accepts that
+    /-/healthy   200 as long as the process can answer
+    /-/ready     200 once the run is ready, else 503 and why
+    /            a page that links to these
+
+Training comes first: an address that cannot be had is logged, never raised, and no client can hold up another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from weakref import WeakSet
+
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client.registry import Collector
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.metrics.address import format_address, parse_address
+from supervisor_core.metrics.collector import RunCollector
+from supervisor_core.metrics.listener import Listener, Request, Response
+
+_LOG = logging.getLogger(__name__)
+
+_NOT_READY = "the run is not training yet (supervisor_phase at /metrics says what it is doing)"
+_LANDING_PAGE = b"""<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Supervisor metrics</title></head>
+<body>
+<h1>Supervisor metrics</h1>
+<ul>
+<li><a href="metrics">metrics</a>: for Prometheus</li>
+<li><a href="-/healthy">healthy</a>: does this process answer?</li>
+<li><a href="-/ready">ready</a>: is the run under way?</li>
+</ul>
+</body>
+</html>
+"""
+
+
+class MetricsServer:
+    """Serves a collector's metrics from `start` to `close`.
+
+    Args:
+        collector: A `RunCollector`, or a whole ``prometheus_client.CollectorRegistry``.
+        address: ``"host:port"``, ``":port"`` (127.0.0.1) or ``"[::1]:port"``; port 0 picks a free one.
+        ready: Whether the run is under way, for ``/-/ready``; called from many threads. Default: always.
+        ssl_context: Serve HTTPS with it. Default: plain HTTP.
+        client_timeout_secs: How long a client may be silent before it is hung up on.
+        clock: Tells when a scrape came.
+
+    Raises:
+        OptionsError: if the address cannot be read.
+
+    Example:
+        >>> with MetricsServer(RunCollector(lambda: []), ":0") as server:
+        ...     print(server.url is not None)
+        True
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        address: str,
+        *,
+        ready: Callable[[], bool] = lambda: True,
+        ssl_context: ssl.SSLContext | None = None,
+        client_timeout_secs: float = 10.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._collector = collector
+        self._host, self._port = parse_address(address)
+        self._ready = ready
+        self._ssl_context = ssl_context
+        self._client_timeout_secs = client_timeout_secs
+        self._clock = clock
+        self._failing = False
+        self._start_clean()
+
+    def _start_clean(self) -> None:
+        self._listener: Listener | None = None
+        self._scrapes = 0
+        self._last_scrape_at: float | None = None
+        self._scraped = threading.Condition()
+        self._waits: list[_Wait] = []
+
+    def start(self) -> bool:
+        """Begin to serve, in daemon threads; return whether that was possible. If not, the log says why."""
+        if self._listener is not None:
+            return True
+        try:
+            listener = Listener(
+                self._host,
+                self._port,
+                self._respond,
+                ssl_context=self._ssl_context,
+                client_timeout_secs=self._client_timeout_secs,
+            )
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that no name can be
+            _LOG.error("Metrics are not served, all else goes on: %s", self._why(error))
+            return False
+        try:
+            listener.start()
+        except RuntimeError as error:
+            listener.server_close()
+            _LOG.error("Metrics are not served, all else goes on: no thread could be started: %s", error)
+            return False
+        self._listener = listener
+        _SERVING.add(self)
+        _LOG.info("Metrics are served at %s", self.url)
+        return True
+
+    def close(self) -> None:
+        """Free the port and hang up on every client, at most a second after the call. Does nothing if not serving."""
+        listener, self._listener = self._listener, None
+        _SERVING.discard(self)
+        if listener is not None:
+            listener.close()
+        with self._scraped:
+            self._scraped.notify_all()
+
+    @property
+    def address(self) -> str | None:
+        """``host:port`` with the port really bound; None while nothing is served."""
+        listener = self._listener
+        return None if listener is None else listener.address
+
+    @property
+    def url(self) -> str | None:
+        """Where Prometheus finds the metrics; None while nothing is served."""
+        address = self.address
+        return None if address is None else f"http{'s' if self._ssl_context else ''}://{address}/metrics"
+
+    @property
+    def scrapes(self) -> int:
+        """How many times ``/metrics`` was served in full."""
+        return self._scrapes
+
+    @property
+    def last_scrape_at(self) -> float | None:
+        """When ``/metrics`` was last served, in seconds since the epoch; None before the first time."""
+        return self._last_scrape_at
+
+    def wait_for_scrapes(self, n: int, timeout_secs: float) -> bool:
+        """Wait until ``/metrics`` was served n more times; return whether it was.
+
+        Only scrapes that begin after this call count, so what was true at the call has been seen n times. Returns
+        False after ``timeout_secs``, and at once when nothing is served (any more).
+        """
+        wait = _Wait()
+        with self._scraped:
+            self._waits.append(wait)
+            try:
+                self._scraped.wait_for(lambda: wait.scrapes >= n or self._listener is None, timeout_secs)
+            finally:
+                self._waits.remove(wait)
+            return wait.scrapes >= n
+
+    def __enter__(self) -> MetricsServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _respond(self, request: Request) -> Response:
+        if request.path == "/metrics":
+            return self._metrics(request)
+        if request.path == "/-/healthy":
+            return _text(200, "healthy")
+        if request.path == "/-/ready":
+            return self._readiness()
+        if request.path == "/":
+            return Response(status=200, body=_LANDING_PAGE, content_type="text/html; charset=utf-8")
+        return _text(404, "nothing here; see /metrics, /-/healthy and /-/ready")
+
+    def _metrics(self, request: Request) -> Response:
+        with self._scraped:
+            waits = tuple(self._waits)
+        encode, content_type = choose_encoder(request.header("Accept") or "")
+        if isinstance(self._collector, RunCollector) and isinstance(encode, partial) and "escaping" in encode.keywords:
+            # Our names need no escaping, and the library does that letter by letter: half the time of a scrape.
+            encode = partial(encode, escaping="allow-utf-8")
+        try:
+            body = encode(self._collector)
+        except Exception as error:  # a user's own collector in the registry
+            if not self._failing:
+                _LOG.exception("Metrics: nothing can be exported")
+            self._failing = True
+            return _text(500, f"nothing can be exported: {error!r}")
+        self._failing = False
+        encoding = "gzip" if gzip_accepted(request.header("Accept-Encoding") or "") else None
+        if encoding is not None:
+            body = gzip.compress(body, compresslevel=1)
+        return Response(
+            status=200,
+            body=body,
+            content_type=content_type,
+            encoding=encoding,
+            sent=lambda: self._count_scrape(waits),
+        )
+
+    def _count_scrape(self, waits: tuple[_Wait, ...]) -> None:
+        with self._scraped:
+            self._scrapes += 1
+            self._last_scrape_at = self._clock.wall()
+            for wait in waits:
+                wait.scrapes += 1
+            self._scraped.notify_all()
+
+    def _readiness(self) -> Response:
+        try:
+            reason = None if self._ready() else _NOT_READY
+        except Exception as error:  # what cannot be told is not ready
+            reason = f"it could not be found out: {error!r}"
+        return _text(200, "ready") if reason is None else _text(503, f"not ready: {reason}")
+
+    def _why(self, error: Exception) -> str:
+        address = format_address(self._host, self._port)
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            return (
+                f"{address} is in use already (`ss -ltnp 'sport = :{self._port}'` says by whom). "
+                f"Choose another port in the metrics address, or port 0 for any free one."
+            )
+        return f"cannot listen on {address}: {error}. Choose an address of this machine and a port you may use."
+
+
+class _Wait:
+    """How many scrapes have begun and ended since somebody began to wait for them."""
+
+    scrapes = 0
+
+
+def _text(status: int, line: str) -> Response:
+    return Response(status=status, body=f"{line}\n".encode("utf-8", "backslashreplace"))
+
+
+_SERVING: WeakSet[MetricsServer] = WeakSet()
+
+
+def _let_go_in_child() -> None:
+    """Close what a forked child (a data loader's worker) has inherited.
+
+    Else its copy keeps the port open when the trainer dies, and scrapes hang instead of failing.
+    """
+    for server in list(_SERVING):
+        listener = server._listener
+        server._start_clean()
+        if listener is not None:
+            with contextlib.suppress(OSError):
+                listener.abandon()
+    _SERVING.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
