@@ -96,6 +96,10 @@ class RunMonitor:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def identify(self, identity: SessionIdentity) -> None:
+        """Correct who the session is, once more is known of what came before it."""
+        self._identity = identity
+
     def deactivate(self) -> None:
         """Say that the session ends as planned: ``supervisor_active`` becomes 0."""
         self._active = False
@@ -190,9 +194,13 @@ class RunMonitor:
         begins = change.state == "begin"
         if begins:
             _LOG.warning(
-                "No progress for %.0f s in the phase %r (budget %.0f s) at step %s: the stacks of all threads are in the "
-                "events file.", change.secs, now.phase, timeout or 0.0, now.global_step,
-            )  # fmt: skip
+                "No progress for %.0f s in the phase %r (budget %.0f s) at step %s; the stacks of all threads are in "
+                "the events file.",
+                change.secs,
+                now.phase,
+                timeout or 0.0,
+                now.global_step,
+            )
         else:
             self._progress.book("stall", change.secs)
         record = StallRecord(
@@ -205,7 +213,7 @@ class RunMonitor:
             timeout_secs=timeout,
             stacks=python_stacks() if begins else {},
         )
-        self._recorder.write(record, now.global_step, durable=begins)
+        self._recorder.write(record, now.global_step)
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK_SECS):

@@ -69,6 +69,7 @@ class Progress:
         self._phase = "starting"
         self._phase_since = now
         self._booked = dict.fromkeys(BUCKETS, 0.0)
+        self._runs = 0
         self._steps = 0
         self._last_step: float | None = None
         self._last_progress = now
@@ -82,6 +83,11 @@ class Progress:
     def phase(self) -> str:
         """What the session is doing, one of `options.PHASES`."""
         return self._phase
+
+    @property
+    def runs(self) -> int:
+        """Runs that the program has finished in this session, steps or not."""
+        return self._runs
 
     @property
     def steps(self) -> int:
@@ -98,6 +104,7 @@ class Progress:
         """
         with self._lock:
             self._last_progress = ended
+            self._runs += 1
             if is_step:
                 self._steps += 1
                 self._last_step = ended

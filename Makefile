@@ -1,0 +1,47 @@
+# make demo   the main job: a training that is killed, resumes, is stopped and finishes
+# make test   all the tests
+# make check  style, types, layers, documentation in step with the code
+# make bench  the measurements of docs/benchmarks.md
+# Each works as the first command in a fresh clone: it installs what it needs into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: demo test check bench wheel format clean install
+.DEFAULT_GOAL := test
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml setup.cfg constraints.txt scripts/install
+	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev]"
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/python -m examples.demo $(ARGS)
+
+test: $(INSTALLED)
+	@scripts/provision
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/structure
+
+bench: $(INSTALLED)
+	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev,bench]"
+	$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: $(INSTALLED)
+	scripts/check-wheel $(BIN)/python
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache demo-logs

@@ -1,0 +1,64 @@
+"""`MetricsEndpoint`: whether and where this process serves its metrics, and how long it lingers at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from supervisor_core.options import Options
+from supervisor_core.run.status import RunStatus
+
+if TYPE_CHECKING:
+    from supervisor_core.metrics.server import MetricsServer
+
+ADDRESS_VARIABLE = "SUPERVISOR_METRICS_ADDRESS"
+"""The environment's variable that names the address where `Options.metrics_address` does not."""
+
+LINGER_SCRAPES = 2
+"""How many scrapes must have seen the planned stop before the endpoint closes."""
+
+
+class MetricsEndpoint:
+    """The metrics of this process over HTTP, if an address is given anywhere.
+
+    Args:
+        options: the address, and for how long to linger.
+        source: returns the present status of every run of the process.
+        ready: whether the run is under way, for ``/-/ready``.
+
+    Raises:
+        OptionsError: if the address cannot be read.
+    """
+
+    def __init__(self, options: Options, source: Callable[[], Iterable[RunStatus]], ready: Callable[[], bool]) -> None:
+        self._linger_secs = options.metrics_linger_secs
+        self._server: MetricsServer | None = None
+        address = options.metrics_address or os.environ.get(ADDRESS_VARIABLE)
+        if address:
+            # Loaded only where metrics are served: an import of the HTTP server costs every other program nothing.
+            from supervisor_core.metrics.collector import RunCollector
+            from supervisor_core.metrics.server import MetricsServer
+
+            self._server = MetricsServer(RunCollector(source), address, ready=ready)
+            self._server.start()
+
+    @property
+    def url(self) -> str | None:
+        """Where the metrics are; None where nothing is served."""
+        return None if self._server is None else self._server.url
+
+    def linger_and_close(self) -> None:
+        """Let Prometheus see the planned stop, if it was looking, then free the port."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if server.scrapes and self._linger_secs:
+            server.wait_for_scrapes(LINGER_SCRAPES, self._linger_secs)
+        server.close()
+
+    def close(self) -> None:
+        """Free the port at once."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()

@@ -1,0 +1,235 @@
+"""`SupervisedRun`: one session of a run, from its begin to its end, whatever the framework.
+
+A facade tells it what happens (``begin``, ``ready``, ``enter`` a phase, ``saved``, ``end``); it holds the logdir's
+lease, writes the telemetry, keeps the heartbeat and serves the metrics.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, StopRecord
+from supervisor_core.options import Options
+from supervisor_core.run.status import RunStatus
+from supervisor_core.runtime.monitor import RunMonitor, SessionIdentity
+from supervisor_core.runtime.progress import Progress
+from supervisor_core.runtime.recorder import Recorder, SummaryWriter
+from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.save_tally import SaveTally
+from supervisor_core.supervision.environment import run_name, versions
+from supervisor_core.supervision.metrics_endpoint import MetricsEndpoint
+from supervisor_core.supervision.outcome import Outcome
+
+
+class SupervisedRun:
+    """One session of a run; see the module's docstring. Begun once, ended once.
+
+    Args:
+        logdir: the run's directory; None when nothing is written.
+        facade: what the program called, for the session record.
+        options: how the run behaves.
+        writer: the run's summary writer; None writes nothing.
+        checkpoint_interval_secs: configured seconds between checkpoints; None where none are taken.
+        exclusive: whether to hold the logdir's lease; workers do not.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        logdir: str | None,
+        facade: str,
+        options: Options,
+        writer: SummaryWriter | None,
+        checkpoint_interval_secs: float | None = None,
+        exclusive: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.options = options
+        self.progress = Progress(clock)
+        self.services = ServiceRegistry()
+        self.saves = SaveTally(checkpoint_interval_secs)
+        self._facade = facade
+        self._interval_secs = checkpoint_interval_secs
+        self._clock = clock
+        self._recorder = Recorder(writer)
+        self._lease: LogdirLease | None = None
+        if logdir and exclusive and options.exclusive_logdir:
+            self._lease = LogdirLease(logdir, timeout_secs=options.lease_timeout_secs, clock=clock)
+        self._identity = SessionIdentity(
+            session_id=uuid.uuid4().hex[:16],
+            run=run_name(options.run_name, logdir),
+            started_at=clock.wall(),
+            info={
+                "logdir": str(logdir or ""),
+                "host": socket.gethostname(),
+                "pid": str(os.getpid()),
+                "facade": facade,
+            },
+            versions=versions(),
+        )
+        self._monitor = RunMonitor(
+            self._identity,
+            options=options,
+            progress=self.progress,
+            saves=self.saves,
+            recorder=self._recorder,
+            threads=self.services.statuses,
+            on_beat=self._renew_lease,
+            clock=clock,
+        )
+        self._endpoint: MetricsEndpoint | None = None
+        self._end_lock = threading.Lock()
+        self._previous_outcome: str | None = None
+        self._previous_step: int | None = None
+        self._begun = False
+        self._ended = False
+
+    @property
+    def session_id(self) -> str:
+        """The session's id, unique; every record of the session bears it."""
+        return self._identity.session_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether `end` was called."""
+        return self._ended
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where this process serves its metrics; None where it does not."""
+        return None if self._endpoint is None else self._endpoint.url
+
+    def begin(self) -> None:
+        """Take the logdir's lease, begin to watch and to serve.
+
+        Raises:
+            LogdirInUseError: if another live chief holds the logdir.
+            OptionsError: if the metrics address cannot be read.
+        """
+        if self._lease is not None:
+            before = self._lease.acquire(self._identity.session_id)
+            self._identity = replace(
+                self._identity,
+                attempt=before.attempt,
+                first_started_at=before.first_started_at,
+                restarts=before.restarts,
+                steps_lost=before.steps_lost,
+            )
+            self._previous_outcome, self._previous_step = before.previous_outcome, before.last_step
+            self._monitor.identify(self._identity)
+        self._begun = True
+        self._monitor.start()
+        self._endpoint = MetricsEndpoint(
+            self.options, lambda: [self.status()], lambda: self.progress.phase == "training"
+        )
+
+    def ready(
+        self,
+        *,
+        restored_checkpoint: str | None = None,
+        restored_step: int | None = None,
+        skipped: Sequence[Mapping[str, str]] = (),
+        state_problem: str | None = None,
+        services: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Say that the session is ready to train, and what it came from: writes the session record, durably."""
+        activity = self.progress.snapshot().activity_secs
+        if restored_step is not None and self._previous_step is not None:
+            lost = max(0, self._previous_step - restored_step)
+            self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + lost)
+            self._monitor.identify(self._identity)
+        if restored_step is not None:
+            self.progress.step_read(restored_step)
+        record = SessionRecord(
+            session=self.session_id,
+            attempt=self._identity.attempt,
+            host=self._identity.info["host"],
+            pid=int(self._identity.info["pid"]),
+            facade=self._facade,
+            started_at=self._identity.started_at,
+            restored_checkpoint=restored_checkpoint,
+            restored_step=restored_step,
+            skipped=tuple(skipped),
+            state_problem=state_problem,
+            previous_outcome=self._previous_outcome,
+            starting_secs=activity["program_startup"],
+            restoring_secs=activity["checkpoint_restore"],
+            services=tuple(services),
+            checkpoint_interval_secs=self._interval_secs,
+            versions=self._identity.versions,
+        )
+        self._recorder.write(record, restored_step, durable=True)
+
+    def enter(self, phase: str) -> None:
+        """Change the phase."""
+        self._monitor.enter(phase)
+
+    def phase(self, phase: str) -> AbstractContextManager[None]:
+        """Be in a phase for the length of a ``with`` block."""
+        return self._monitor.phase(phase)
+
+    def saved(self, record: CheckpointRecord) -> None:
+        """Count a save, good or bad, and write its record, durably."""
+        if record.error is not None:
+            self.saves.failed(record.error)
+        elif record.path is not None:
+            self.saves.saved(
+                path=record.path,
+                step=record.step,
+                at=self._clock.wall(),
+                size_bytes=record.bytes,
+                secs=record.secs,
+                blocked_secs=record.blocked_secs,
+            )
+        if record.blocked_secs and self.progress.phase == "training":
+            self.progress.book("unproductive_checkpoint_save", record.blocked_secs)
+        self._recorder.write(record, record.step, durable=True)
+
+    def status(self) -> RunStatus:
+        """Return the session at this moment, as a scrape shows it."""
+        return self._monitor.status()
+
+    def end(self, outcome: Outcome) -> None:
+        """Say that the session has ended and how: the stop record, durably; the lease is released. Once; later calls
+        change nothing. The metrics stay until `close`."""
+        with self._end_lock:
+            if self._ended or not self._begun:
+                return
+            self._ended = True
+        self._monitor.stop()
+        self._monitor.deactivate()
+        self._monitor.enter("stopped")
+        now = self.progress.snapshot()
+        record = StopRecord(
+            session=self.session_id,
+            reason=outcome.reason,
+            error=outcome.error,
+            signal=outcome.signal,
+            step=now.global_step,
+            steps=now.steps,
+            final_checkpoint=outcome.final_checkpoint,
+            final_checkpoint_step=outcome.final_checkpoint_step,
+            activity_secs=now.activity_secs,
+        )
+        self._recorder.write(record, now.global_step, durable=True)
+        if self._lease is not None:
+            self._lease.release(outcome.reason, last_step=now.global_step, steps_lost=self._identity.steps_lost)
+
+    def close(self) -> None:
+        """Stop serving metrics, after Prometheus has had the chance to see the end."""
+        if self._endpoint is not None:
+            self._endpoint.linger_and_close()
+
+    def _renew_lease(self, step: int | None) -> None:
+        if self._lease is not None and not self._ended:
+            self._lease.renew(last_step=step)

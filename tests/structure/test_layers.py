@@ -1,0 +1,95 @@
+"""The layout is the architecture: who may import whom, and what stays out of memory until it is needed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "supervisor_core"
+
+# A package imports only itself and what stands on a lower line.
+LAYERS = [
+    {"cli", "tf1"},
+    {"supervision"},
+    {"runtime", "metrics"},
+    {"run"},
+    {"events", "checkpoint"},
+    {"errors", "clock", "options"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+# What only some packages may import, anywhere in their files.
+HEAVY = {
+    "tensorflow": {"tf1"},
+    "prometheus_client": {"metrics"},
+    "tensorboard": {"events", "checkpoint"},
+    "click": {"cli"},
+    "rich": {"cli"},
+}
+
+PUBLIC = [
+    "supervisor_core",
+    "supervisor_core.checkpoint",
+    "supervisor_core.events",
+    "supervisor_core.metrics",
+    "supervisor_core.run.status",
+    "supervisor_core.runtime",
+    "supervisor_core.supervision",
+]
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import hides its layer"
+            yield node.module or ""
+            if node.module == "supervisor_core":
+                yield from (f"supervisor_core.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_one_way(path: Path) -> None:
+    """A module imports only its own package or one further down."""
+    part = part_of(path)
+    for name in imports(path):
+        pieces = name.split(".")
+        if pieces[0] == "supervisor_core" and len(pieces) > 1 and part != "__init__" and pieces[1] in RANK:
+            assert pieces[1] == part or RANK[pieces[1]] > RANK[part], f"{part} imports {name}"
+        if pieces[0] in HEAVY:
+            assert part in HEAVY[pieces[0]], f"{part} imports {name}; only {HEAVY[pieces[0]]} may"
+
+
+def test_every_package_has_a_layer() -> None:
+    """A new package cannot stand outside the order."""
+    assert {part_of(path) for path in sources()} - {"__init__"} == set(RANK)
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_a_neutral_module_loads_nothing_heavy(module: str) -> None:
+    """Importing a public neutral module loads neither a framework nor TensorBoard nor the metrics library."""
+    heavy = ("tensorflow", "tensorboard", "torch", "keras", "prometheus_client", "numpy", "google.protobuf")
+    code = f"import sys, {module}\nprint([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_stays_readable(path: Path) -> None:
+    """No file grows past 400 lines: past that the design is wrong, not the limit."""
+    assert len(path.read_text().splitlines()) <= 400
