@@ -1,0 +1,293 @@
+"""`Coordinator`: how the threads of one training stop together, and how the error of one reaches the one who joins.
+
+The promises are those of ``tf.train.Coordinator``, of which TensorFlow's own code uses the public methods only, so a
+class may inherit from both. What is different: nothing is locked, so a signal handler may call `request_stop` (see
+`Latch`); joins wake when the last thread ends; time is monotonic; threads that block are released in good time.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from types import TracebackType
+from typing import NamedTuple
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.runtime.latch import Latch
+
+logger = logging.getLogger("supervisor_core")
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+RELEASE_AFTER_SECS = 5.0
+"""How long threads may take to stop by themselves before what they block on is released, in seconds."""
+
+LOOK_AGAIN_SECS = 0.05
+"""How often `Coordinator.join` looks whether the threads have ended, in seconds, where no thread can be had to watch
+them."""
+
+
+class _Report(NamedTuple):
+    error: BaseException
+    traceback: TracebackType | None
+
+
+class _Release(NamedTuple):
+    callback: Callable[[], object]
+    after_secs: float
+
+
+class Coordinator:
+    """Lets any thread ask all to stop, and hands the first error to whoever joins.
+
+    Example:
+        >>> coord = Coordinator()
+        >>> def work():
+        ...     with coord.stop_on_exception():
+        ...         while not coord.should_stop():
+        ...             raise OSError("disk gone")
+        >>> thread = threading.Thread(target=work)
+        >>> thread.start()
+        >>> coord.join([thread])
+        Traceback (most recent call last):
+        OSError: disk gone
+    """
+
+    def __init__(
+        self,
+        clean_stop_exception_types: Iterable[type[BaseException]] | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Prepare to coordinate; nothing is started.
+
+        Args:
+            clean_stop_exception_types: exceptions that mean "done" rather than "broken": reporting one stops the
+                threads and is never raised. Default: none.
+            clock: whose monotonic hand measures the grace period.
+        """
+        self._clean_types = tuple(clean_stop_exception_types or ())
+        self._clock = clock
+        self._latch: Latch[_Report | None] = Latch()
+        self._was_joined = False
+        self._to_join: dict[threading.Thread, None] = {}
+        self._releases: list[_Release] = []
+
+    def request_stop(self, ex: BaseException | ExcInfo | None = None) -> None:
+        """Ask all threads to stop; the error of the first request is raised by `join`, later ones are ignored.
+
+        Safe in a signal handler, from any thread. The flag is set whatever is passed.
+
+        Args:
+            ex: None, an exception (with or without a traceback), or what ``sys.exc_info()`` returned.
+
+        Raises:
+            BaseException: the exception passed, if the coordinator was joined before and nobody would see it.
+        """
+        report = _report_of(ex)
+        if report is not None and self.is_clean_stop(report.error):
+            report = None
+        if report is not None and self._was_joined:
+            raise report.error
+        if not self._latch.set(report) or report is None:
+            return
+        _log_report(report, exc_info=isinstance(ex, tuple))
+        if self._was_joined:  # a join without a stop has ended meanwhile, and may have missed it
+            raise report.error
+
+    def is_clean_stop(self, error: BaseException) -> bool:
+        """Tell whether an exception means "done" rather than "broken"."""
+        try:
+            return isinstance(error, self._clean_types)
+        except Exception:  # types that cannot be compared with must not keep the threads from stopping
+            logger.exception("clean_stop_exception_types cannot be used: %r", self._clean_types)
+            return False
+
+    def clear_stop(self) -> None:
+        """Start afresh: no stop requested, no error, not joined. Registered threads stay registered."""
+        self._was_joined = False
+        self._latch.clear()
+
+    def should_stop(self) -> bool:
+        """Tell whether a stop was requested; cheap enough for every step."""
+        return self._latch.is_set()
+
+    @contextmanager
+    def stop_on_exception(self) -> Iterator[None]:
+        """Report whatever the body raises, `SystemExit` and `KeyboardInterrupt` too, and go on after the body."""
+        try:
+            yield
+        except BaseException:
+            self.request_stop(ex=sys.exc_info())
+
+    def wait_for_stop(self, timeout: float | None = None, *, bell: SimpleQueue[bool] | None = None) -> bool:
+        """Wait until a stop is requested; return whether it was.
+
+        Args:
+            timeout: seconds to wait at most; None waits for ever, 0 and less answer at once.
+            bell: end the wait early, with False, as soon as somebody puts False here.
+        """
+        return self._latch.wait(timeout, bell=bell)
+
+    def register_thread(self, thread: threading.Thread) -> None:
+        """Have the next `join` wait for this thread too, if it is running by then."""
+        self._to_join[thread] = None
+
+    def register_release(self, callback: Callable[[], object], after_secs: float = RELEASE_AFTER_SECS) -> None:
+        """Say how threads that block can be released, as by closing a queue or a session.
+
+        The next `join` calls it, once, if threads are still alive when ``after_secs`` of its grace period, or half of
+        it if that is less, are over. It runs in a thread of its own, so that it cannot hold up the join beyond the
+        grace period; what it raises is logged. Like the threads, it is forgotten when the join is over.
+        """
+        self._releases.append(_Release(callback, after_secs))
+
+    def join(
+        self,
+        threads: Iterable[threading.Thread] | None = None,
+        stop_grace_period_secs: float = 120,
+        ignore_live_threads: bool = False,
+    ) -> None:
+        """Wait until the threads have ended, or a stop was requested and the grace period is over.
+
+        Returns as soon as the last thread has ended. Threads that were never started, and the calling thread itself,
+        are not waited for. Can be called again.
+
+        Args:
+            threads: threads to wait for besides the registered ones.
+            stop_grace_period_secs: seconds that the threads have to end once a stop was requested.
+            ignore_live_threads: log the names of threads that are alive after that, rather than raise.
+
+        Raises:
+            BaseException: the first error that was reported, the very object.
+            RuntimeError: threads are still alive, and no error was reported; names them and says where they are.
+        """
+        caller = threading.current_thread()
+        named = dict.fromkeys([*self._to_join, *(threads or ())])
+        waited_for = [thread for thread in named if thread is not caller]
+        self._await_end_or_stop(waited_for)
+        stragglers = self._await_end(waited_for, max(stop_grace_period_secs, 0.0))
+        self._was_joined = True
+        self._to_join = {}
+        self._releases = []
+        where = _describe(stragglers) if stragglers else ""
+        if where and (ignore_live_threads or self._latch.reason is not None):
+            logger.warning("%s", where)
+        self.raise_requested_exception()
+        if where and not ignore_live_threads:
+            raise RuntimeError(where)
+
+    @property
+    def joined(self) -> bool:
+        """Whether a `join` has ended since the start or the last `clear_stop`."""
+        return self._was_joined
+
+    def raise_requested_exception(self) -> None:
+        """Raise the error that was reported, if there is one; it stays reported."""
+        report = self._latch.reason
+        if report is not None:
+            # Without the frames of earlier raises, which would pile up in a loop that asks at every step.
+            raise report.error.with_traceback(report.traceback)
+
+    def _await_end_or_stop(self, threads: Sequence[threading.Thread]) -> None:
+        if self.should_stop() or not _alive(threads):
+            return
+        bell: SimpleQueue[bool] = SimpleQueue()
+
+        def ring_when_ended() -> None:
+            while alive := _alive(threads):
+                for thread in alive:
+                    thread.join()
+            bell.put(False)
+
+        # Two things to wait for, of which a thread's end can only be waited for by joining it: hence the watcher. It
+        # ends with the threads it watches.
+        watcher = threading.Thread(target=ring_when_ended, name="Coordinator-join", daemon=True)
+        try:
+            watcher.start()
+        except RuntimeError:  # no more threads, or the interpreter is about to end
+            while _alive(threads) and not self.wait_for_stop(LOOK_AGAIN_SECS):
+                pass
+        else:
+            self.wait_for_stop(bell=bell)
+
+    def _await_end(self, threads: Sequence[threading.Thread], grace_secs: float) -> list[threading.Thread]:
+        start = self._clock.monotonic()
+        releasing: list[threading.Thread] = []
+        for release in sorted(self._releases, key=lambda item: item.after_secs):
+            if not self._join_until(threads, start + min(release.after_secs, grace_secs / 2)):
+                break
+            releasing.append(_run_release(release.callback))
+        self._join_until([*threads, *releasing], start + grace_secs)
+        return _alive(threads)
+
+    def _join_until(self, threads: Sequence[threading.Thread], moment: float) -> bool:
+        """Wait for the threads until a moment of the monotonic clock; return whether any is still alive."""
+        for thread in threads:
+            while thread.is_alive() and (remaining := moment - self._clock.monotonic()) > 0:
+                thread.join(min(remaining, threading.TIMEOUT_MAX))
+        return bool(_alive(threads))
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's text, or say that it has none to show."""
+    try:
+        return str(error)
+    except Exception as unprintable:  # the error of an error's text is no reason not to go on with the first
+        return f"<no text: its __str__ raised {type(unprintable).__name__}>"
+
+
+def _alive(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
+    return [thread for thread in threads if thread.is_alive()]
+
+
+def _report_of(ex: object) -> _Report | None:
+    if ex is None:
+        return None
+    if isinstance(ex, tuple) and len(ex) == 3 and isinstance(ex[1], BaseException):
+        return _Report(ex[1], ex[2] if isinstance(ex[2], TracebackType) else ex[1].__traceback__)
+    error = ex if isinstance(ex, BaseException) else sys.exc_info()[1]
+    if error is None:
+        error = ValueError(
+            f"request_stop() got a {type(ex).__name__} outside of an except block; pass None, an exception, or "
+            "sys.exc_info() while the exception is being handled."
+        )
+    return _Report(error, error.__traceback__)
+
+
+def _log_report(report: _Report, *, exc_info: bool) -> None:
+    error, text = report.error, text_of(report.error)
+    if exc_info:
+        logger.info("Error reported to Coordinator: %s", text, exc_info=(type(error), error, report.traceback))
+    else:
+        logger.info("Error reported to Coordinator: %s, %s", type(error), text)
+
+
+def _describe(stragglers: Sequence[threading.Thread]) -> str:
+    frames = sys._current_frames()
+    lines = [f"Coordinator stopped with threads still running: {' '.join(thread.name for thread in stragglers)}"]
+    for thread in stragglers:
+        frame = frames.get(thread.ident) if thread.ident is not None else None
+        if frame is not None:
+            code = frame.f_code
+            lines.append(f"  {thread.name} is at {code.co_filename}:{frame.f_lineno} in {code.co_name}")
+    return "\n".join(lines)
+
+
+def _run_release(callback: Callable[[], object]) -> threading.Thread:
+    def run() -> None:
+        try:
+            callback()
+        except Exception:  # the threads that it was to release are waited for and named in any case
+            logger.exception("Threads that do not stop could not be released")
+
+    thread = threading.Thread(target=run, name="Coordinator-release", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads: better held up than never released
+        run()
+    return thread

@@ -1,0 +1,242 @@
+"""`ServiceThread`: a looper with a name and a health, and a policy for what its ticks raise."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Any, Literal
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import ServiceError
+from supervisor_core.run.status import ThreadState, ThreadStatus
+from supervisor_core.runtime.coordinator import Coordinator, text_of
+from supervisor_core.runtime.looper import LooperThread, next_due
+from supervisor_core.runtime.policy import Policy
+
+logger = logging.getLogger("supervisor_core")
+
+OnFailure = Callable[[str, BaseException, int], object]
+"""Called with a service's name, what was raised, and the tick's number from 1 (0: before the first)."""
+
+SHORT_TEXT = 500
+"""How many characters of an error's first line a status carries; the log has it whole."""
+
+
+@dataclass(frozen=True)
+class _Health:
+    """Changed by the service's own thread only, and replaced as a whole: readers need no lock."""
+
+    state: Literal["starting", "idle", "ticking", "failed", "stopped"] = "starting"
+    due: float | None = None
+    ticks: int = 0
+    failures: int = 0
+    failures_in_a_row: int = 0
+    last_tick_at: float | None = None
+    last_tick_secs: float | None = None
+    last_error: str | None = None
+    last_failure_at: float | None = None
+
+
+class ServiceThread(LooperThread):
+    """A periodic service whose health can be seen, and whose errors are retried, stop the run, or end it alone.
+
+    By default an exception reaches the coordinator as the object it is, with a note that names the service (from
+    Python 3.11), so ``should_stop()`` becomes true and ``join()`` raises it. Exceptions that the coordinator takes for
+    a clean stop are no failures. An error after a stop was requested is recorded, and the service still ends as
+    ``stopped``.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object] | None = None,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        name: str,
+        policy: Policy | None = None,
+        on_failure: OnFailure | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Register with the coordinator; ``start()`` starts it.
+
+        Args:
+            coord: the coordinator.
+            timer_interval_secs: seconds from the start of one tick to the start of the next; None ticks back to back.
+            target: what a tick calls. Default: nothing; a subclass overrides `run_loop`.
+            args: positional arguments of the target.
+            kwargs: named arguments of the target.
+            name: the thread's name, in logs, telemetry and metrics; unique within a run.
+            policy: what becomes of errors. Default: all stop the run.
+            on_failure: told of every failure, in the service's thread.
+            clock: schedules ticks and dates them.
+
+        Raises:
+            ValueError: as in `LooperThread`, and if ``coord`` is none of this project's coordinators.
+        """
+        if not isinstance(coord, Coordinator):
+            raise ValueError(f"'coord' argument must be a supervisor_core Coordinator: {coord}")
+        super().__init__(coord, timer_interval_secs, target=target, args=args, kwargs=kwargs, clock=clock)
+        self.name = name
+        self._policy = policy or Policy()
+        self._on_failure = on_failure
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._health = _Health()
+        self._given_up: BaseException | None = None
+
+    def wake(self) -> None:
+        """Have the service tick at once, or once more right after the present tick; the schedule stays as it is.
+
+        Calls that come before the tick begins count as one. Safe in a signal handler.
+        """
+        self._bell.put(False)
+
+    def status(self) -> ThreadStatus:
+        """Return the service's health at this moment; any thread may ask.
+
+        ``overdue``: the tick that should have begun, or the end of the present one, is late by more than the interval.
+        ``failed``: ended by an error, or the last two ticks or more have failed.
+        """
+        health = self._health
+        interval_secs = self._timer_interval_secs
+        late_secs = 0.0
+        if health.due is not None and interval_secs:
+            # While a tick is under way, what should have begun is the next one.
+            due = health.due + (interval_secs if health.state == "ticking" else 0.0)
+            late_secs = max(0.0, self._clock.monotonic() - due)
+        state: ThreadState = health.state
+        if state in ("idle", "ticking") and interval_secs and late_secs > interval_secs:
+            state = "overdue"
+        elif state == "idle" and health.failures_in_a_row > 1:
+            state = "failed"
+        return ThreadStatus(
+            name=self.name,
+            state=state,
+            interval_secs=interval_secs,
+            ticks=health.ticks,
+            failures=health.failures,
+            last_tick_at=health.last_tick_at,
+            last_tick_secs=health.last_tick_secs,
+            overdue_secs=late_secs,
+            last_error=health.last_error,
+            last_failure_at=health.last_failure_at,
+        )
+
+    def run(self) -> None:
+        """Tick until the coordinator stops; the thread's own body, not to be called."""
+        with self._coord.stop_on_exception():
+            try:
+                self._recording_failure(self.start_loop)
+                self._tick_until_stop()
+                self._recording_failure(self.stop_loop)
+            except BaseException as error:
+                if self._concerns_the_run(error):
+                    raise
+            else:
+                self._health = replace(self._health, state="stopped", due=None)
+
+    def _tick_until_stop(self) -> None:
+        interval_secs = self._timer_interval_secs
+        regular_due = due = self._clock.monotonic()
+        self._health = replace(self._health, state="idle", due=due)
+        while not self._coord.wait_for_stop(due - self._clock.monotonic(), bell=self._bell):
+            while not self._bell.empty():
+                self._bell.get()
+            retry_secs = self._tick()
+            now = self._clock.monotonic()
+            if interval_secs is None:
+                regular_due = now
+            elif now >= regular_due:  # a tick before its time, asked for or retried, moves nothing
+                regular_due = next_due(regular_due, interval_secs, now)
+            due = regular_due if retry_secs is None else now + retry_secs
+            self._health = replace(self._health, state="idle", due=due)
+
+    def _tick(self) -> float | None:
+        """Do one tick; return None if it was good, or else the seconds to wait before it is tried again."""
+        started = self._clock.monotonic()
+        self._health = replace(self._health, state="ticking", due=started, ticks=self._health.ticks + 1)
+        try:
+            self._recording_failure(self.run_loop)
+        except Exception as error:
+            if self._coord.is_clean_stop(error) or not self._policy.transient(error):
+                raise
+            return self._retry_delay_secs(error)
+        else:
+            self._health = replace(self._health, failures_in_a_row=0)
+            return None
+        finally:
+            ended = self._clock.monotonic()
+            self._health = replace(self._health, last_tick_at=self._clock.wall(), last_tick_secs=ended - started)
+
+    def _retry_delay_secs(self, error: Exception) -> float:
+        failures, bound = self._health.failures_in_a_row, self._policy.max_failures
+        text = f"{type(error).__name__}: {text_of(error)}"
+        if bound is not None and failures > bound:
+            if self._policy.give_up is not None:
+                self._given_up = self._policy.give_up(self.name, failures, error)
+            else:
+                self._given_up = ServiceError(f"The service {self.name} failed {failures} times in a row: {text}")
+            raise self._given_up from error
+        delay_secs = self._policy.backoff.next_delay(failures)
+        again = f"trying again in {delay_secs:.1f} s while training goes on"
+        logger.warning("Service %s: failed %d time(s) in a row, %s: %s", self.name, failures, again, text)
+        return delay_secs
+
+    def _recording_failure(self, body: Callable[[], object]) -> None:
+        try:
+            body()
+        except BaseException as error:
+            if not self._coord.is_clean_stop(error):
+                self._record_failure(error)
+            raise
+
+    def _record_failure(self, error: BaseException) -> None:
+        health = self._health
+        first_line = text_of(error).strip().partition("\n")[0]
+        self._health = replace(
+            health,
+            failures=health.failures + 1,
+            failures_in_a_row=health.failures_in_a_row + 1,
+            last_error=f"{type(error).__name__}: {first_line}"[:SHORT_TEXT],
+            last_failure_at=self._clock.wall(),
+        )
+        if self._on_failure is None:
+            return
+        try:
+            self._on_failure(self.name, error, health.ticks)
+        except Exception:  # the service's own error is the one that counts
+            logger.exception("Service %s: what was to be told of a failure failed itself", self.name)
+
+    def _concerns_the_run(self, error: BaseException) -> bool:
+        """Settle the state in which an exception ends the service; return whether the coordinator must hear of it."""
+        text = f"{type(error).__name__}: {text_of(error)}"
+        if self._coord.is_clean_stop(error):
+            self._health = replace(self._health, state="stopped", due=None)
+            return True
+        if self._coord.should_stop():
+            self._health = replace(self._health, state="stopped", due=None)
+            logger.info("Service %s: failed after the stop was requested, which changes nothing: %s", self.name, text)
+            return False
+        self._health = replace(self._health, state="failed", due=None)
+        remedy = self._remedy(error)
+        if self._policy.on_error == "continue" and error is not self._given_up and isinstance(error, Exception):
+            logger.error(
+                "Service %s: failed and has ended; training goes on without it. %s", self.name, remedy, exc_info=True
+            )
+            return False
+        logger.error("Service %s: failed, which stops the run: %s. %s", self.name, text, remedy)
+        if hasattr(error, "add_note"):  # Python 3.11
+            instead = "With Options(service_errors='continue') it would end the service alone."
+            error.add_note(f"Raised in the service {self.name}, which stops the run. {remedy} {instead}")
+        return True
+
+    def _remedy(self, error: BaseException) -> str:
+        explain = self._policy.explain
+        try:
+            return explain(error) if explain is not None else ""
+        except Exception:  # a missing remedy must not hide the error
+            logger.exception("Service %s: its error could not be explained", self.name)
+            return ""
