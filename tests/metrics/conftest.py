@@ -1,0 +1,81 @@
+"""A scripted run and a clock that stands still, for every test of the metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+
+NOW = 1_700_000_000.0
+
+
+@dataclass
+class StillClock:
+    """A clock that shows what it was set to."""
+
+    now: float = NOW
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now - 1_000_000.0
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    """A clock at 1,700,000,000 s."""
+    return StillClock()
+
+
+@pytest.fixture
+def running() -> RunStatus:
+    """A run in its third session, training, with everything known that can be known."""
+    return RunStatus(
+        run="mnist/train",
+        active=True,
+        phase="training",
+        session_id="3f2a",
+        session_started_at=NOW - 3600,
+        sessions=3,
+        restarts={"lost": 1, "signal": 1},
+        global_step=12_345,
+        steps=2_345,
+        steps_per_second=8.25,
+        last_step_at=NOW - 0.125,
+        last_progress_at=NOW - 0.0625,
+        progress_timeout_secs=300.0,
+        stalled=False,
+        step_secs=Distribution(bounds=(0.1, 0.25, 1.0), counts=(2_000, 300, 40, 5), sum=287.5),
+        checkpoint=CheckpointStatus(
+            interval_secs=600.0,
+            recommended_interval_secs=420.0,
+            last_success_at=NOW - 90,
+            last_success_step=11_600,
+            last_size_bytes=104_857_600,
+            saves=7,
+            failures=1,
+            last_error="OSError: no space left",
+            save_secs=Distribution(bounds=(1.0, 10.0), counts=(4, 3, 0), sum=9.5),
+            blocked_secs=Distribution(bounds=(0.01, 0.1), counts=(6, 1, 0), sum=0.0625),
+        ),
+        threads=(
+            ThreadStatus(name="checkpoint", state="idle", ticks=7, failures=1, last_tick_at=NOW - 90),
+            ThreadStatus(name="summary", state="overdue", ticks=30, last_tick_at=NOW - 150, overdue_secs=30.0),
+            ThreadStatus(name="my loop", state="failed"),
+        ),
+        steps_lost=130,
+        activity_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},
+        goodput=0.875,
+        events_dropped=2,
+        versions={"supervisor": "0.1.0", "tensorflow": "2.21.0", "google-crc32c": "1.9.0"},
+        info={"logdir": "/data/mnist", "host": "trainer-0", "pid": "4711"},
+    )
+
+
+@pytest.fixture
+def starting() -> RunStatus:
+    """A run that has only just begun: no step, no checkpoint, no thread."""
+    return RunStatus(run="fresh", active=True, phase="starting", session_started_at=NOW, last_progress_at=NOW)

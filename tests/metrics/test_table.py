@@ -1,0 +1,132 @@
+"""The table of metrics: conventions that hold for every row, and what each row reads."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.metrics import table
+from supervisor_core.metrics.table import METRICS, RUN_METRICS, Metric, Sample
+from supervisor_core.options import PHASES
+from supervisor_core.run.status import RunStatus
+
+
+def read(name: str, status: RunStatus, now: float) -> list[Sample]:
+    """Return the samples of one metric."""
+    (metric,) = [metric for metric in RUN_METRICS if metric.name == name]
+    return list(metric.read(status, now))
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_metric_keeps_the_conventions(metric: Metric) -> None:
+    """One prefix; `_total` on counters only, `_info` on infos only; the unit ends the name; the help is a sentence."""
+    base = metric.name.removesuffix("_total").removesuffix("_info")
+    assert metric.name.startswith("supervisor_")
+    assert metric.name.endswith("_total") == (metric.type == "counter")
+    assert metric.name.endswith("_info") == (metric.type == "info")
+    assert base.endswith(f"_{metric.unit}") if metric.unit else not base.endswith(("_seconds", "_bytes", "_ratio"))
+    assert metric.help.endswith(".")
+    assert "\n" not in metric.help
+
+
+def test_a_name_stands_for_one_metric() -> None:
+    """No name is there twice."""
+    names = [metric.name for metric in METRICS]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_labels_are_as_told(running: RunStatus, clock) -> None:
+    """Every sample of a metric has the labels that the table names; a histogram's buckets have `le` besides."""
+    for metric in RUN_METRICS:
+        samples = list(metric.read(running, clock.now))
+        assert samples, metric.name
+        for sample in samples:
+            if metric.type != "info":
+                assert {*sample.labels} - {"le"} == {*metric.labels}
+            assert sample.labels["run"] == "mnist/train"
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_exactly_one_phase_is_on(running: RunStatus, clock, phase: str) -> None:
+    """The phase is one series per phase, of which the present one is 1."""
+    samples = read("supervisor_phase", replace(running, phase=phase), clock.now)
+    assert {sample.labels["phase"]: sample.value for sample in samples} == {name: name == phase for name in PHASES}
+
+
+def test_before_the_first_checkpoint_nothing_is_said_of_it(starting: RunStatus, clock) -> None:
+    """No age, time, step or size of a checkpoint that is not there: 0 would read as one taken in 1970, or just now."""
+    silent = {metric.name for metric in RUN_METRICS if not list(metric.read(starting, clock.now))}
+    assert {
+        "supervisor_checkpoint_age_seconds",
+        "supervisor_checkpoint_last_success_timestamp_seconds",
+        "supervisor_checkpoint_last_success_step",
+        "supervisor_checkpoint_last_size_bytes",
+        "supervisor_last_step_timestamp_seconds",
+        "supervisor_steps_per_second",
+    } <= silent
+    assert "supervisor_checkpoint_failures_total" not in silent
+
+
+def test_the_age_is_taken_at_the_scrape(running: RunStatus, clock) -> None:
+    """The age of the checkpoint grows between two scrapes without anybody setting it."""
+    ages = [read("supervisor_checkpoint_age_seconds", running, clock.now + later)[0].value for later in (0, 60)]
+    assert ages == [90.0, 150.0]
+
+
+def test_a_clock_set_back_makes_no_negative_age(running: RunStatus, clock) -> None:
+    """An age is never below 0."""
+    assert read("supervisor_checkpoint_age_seconds", running, clock.now - 3600)[0].value == 0.0
+
+
+def test_buckets_are_cumulative(running: RunStatus, clock) -> None:
+    """A histogram's buckets count everything up to their bound; the last one, and the count, count everything."""
+    samples = read("supervisor_step_duration_seconds", running, clock.now)
+    assert [(s.suffix, s.labels.get("le"), s.value) for s in samples] == [
+        ("_bucket", "0.1", 2000),
+        ("_bucket", "0.25", 2300),
+        ("_bucket", "1.0", 2340),
+        ("_bucket", "+Inf", 2345),
+        ("_sum", None, 287.5),
+        ("_count", None, 2345),
+    ]
+
+
+def test_a_thread_that_ended_is_down(running: RunStatus, clock) -> None:
+    """Failed is down; late is not down, but says by how much."""
+    up = {s.labels["thread"]: s.value for s in read("supervisor_thread_up", running, clock.now)}
+    late = {s.labels["thread"]: s.value for s in read("supervisor_thread_overdue_seconds", running, clock.now)}
+    assert up == {"checkpoint": True, "summary": True, "my loop": False}
+    assert late == {"checkpoint": 0.0, "summary": 30.0, "my loop": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("fact", "label"),
+    [
+        ("google-crc32c", "google_crc32c"),
+        ("__name__", "name__"),
+        ("3d", "fact_3d"),
+        ("", "fact_"),
+        ("größe", "gr__e"),
+    ],
+)
+def test_a_fact_becomes_a_label_that_prometheus_takes(running: RunStatus, clock, fact: str, label: str) -> None:
+    """Whatever a fact is called, its label is a valid name that Prometheus does not keep for itself."""
+    (sample,) = read("supervisor_build_info", replace(running, versions={fact: "1"}), clock.now)
+    assert sample.labels == {"run": "mnist/train", label: "1"}
+
+
+def test_a_fact_called_run_does_not_rename_the_run(running: RunStatus, clock) -> None:
+    """The run label always holds the run's name."""
+    (sample,) = read("supervisor_build_info", replace(running, versions={"run": "1"}), clock.now)
+    assert sample.labels == {"run": "mnist/train"}
+
+
+def test_the_table_needs_no_metrics_library() -> None:
+    """Whoever reads the table, a page or an exporter, needs nothing but it."""
+    tree = ast.parse(Path(table.__file__).read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert not [name for name in imported if name and name.startswith("prometheus_client")]
