@@ -54,7 +54,18 @@ class EventsError(SupervisorError, RuntimeError):
 
 
 class EventsWriteError(EventsError):
-    """Events could not be written; the text says how many were lost, where, and why."""
+    """Events could not be written; the text says how many were lost, where, and why.
+
+    Args:
+        message: the text.
+        lost: how many events are lost for good since this was last reported.
+        pending: how many are held in memory, to be written as soon as that is possible again.
+    """
+
+    def __init__(self, message: str, *, lost: int = 0, pending: int = 0) -> None:
+        super().__init__(message)
+        self.lost = lost
+        self.pending = pending
 
 
 class WriterClosedError(EventsError):

@@ -1,0 +1,152 @@
+"""`EventsFile`: the file that is being appended to, and what becomes of it when the disk does not do as asked."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+
+from supervisor_core.clock import Clock
+from supervisor_core.events import encoding, framing
+from supervisor_core.events.batch import Batch
+from supervisor_core.events.filename import events_filename
+from supervisor_core.events.filesystem import AppendFile, FileSystem, join
+
+_LOG = logging.getLogger(__name__)
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class SyncError(Exception):
+    """Events were appended, and then could not be made durable."""
+
+    def __init__(self, events: int, path: str, reason: Exception) -> None:
+        super().__init__(f"{events} events in {path} may not survive a power cut, syncing failed: {reason}")
+        self.events = events
+        self.reason = reason
+
+
+class EventsFile:
+    """Appends batches of records to one file at a time, so that each file stays readable whatever happens.
+
+    After a failed append, the records that got through count as written and the torn one is cut off. A full disk
+    leaves the file in use. After any other failure, and where cutting off is impossible, the file is left as it is (a
+    reader stops at its torn end) and the next append begins a new one, as it does when the file was deleted.
+
+    Used by one thread at a time.
+    """
+
+    def __init__(self, logdir: str, filesystem: FileSystem, clock: Clock, suffix: str) -> None:
+        self.logdir = logdir
+        self.path: str | None = None
+        """The newest file; None before the first was opened."""
+        self.opened = 0
+        """How many files were begun."""
+        self.written = 0
+        """Events handed to the file system, version records apart."""
+        self._filesystem = filesystem
+        self._clock = clock
+        self._suffix = suffix
+        self._file: AppendFile | None = None
+        self._size = 0
+        self._in_file = 0
+        self._unsynced = 0
+        self._doubtful: SyncError | None = None
+
+    def open(self) -> None:
+        """Begin a new file, version record included, under a name of its own."""
+        self._filesystem.make_dirs(self.logdir)
+        now = self._clock.wall()
+        record = framing.frame(encoding.version_event(now))
+        while True:
+            path = join(self.logdir, events_filename(now, self._suffix))
+            with contextlib.suppress(FileExistsError):  # taken: the next counter
+                self._file = self._filesystem.create(path, record)
+                break
+        self.path = path
+        self.opened += 1
+        self._size = len(record)
+        self._in_file = 0
+
+    def append(self, batch: Batch) -> None:
+        """Append a batch. When it raises, what got through has been taken out of the batch: append the rest later."""
+        file = self._file
+        if file is not None and file.is_gone():
+            _LOG.warning("%s was deleted while in use; a new events file takes over.", self.path)
+            self._close_file()
+            file = None
+        if file is None:
+            self.open()
+            file = self._file
+            assert file is not None
+        try:
+            file.append(batch.chunks)
+        except Exception as error:
+            if not self._repair(file, batch, error):
+                self._leave(file)
+            raise
+        self._count(batch.events, batch.size)
+
+    def sync(self) -> None:
+        """Return when everything appended since the last call is durable. After a failure the doubtful file is not
+        appended to any more: the kernel forgets what it could not write, so that a later success would prove nothing.
+
+        Raises:
+            SyncError: when it is not; said once, with the number of events in doubt.
+        """
+        if self._file is not None and self._unsynced:
+            try:
+                self._file.sync()
+                self._unsynced = 0
+            except Exception as error:
+                self._doubt(error)
+                if self._in_file:
+                    self._close_file()
+        doubtful, self._doubtful = self._doubtful, None
+        if doubtful is not None:
+            raise doubtful
+
+    def close(self) -> None:
+        """Let go of the file, if one is open; syncs nothing."""
+        self._close_file()
+
+    def _repair(self, file: AppendFile, batch: Batch, error: Exception) -> bool:
+        """Make the file end with a whole record and the batch begin behind it; say whether to go on with the file."""
+        try:
+            landed = min(max(file.size() - self._size, 0), batch.size)
+            events, size = batch.discard(landed)
+            self._count(events, size)
+            if landed > size:
+                file.truncate(self._size)
+        except Exception:
+            # Where not even the size is known, the new file gets the whole batch, some of it perhaps a second time.
+            # Where the torn record could not be cut off, it ends a file that is not appended to any more.
+            return False
+        # A fresh file is kept after any failure, or each retry would leave one more behind.
+        return not self._in_file or getattr(error, "errno", None) in _NO_SPACE
+
+    def _count(self, events: int, size: int) -> None:
+        self.written += events
+        self._size += size
+        self._in_file += events
+        self._unsynced += events
+
+    def _leave(self, file: AppendFile) -> None:
+        if self._unsynced:
+            try:
+                file.sync()
+                self._unsynced = 0
+            except Exception as error:
+                self._doubt(error)
+        self._close_file()
+
+    def _doubt(self, error: Exception) -> None:
+        count = self._unsynced + (self._doubtful.events if self._doubtful else 0)
+        self._doubtful = SyncError(count, self.path or self.logdir, error)
+        self._unsynced = 0
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(Exception):  # a failed write has been told; close has nothing to add
+                file.close()

@@ -1,0 +1,233 @@
+"""`Pump`: the one thread that takes events from the queue, encodes them and appends them to the file."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from supervisor_core.errors import EventsWriteError
+from supervisor_core.events.batch import Batch, BatchEncoder, Item
+from supervisor_core.events.events_file import EventsFile, SyncError
+from supervisor_core.events.queue import EventQueue, Request
+
+_LOG = logging.getLogger(__name__)
+
+OnError = Callable[[EventsWriteError], None]
+
+
+class Pump:
+    """Writes what a queue holds into an events file, until a request closes it.
+
+    A failed append is tried again, the wait doubling each time, and at once when somebody asks for a flush. Meanwhile
+    events wait in the queue as far as its bound goes. Every outage is logged once when it begins and once when it is
+    over, and told to ``on_error`` once.
+
+    Args:
+        queue: where events and requests come from.
+        file: where events go.
+        linger_secs: for how long events are gathered before they are appended.
+        retry_initial_secs: the wait before the first retry.
+        retry_max_secs: the longest wait between two retries.
+        on_error: called on the pump's thread when an outage begins; must not wait for the writer.
+    """
+
+    def __init__(
+        self,
+        queue: EventQueue,
+        file: EventsFile,
+        *,
+        linger_secs: float,
+        retry_initial_secs: float,
+        retry_max_secs: float,
+        on_error: OnError | None,
+    ) -> None:
+        self.queue = queue
+        self.file = file
+        self.last_error: EventsWriteError | None = None
+        self.failing = False
+        self._linger_secs = linger_secs
+        self._retry_initial_secs = retry_initial_secs
+        self._retry_max_secs = retry_max_secs
+        self._on_error = on_error
+        self._encoder = BatchEncoder()
+        self._batch: Batch | None = None
+        self._files_seen = file.opened
+        self._retry_secs = retry_initial_secs
+        self._lost = 0
+        self._told_lost = 0
+        self._reason: Exception | None = None
+        self._starting = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._finished = False
+
+    @property
+    def dropped(self) -> int:
+        """Events lost for good."""
+        return self.queue.dropped + self._lost
+
+    @property
+    def pending(self) -> int:
+        """Events in memory that are not in the file yet."""
+        batch = self._batch
+        return len(self.queue.items) + (batch.events if batch is not None else 0)
+
+    def attend(self) -> None:
+        """Do what the queue's mark asks for, on a producer's thread; the first event starts the pump's."""
+        if self._has_thread():
+            self.queue.attend()
+        else:
+            self._serve_here()
+
+    def ask(self, request: Request, timeout_secs: float | None = None) -> None:
+        """Have everything added so far written, and wait for it.
+
+        Raises:
+            EventsWriteError: if events could not be written or made durable, or were lost since this was last said.
+            WaitTimeoutError: if that takes longer than ``timeout_secs``.
+            RuntimeError: in the pump's own thread.
+        """
+        self.submit(request)
+        self.queue.wait(request, timeout_secs)
+
+    def submit(self, request: Request) -> None:
+        """Have everything added so far written, without waiting for it."""
+        self.queue.submit(request)
+        if self._thread is None:
+            self._serve_here()
+
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._finished:
+                    thread = threading.Thread(target=self._run, name="supervisor-events-writer", daemon=True)
+                    try:
+                        thread.start()
+                    except RuntimeError:  # too many threads, or an interpreter that is shutting down
+                        return False
+                    self._thread = thread
+        return True
+
+    def _serve_here(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._serve()
+                self.queue.watch()
+
+    def _run(self) -> None:
+        self.queue.begin()
+        try:
+            while not self._finished:
+                if self._batch is None:
+                    self.queue.gather(self._linger_secs)
+                elif not self.queue.pause(self._retry_secs):
+                    self._retry_secs = min(2 * self._retry_secs, self._retry_max_secs)
+                self._serve()
+        finally:
+            self.queue.end()
+
+    def _serve(self) -> None:
+        """Write what can be written now, then answer whoever asked."""
+        requests: list[Request] = []
+        if self._write_batch():
+            items, requests = self.queue.take()
+            self._encode(items)
+            self._write_batch()
+        if self._batch is not None:
+            requests += self.queue.take_requests()
+        closing = any(request.close for request in requests)
+        doubt = self._sync() if closing or any(request.sync for request in requests) else None
+        if closing:
+            self._finish()
+        newly_lost, self._told_lost = self.dropped - self._told_lost, self.dropped
+        for request in requests:
+            asked_to_sync = request.sync or request.close
+            self.queue.answer(request, self._outcome(newly_lost, doubt if asked_to_sync else None))
+        if closing:
+            self.queue.end()
+
+    def _encode(self, items: list[Item]) -> None:
+        if not items:
+            return
+        if self._files_seen != self.file.opened:
+            self._files_seen = self.file.opened
+            self._encoder.forget_metadata()
+        try:
+            self._batch = self._encoder.encode(items)
+        except Exception as error:  # out of memory; the thread must outlive it
+            self._lost += len(items)
+            self._fail(error)
+
+    def _write_batch(self) -> bool:
+        """Append the batch at hand, if there is one; say whether none is left."""
+        if self._batch is None:
+            return True
+        try:
+            self.file.append(self._batch)
+        except Exception as error:  # a remote file system's client raises what it likes
+            self._fail(error)
+            return False
+        self._batch = None
+        if self.failing:
+            self.failing = False
+            self._retry_secs = self._retry_initial_secs
+            _LOG.warning("Events are written again, to %s; %d were lost.", self.file.path, self.dropped)
+        return True
+
+    def _sync(self) -> SyncError | None:
+        try:
+            self.file.sync()
+        except SyncError as error:
+            _LOG.error("%s", error)
+            return error
+        return None
+
+    def _finish(self) -> None:
+        self._lost += self.queue.drop_all() + (self._batch.events if self._batch is not None else 0)
+        self._batch = None
+        self._finished = True
+        self.file.close()
+
+    def _fail(self, reason: Exception) -> None:
+        self._reason = reason
+        if self.failing:
+            return
+        self.failing = True
+        error = EventsWriteError(
+            f"Events cannot be written to {self._place}: {reason}. What fits is held in memory and written as soon "
+            "as that is possible again.",
+            pending=self.pending,
+        )
+        error.__cause__ = reason
+        self.last_error = error
+        _LOG.error("%s", error)
+        if self._on_error is not None:
+            try:
+                self._on_error(error)
+            except Exception:
+                _LOG.exception("on_error of the events writer failed.")
+
+    def _outcome(self, lost: int, doubt: SyncError | None) -> EventsWriteError | None:
+        pending = self._batch.events + len(self.queue.items) if self._batch is not None else 0
+        parts = []
+        if lost:
+            parts.append(
+                f"{lost} events for {self._place} are lost: {self._reason or 'the file system did not answer'}."
+            )
+        if pending:
+            parts.append(
+                f"{pending} events could not be written to {self._place} yet: {self._reason}. They are held in memory "
+                "and written as soon as that is possible again."
+            )
+        if doubt is not None:
+            parts.append(f"{doubt}.")
+        if not parts:
+            return None
+        error = EventsWriteError(" ".join(parts), lost=lost, pending=pending)
+        error.__cause__ = doubt.reason if doubt is not None and not lost and not pending else self._reason
+        self.last_error = error
+        return error
+
+    @property
+    def _place(self) -> str:
+        return self.file.path or self.file.logdir

@@ -1,0 +1,229 @@
+"""`EventQueue`: what connects the threads that add events with the one that writes them.
+
+Adding must cost next to nothing, so a scalar is added without a lock: ``items.append(...)``, then ``if len(items) >
+mark: attend()``. The mark says from which length on somebody must look: 0 while the consumer sleeps (wake it), a
+quarter of the bound while it gathers a batch (hurry), the bound while it works (wait for room), -1 once closed. No
+wake-up is lost: the consumer sets the mark to 0 *before* it looks whether anything came, a producer looks at the mark
+*after* appending.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+
+from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
+from supervisor_core.events.batch import Item
+
+_LOG = logging.getLogger(__name__)
+
+
+class Request:
+    """Somebody waits until everything added so far is written: ``sync`` also durable, ``close`` also the last."""
+
+    def __init__(self, *, sync: bool = False, close: bool = False) -> None:
+        self.sync = sync
+        self.close = close
+        self.done = False
+        self.error: EventsWriteError | None = None
+
+
+class EventQueue:
+    """A bounded queue of events, and of requests concerning them.
+
+    Args:
+        max_events: how many events may wait before an add waits for room.
+        max_bytes: how many bytes of serialized events may wait (a single larger one is let in when it is alone).
+        hurry_events: from how many waiting events on the consumer stops gathering.
+        hurry_bytes: the same in bytes.
+        full_wait_secs: how long an add waits for room; then it drops its event, as does every later one until the
+            consumer moves again. Nothing waits while the consumer says that it is failing.
+    """
+
+    def __init__(
+        self, *, max_events: int, max_bytes: int, hurry_events: int, hurry_bytes: int, full_wait_secs: float
+    ) -> None:
+        self.items: deque[Item] = deque()
+        self.mark = 0
+        self.dropped = 0
+        """Events not let in, in the life of the queue."""
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._hurry_events = hurry_events
+        self._hurry_bytes = hurry_bytes
+        self._full_wait_secs = full_wait_secs
+        # Reentrant: a signal handler may add an event while its thread is in here.
+        self._changed = threading.Condition(threading.RLock())
+        self._bytes = 0
+        self._requests: list[Request] = []
+        self._hurry = False
+        self._failing = False
+        self._stuck = False
+        self._closed = False
+        self._ended = False
+        self._consumer: int | None = None
+
+    # What producers call.
+
+    def put_bytes(self, item: Item) -> bool:
+        """Add an item whose second part is bytes, as scalars are added without a call; say whether to attend."""
+        with self._changed:
+            self._bytes += len(item[1])
+            self.items.append(item)
+            return len(self.items) > self.mark or self._bytes > self._hurry_bytes
+
+    def attend(self) -> None:
+        """Do what the mark asks for: wake the consumer, hurry it, or wait for room.
+
+        Raises:
+            WriterClosedError: if the queue is closed.
+        """
+        with self._changed:
+            if self._closed:
+                if self._ended:
+                    self.items.clear()
+                raise WriterClosedError("The events writer is closed; call reopen() before adding to it.")
+            if self._is_full():
+                self._wait_for_room()
+            elif self._failing:
+                return
+            elif len(self.items) > self._hurry_events or self._bytes > self._hurry_bytes:
+                self.mark = self._max_events
+                self._hurry = True
+                self._changed.notify_all()
+            elif self.mark == 0:
+                self.mark = self._hurry_events
+                self._changed.notify_all()
+
+    def submit(self, request: Request) -> None:
+        """Put a request behind everything added so far."""
+        with self._changed:
+            if self._ended:
+                request.done = True
+                return
+            self._requests.append(request)
+            if request.close:
+                self._closed = True
+                self.mark = -1
+            self._changed.notify_all()
+
+    def wait(self, request: Request, timeout_secs: float | None) -> None:
+        """Return when a request is served.
+
+        Raises:
+            EventsWriteError: what the request came to.
+            WaitTimeoutError: if it takes longer than ``timeout_secs``; it stays submitted.
+            RuntimeError: in the consumer's own thread, which cannot wait for itself.
+        """
+        if self._consumer == threading.get_ident():
+            raise RuntimeError("The events writer's own thread (an on_error or a logging handler) cannot wait for it.")
+        with self._changed:
+            if not self._changed.wait_for(lambda: request.done, timeout_secs):
+                raise WaitTimeoutError(
+                    f"{len(self.items)} events were not written within {timeout_secs:g} seconds; "
+                    "they stay queued, and the file system does not answer."
+                )
+        if request.error is not None:
+            raise request.error
+
+    # What the consumer calls.
+
+    def begin(self) -> None:
+        """Say that the calling thread is the consumer."""
+        with self._changed:
+            self._consumer = threading.get_ident()
+
+    def end(self) -> None:
+        """Say that there will be no consumer any more: nobody waits for one."""
+        with self._changed:
+            self._consumer = None
+            self._ended = self._closed = True
+            self.mark = -1
+            self.items.clear()
+            for request in self._take_requests():
+                request.done = True
+            self._changed.notify_all()
+
+    def watch(self) -> None:
+        """Have each event attended to; without a consumer of its own a queue must not gather."""
+        with self._changed:
+            self.mark = -1 if self._closed else 0
+
+    def gather(self, linger_secs: float) -> None:
+        """Sleep until there is something to do, then a little longer, so that events are written many at a time."""
+        with self._changed:
+            if not self._closed:
+                self.mark = 0
+            while not self.items and not self._requests:
+                self._changed.wait()
+            if not self._closed:
+                self.mark = max(self.mark, self._hurry_events)
+            self._changed.wait_for(lambda: self._hurry or self._requests, linger_secs)
+
+    def pause(self, secs: float) -> bool:
+        """Sleep for so long, or until somebody makes a request; say whether somebody did."""
+        with self._changed:
+            return bool(self._changed.wait_for(lambda: self._requests, secs))
+
+    def take(self) -> tuple[list[Item], list[Request]]:
+        """Take everything that waits: events, and the requests made after them."""
+        with self._changed:
+            pop = self.items.popleft
+            items = [pop() for _ in range(len(self.items))]
+            self._bytes = 0
+            self._hurry = self._failing = self._stuck = False
+            if not self._closed:
+                self.mark = self._hurry_events
+            self._changed.notify_all()
+            return items, self._take_requests()
+
+    def take_requests(self) -> list[Request]:
+        """Take the requests alone: the consumer is failing. Until the next `take` nobody waits for room any more."""
+        with self._changed:
+            self._failing = True
+            if not self._closed:
+                self.mark = self._max_events
+            self._changed.notify_all()
+            return self._take_requests()
+
+    def answer(self, request: Request, error: EventsWriteError | None) -> None:
+        """Let the one who made a request go on."""
+        with self._changed:
+            request.error = error
+            request.done = True
+            self._changed.notify_all()
+
+    def drop_all(self) -> int:
+        """Drop what still waits, at the end; return how many events that were."""
+        with self._changed:
+            count = len(self.items)
+            self.items.clear()
+            self._bytes = 0
+            return count
+
+    def _take_requests(self) -> list[Request]:
+        requests, self._requests = self._requests, []
+        return requests
+
+    def _is_full(self) -> bool:
+        return len(self.items) > self._max_events or (self._bytes > self._max_bytes and len(self.items) > 1)
+
+    def _has_moved(self) -> bool:
+        return self._failing or self._stuck or self._closed or not self._is_full()
+
+    def _wait_for_room(self) -> None:
+        if not self._failing and not self._stuck and self._consumer != threading.get_ident():
+            self._hurry = True
+            self._changed.notify_all()
+            if not self._changed.wait_for(self._has_moved, self._full_wait_secs):
+                self._stuck = True
+                _LOG.warning(
+                    "The events writer has made no progress for %g seconds; events are dropped until it does.",
+                    self._full_wait_secs,
+                )
+        while self._is_full() and not self._closed:
+            _, body, *_ = self.items.pop()
+            if isinstance(body, bytes):
+                self._bytes -= len(body)
+            self.dropped += 1

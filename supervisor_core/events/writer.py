@@ -1,0 +1,373 @@
+"""`EventsWriter`: one actively appended events file, written by a thread of its own."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutError
+from supervisor_core.events.batch import SUMMARY_ONCE, WHOLE_EVENT
+from supervisor_core.events.encoding import FIELDS, STEP_MAX, STEP_MIN, PayloadKind
+from supervisor_core.events.events_file import EventsFile
+from supervisor_core.events.filesystem import FileSystem, filesystem_of
+from supervisor_core.events.pump import OnError, Pump
+from supervisor_core.events.queue import EventQueue, Request
+
+_LOG = logging.getLogger(__name__)
+
+PROMPT_SECS = 0.2
+"""How long a local writer gathers events before it appends them: what a SIGKILL may cost."""
+
+EXIT_SECS = 10.0
+"""How long the interpreter's exit waits for each writer that was not closed."""
+
+_PROMPT_BYTES = 1 << 20
+
+_writers: weakref.WeakSet[EventsWriter] = weakref.WeakSet()
+_pumps: weakref.WeakSet[Pump] = weakref.WeakSet()
+
+
+class EventsWriter:
+    """Appends events to a file of its own in a directory, from any thread, in the order of the calls of each.
+
+    Adding returns at once; a thread encodes and appends, at most 0.2 seconds later on a local disk. From then on an
+    event survives the death of the process; after `sync` it survives a power cut too. A process that ends without
+    `close` loses nothing if it ends in good order; ``os._exit`` and a fatal signal may cost those 0.2 seconds. A
+    writer that nobody refers to any more writes what it has and closes.
+
+    When the disk is full or fails, the caller does not notice until it asks: events are held in memory up to the
+    bounds below, the newest are dropped and counted beyond them, and writing resumes by itself. `flush`, `sync` and
+    `close` raise what happened since they were last called.
+
+    A forked child starts clean: what the parent had queued is the parent's, and the child's first event begins a file
+    of its own.
+
+    Args:
+        logdir: the directory; created where it is missing. Local, or with a ``://``, see `filesystem_of`.
+        max_queue: events that may wait for the thread. Beyond that an add waits for room (at most ``full_wait_secs``)
+            while the disk works, and drops its event while it does not.
+        max_queue_bytes: the same bound for serialized events, in bytes.
+        flush_secs: how long an event may stay in memory. Matters on remote file systems, where each append is a
+            request; a local file gets its events within 0.2 seconds.
+        filename_suffix: what the files' names end with.
+        retry_initial_secs: the wait before a failed append is tried again; doubled each time.
+        retry_max_secs: the longest such wait.
+        full_wait_secs: how long an add waits for room before it gives up and drops.
+        clock: for wall times and file names.
+        filesystem: where to write; default: what ``logdir`` names.
+        on_error: called with an `EventsWriteError` on the writer's thread when an outage begins; must not block.
+
+    Raises:
+        EventsWriteError: if the file cannot be created.
+        EventsError: if there is no file system for ``logdir``.
+        ValueError: if an argument cannot be used.
+
+    Example:
+        >>> with EventsWriter("/tmp/run") as writer:      # doctest: +SKIP
+        ...     writer.scalar("loss", 0.5, step=1)
+        ...     writer.sync()
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        *,
+        max_queue: int = 65_536,
+        max_queue_bytes: int = 64 << 20,
+        flush_secs: float = 120.0,
+        filename_suffix: str = "",
+        retry_initial_secs: float = 1.0,
+        retry_max_secs: float = 60.0,
+        full_wait_secs: float = 10.0,
+        clock: Clock = SYSTEM_CLOCK,
+        filesystem: FileSystem | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        for name, bound in (("max_queue", max_queue), ("max_queue_bytes", max_queue_bytes)):
+            if bound < 1:
+                raise ValueError(f"{name} is {bound!r}; expected at least 1.")
+        for name, secs in (
+            ("flush_secs", flush_secs),
+            ("retry_initial_secs", retry_initial_secs),
+            ("retry_max_secs", retry_max_secs),
+            ("full_wait_secs", full_wait_secs),
+        ):
+            if not (secs >= 0 and math.isfinite(secs)):
+                raise ValueError(f"{name} is {secs!r}; expected a number of seconds from 0.")
+        self._logdir = os.fspath(logdir)
+        self._max_queue = max_queue
+        self._max_queue_bytes = max_queue_bytes
+        self._flush_secs = flush_secs
+        self._suffix = filename_suffix
+        self._retry_initial_secs = retry_initial_secs
+        self._retry_max_secs = retry_max_secs
+        self._full_wait_secs = full_wait_secs
+        self._clock = clock
+        self._filesystem = filesystem if filesystem is not None else filesystem_of(self._logdir)
+        self._on_error = on_error
+        # The system clock's own function, without the method around it: adding a scalar is a matter of nanoseconds.
+        self._wall = time.time if clock is SYSTEM_CLOCK else clock.wall
+        self._lifecycle = threading.RLock()
+        self._closed = False
+        self._written_before = 0
+        self._dropped_before = 0
+        self._begin(create=True)
+        _writers.add(self)
+
+    def scalar(self, tag: str, value: float, step: int | None = None, wall_time: float | None = None) -> None:
+        """Add the value of a tag at a step: what costs least.
+
+        Args:
+            tag: the name of the series.
+            value: a number, or what ``float`` accepts; written as a float32.
+            step: the global step, or what ``int`` accepts; None leaves it out, which readers take as 0.
+            wall_time: seconds since the epoch; default: now.
+
+        Raises:
+            WriterClosedError: if the writer is closed.
+            TypeError: if an argument is of the wrong kind.
+            ValueError: if the step is no int64.
+        """
+        if wall_time is None:
+            wall_time = self._wall()
+        if value.__class__ is not float:
+            value = float(value)
+        if step.__class__ is not int or not STEP_MIN <= step <= STEP_MAX:
+            step = _step_number(step)
+        if tag.__class__ is not str:
+            tag = _text(tag)
+        pump = self._pump
+        queue = pump.queue
+        items = queue.items
+        items.append((tag, value, step, wall_time))
+        if len(items) > queue.mark:
+            pump.attend()
+
+    def summary(self, data: bytes, step: int | None = None, wall_time: float | None = None) -> None:
+        """Add a serialized ``Summary``; a tag's metadata is written once per file, as TensorFlow does it.
+
+        Raises:
+            WriterClosedError: if the writer is closed.
+        """
+        self._put(SUMMARY_ONCE, data, step, wall_time)
+
+    def payload(self, kind: PayloadKind, data: bytes, step: int | None = None, wall_time: float | None = None) -> None:
+        """Add an event around an already serialized message, as it is.
+
+        Args:
+            kind: the field of ``Event`` that holds it.
+            data: the serialized message.
+            step: the global step; None leaves it out.
+            wall_time: seconds since the epoch; default: now.
+
+        Raises:
+            WriterClosedError: if the writer is closed.
+        """
+        self._put(FIELDS[kind], data, step, wall_time)
+
+    def event_bytes(self, data: bytes) -> None:
+        """Add a serialized ``Event``, as it is.
+
+        Raises:
+            WriterClosedError: if the writer is closed.
+        """
+        self._put(WHOLE_EVENT, data, 0, 0.0)
+
+    def flush(self, timeout_secs: float | None = None) -> None:
+        """Return when everything added so far is in the file, where other processes see it. Does nothing once closed.
+
+        Raises:
+            EventsWriteError: if events could not be written, or were lost since this was last reported.
+            WaitTimeoutError: if it takes longer than ``timeout_secs``; default: no limit.
+        """
+        if not self._closed:
+            self._pump.ask(Request(), timeout_secs)
+
+    def sync(self, timeout_secs: float | None = None) -> None:
+        """Return when everything added so far would survive a power cut. Does nothing once closed.
+
+        Raises:
+            EventsWriteError: as `flush`; or if the file could not be synced: later events then go to a new file.
+            WaitTimeoutError: if it takes longer than ``timeout_secs``; default: no limit.
+        """
+        if not self._closed:
+            self._pump.ask(Request(sync=True), timeout_secs)
+
+    def close(self, timeout_secs: float | None = None) -> None:
+        """Write and sync everything, and close the file. Does nothing once closed.
+
+        Raises:
+            EventsWriteError: if events could not be written; these are lost now.
+            WaitTimeoutError: if it takes longer than ``timeout_secs`` (default: no limit); the thread goes on trying.
+        """
+        with self._lifecycle:
+            if self._closed:
+                return
+            self._closed = True
+            self._finalizer.detach()
+            pump = self._pump
+        pump.ask(Request(close=True), timeout_secs)
+
+    def reopen(self) -> None:
+        """Go on in a new file, of a name of its own, after `close`. Does nothing if the writer is open.
+
+        Raises:
+            EventsWriteError: if the file cannot be created.
+        """
+        with self._lifecycle:
+            if self._closed:
+                written, dropped = self.written, self.dropped
+                self._begin(create=True)
+                self._written_before, self._dropped_before = written, dropped
+                self._closed = False
+
+    @property
+    def logdir(self) -> str:
+        """The directory, as it was given."""
+        return self._logdir
+
+    @property
+    def path(self) -> str | None:
+        """The newest file; None in a forked child before its first event."""
+        return self._file.path
+
+    @property
+    def written(self) -> int:
+        """How many events are in files, in the life of the writer and of the process."""
+        return self._written_before + self._file.written
+
+    @property
+    def dropped(self) -> int:
+        """How many events are lost for good, in the life of the writer and of the process."""
+        return self._dropped_before + self._pump.dropped
+
+    @property
+    def pending(self) -> int:
+        """How many events are in memory and not in a file yet."""
+        return self._pump.pending
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempt to write failed."""
+        return self._pump.failing
+
+    @property
+    def last_error(self) -> EventsWriteError | None:
+        """The newest error, whether or not it was raised somewhere; see `failing` for whether it is over."""
+        return self._pump.last_error
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, and not `reopen` after it."""
+        return self._closed
+
+    def __enter__(self) -> EventsWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        close_after(self.close, error)
+
+    def _put(self, field: int, data: bytes, step: int | None, wall_time: float | None) -> None:
+        # A copy of what is mutable, for it is encoded later and elsewhere.
+        data = data if data.__class__ is bytes else bytes(memoryview(data))
+        wall_time = self._wall() if wall_time is None else float(wall_time)
+        pump = self._pump
+        if pump.queue.put_bytes((field, data, _step_number(step), wall_time)):
+            pump.attend()
+
+    def _begin(self, *, create: bool) -> None:
+        file = EventsFile(self._logdir, self._filesystem, self._clock, self._suffix)
+        if create:
+            try:
+                file.open()
+            except EventsError:
+                raise
+            except Exception as error:
+                raise EventsWriteError(f"No events file can be created in {self._logdir}: {error}") from error
+        prompt = self._filesystem.prompt
+        queue = EventQueue(
+            max_events=self._max_queue,
+            max_bytes=self._max_queue_bytes,
+            hurry_events=self._max_queue // 4,
+            hurry_bytes=min(_PROMPT_BYTES, self._max_queue_bytes // 4) if prompt else self._max_queue_bytes // 4,
+            full_wait_secs=self._full_wait_secs,
+        )
+        self._pump = Pump(
+            queue,
+            file,
+            linger_secs=min(PROMPT_SECS, self._flush_secs) if prompt else self._flush_secs,
+            retry_initial_secs=self._retry_initial_secs,
+            retry_max_secs=self._retry_max_secs,
+            on_error=self._on_error,
+        )
+        self._file = file
+        # The pump's thread must not keep the writer alive, so it knows nothing of it.
+        self._finalizer = weakref.finalize(self, self._pump.submit, Request(close=True))
+        self._finalizer.atexit = False
+        _pumps.add(self._pump)
+
+    def _start_clean(self) -> None:
+        """Forget, in a forked child, whatever is the parent's."""
+        self._file.close()
+        self._finalizer.detach()
+        self._lifecycle = threading.RLock()
+        self._written_before = self._dropped_before = 0
+        if not self._closed:
+            self._begin(create=False)
+
+
+def close_after(close: Callable[[], None], error: BaseException | None) -> None:
+    """Close at the end of a ``with`` block, whose own error must not be hidden by one of closing."""
+    try:
+        close()
+    except EventsError as closing:
+        if error is None:
+            raise
+        _LOG.error("%s", closing)
+
+
+def _step_number(step: Any) -> int:
+    if step is None:
+        return 0
+    item = getattr(step, "item", None)  # an array of one element, of whatever rank
+    number = int(step if item is None else item())
+    if not STEP_MIN <= number <= STEP_MAX:
+        raise ValueError(f"The step is {number}; expected a signed number of 64 bits.")
+    return number
+
+
+def _text(tag: Any) -> str:
+    if isinstance(tag, bytes):
+        return tag.decode("utf-8", "replace")
+    if not isinstance(tag, str):
+        raise TypeError(f"The tag is {tag!r}; expected a string.")
+    return str(tag)
+
+
+def _flush_at_exit() -> None:
+    for pump in list(_pumps):
+        try:
+            pump.ask(Request(), EXIT_SECS)
+        except (EventsError, WaitTimeoutError) as error:
+            _LOG.error("%s", error)
+
+
+def _start_clean_after_fork() -> None:
+    _pumps.clear()
+    for writer in list(_writers):
+        writer._start_clean()
+
+
+atexit.register(_flush_at_exit)
+os.register_at_fork(after_in_child=_start_clean_after_fork)
