@@ -1,0 +1,218 @@
+"""`Filesystem`: the few things that checkpoints need of a file system, for local paths at full speed.
+
+Local paths (``file://`` too) go straight to the operating system. Everything else (``gs://``, ``s3://``, ``memory://``)
+goes through TensorBoard's gfile, which is loaded only then (`supervisor_core.checkpoint.remote`). Whatever fails
+raises `OSError`, with the subclasses that Python gives to a missing file, a missing permission and the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Protocol
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+_OPEN_FLAGS = os.O_CLOEXEC | getattr(os, "O_BINARY", 0)
+
+
+class Reader(Protocol):
+    """One file, open for reading at any offset."""
+
+    @property
+    def size(self) -> int:
+        """The file's length in bytes when it was opened."""
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset``; fewer only where the file ends."""
+
+    def __enter__(self) -> Reader: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Filesystem(Protocol):
+    """What checkpoints need; paths are strings as the user gave them. Every failure is an `OSError`."""
+
+    def list_names(self, directory: str) -> list[str]:
+        """Return the names of a directory's entries, in no particular order."""
+
+    def is_file(self, path: str) -> bool:
+        """Say whether there is a file; a directory is none."""
+
+    def open(self, path: str) -> Reader:
+        """Open a file for reading."""
+
+    def read(self, path: str) -> bytes:
+        """Return a whole (small) file."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put ``data`` in place of the file, all or nothing, and durably: a crash leaves the old or the new."""
+
+    def sync(self, paths: Iterable[str], directory: str) -> None:
+        """Return when these files and the directory's entries would survive a power cut."""
+
+    def remove(self, path: str) -> None:
+        """Delete one file (of a symbolic link: the link)."""
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory with all that is in it; follows no symbolic link."""
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents where they are missing."""
+
+    def modified_at(self, path: str) -> float | None:
+        """Return when a file was last written, by the file system's clock; None where it does not say."""
+
+    def now_in(self, directory: str) -> float | None:
+        """Return the present time by the file system's own clock, which need not be this machine's."""
+
+    def contains(self, directory: str, path: str) -> bool:
+        """Say whether ``path`` lies below ``directory``, symbolic links in its directories resolved."""
+
+
+class LocalFilesystem:
+    """The operating system's files."""
+
+    def list_names(self, directory: str) -> list[str]:
+        """See `Filesystem.list_names`."""
+        return os.listdir(directory)
+
+    def is_file(self, path: str) -> bool:
+        """See `Filesystem.is_file`; what cannot be looked at counts as there, so that reading says why."""
+        try:
+            return not os.path.isdir(path) and bool(os.stat(path))
+        except FileNotFoundError:
+            return os.path.islink(path)
+        except NotADirectoryError:
+            return False
+        except OSError:
+            return True
+
+    def open(self, path: str) -> Reader:
+        """See `Filesystem.open`."""
+        return _LocalReader(path)
+
+    def read(self, path: str) -> bytes:
+        """See `Filesystem.read`."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Filesystem.replace`."""
+        temporary = f"{path}.tmp{uuid.uuid4().hex}"
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):  # the first error is the one to hear of
+                os.unlink(temporary)
+            raise
+        _sync_one(os.path.dirname(path) or ".")
+
+    def sync(self, paths: Iterable[str], directory: str) -> None:
+        """See `Filesystem.sync`."""
+        for path in (*paths, directory):
+            _sync_one(path)
+
+    def remove(self, path: str) -> None:
+        """See `Filesystem.remove`."""
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """See `Filesystem.remove_tree`."""
+        shutil.rmtree(path)
+
+    def make_directory(self, path: str) -> None:
+        """See `Filesystem.make_directory`."""
+        os.makedirs(path, exist_ok=True)
+
+    def modified_at(self, path: str) -> float | None:
+        """See `Filesystem.modified_at`."""
+        return os.stat(path).st_mtime
+
+    def now_in(self, directory: str) -> float | None:
+        """See `Filesystem.now_in`; writes an empty file for it, since on a network the server's clock stamps it."""
+        probe = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
+        try:
+            with open(probe, "xb") as file:
+                return os.fstat(file.fileno()).st_mtime
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(probe)
+
+    def contains(self, directory: str, path: str) -> bool:
+        """See `Filesystem.contains`."""
+        parent = os.path.realpath(os.path.dirname(path))
+        root = os.path.realpath(directory)
+        return os.path.commonpath([parent, root]) == root
+
+
+class _LocalReader:
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+        self.size = os.fstat(self._fd).st_size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]  # a signal or a network file system may hand over less than there is
+        got = len(data)
+        while got < length and (data := os.pread(self._fd, length - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def __enter__(self) -> _LocalReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+
+LOCAL: Filesystem = LocalFilesystem()
+"""The one that local paths use."""
+
+
+def local_path(path: str | os.PathLike[str]) -> str | None:
+    """Return the operating system's name of a local path (``file://`` taken off); None for any other file system."""
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        return text[len("file://") :]
+    return None if _SCHEME.match(text) else text
+
+
+def filesystem_for(path: str | os.PathLike[str]) -> tuple[Filesystem, str]:
+    """Return the file system of a path, and the path by the name to be used with it.
+
+    Example:
+        >>> filesystem, name = filesystem_for("file:///logs/run")
+        >>> filesystem is LOCAL, name
+        (True, '/logs/run')
+    """
+    local = local_path(path)
+    if local is not None:
+        return LOCAL, local
+    from supervisor_core.checkpoint.remote import RemoteFilesystem
+
+    return RemoteFilesystem(), os.fspath(path)
+
+
+def _sync_one(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

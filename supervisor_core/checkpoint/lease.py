@@ -1,0 +1,350 @@
+"""`LogdirLease`: one live chief per logdir, and a memory of the sessions before.
+
+Two chiefs on one logdir delete each other's checkpoints. So a session takes a lease, ``<logdir>/.supervisor.lease``,
+renews it with its heartbeats, and releases it with the reason why it ended. A lease held by the living is refused, a
+dead holder's is taken over:
+
+* Holder on this machine (same kernel, whatever the container): the lock on the file is the truth, at once.
+* Holder on another machine (shared file system): it is dead when it has not renewed for ``timeout_secs``. Both times
+  come from the file server's clock (the lease's modification time, against that of a file written just now), so
+  that the machines' clocks need not agree.
+* Where there are no locks (object stores, some network file systems): likewise; a process of this machine that is gone
+  is dead at once.
+
+The lease also carries what a new session must know of the earlier ones, see `Tenancy` and
+`supervisor_core.checkpoint.lease_record`, where the file is described byte by byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+
+from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
+from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
+from supervisor_core.checkpoint.lease_record import LeaseRecord, decode, encode
+from supervisor_core.checkpoint.tenancy import Tenancy, tenancy_after
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import LogdirInUseError
+
+LEASE_NAME = ".supervisor.lease"
+
+_LOG = logging.getLogger("supervisor_core")
+_LEASES: weakref.WeakSet[LogdirLease] = weakref.WeakSet()
+_SESSIONS: set[str] = set()
+_AT_FORK = threading.Event()
+
+
+def peek(logdir: str | os.PathLike[str]) -> LeaseRecord | None:
+    """Return what the lease of a logdir says, without taking it; None where there is none that can be read."""
+    try:
+        return decode(_lease_file(logdir).read())
+    except (OSError, ValueError):
+        return None
+
+
+class LogdirLease:
+    """The right to be the chief of a logdir. One object per session; see the module's docstring.
+
+    Args:
+        logdir: the run's directory, local or not; created where it is missing.
+        clock: the time, for what the lease says.
+        timeout_secs: after so many seconds without renewal a holder on another machine counts as dead. Renew at
+            least three times as often.
+        exclusive: False takes the logdir although another chief may be at work in it; `Tenancy.exclusive` says so.
+        host: this machine's name. Default: the operating system's.
+        pid: this process. Default: the operating system's.
+        boot: which kernel this is. Default: its boot id, where there is one.
+        file: where the lease is kept. Default: in the logdir.
+        spawn: how a renewal is run, so that a hanging file system holds up nobody. Default: in a daemon thread.
+
+    Example:
+        >>> lease = LogdirLease("/tmp/example-run")
+        >>> tenancy = lease.acquire("session-1")
+        >>> lease.renew(last_step=10)
+        >>> lease.release("completed", last_step=20)
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        timeout_secs: float = 60.0,
+        exclusive: bool = True,
+        host: str | None = None,
+        pid: int | None = None,
+        boot: str | None = None,
+        file: LeaseFile | None = None,
+        spawn: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self._logdir = os.fspath(logdir)
+        self._clock = clock
+        self._timeout_secs = timeout_secs
+        self._exclusive = exclusive
+        self._host = host or socket.gethostname()
+        self._pid = pid or os.getpid()
+        self._boot = boot or _boot_id()
+        self._file = file or _lease_file(logdir)
+        self._spawn = spawn or _in_daemon_thread
+        self._record: LeaseRecord | None = None
+        self._previous: LeaseRecord | None = None
+        self._taken_over: LogdirInUseError | None = None
+        self._renewing = False
+        self._state_lock = threading.Lock()
+        self._file_lock = threading.Lock()
+
+    def acquire(self, session: str) -> Tenancy:
+        """Take the lease for a session.
+
+        Raises:
+            LogdirInUseError: if another chief holds it, or this process in another session; says who, since when, and
+                how to go on.
+        """
+        with contextlib.suppress(OSError):  # taking the lease says what is wrong with the directory
+            filesystem, name = filesystem_for(self._logdir)
+            filesystem.make_directory(name)
+        grip = self._file.take()
+        previous, warning = self._read()
+        writable = grip.verdict in ("ours", "lockless", "unlocked")
+        alone = grip.verdict in ("ours", "lockless")
+        if grip.verdict == "theirs" or (
+            writable and previous and self._is_alive(previous, locked=grip.verdict == "ours")
+        ):
+            if self._exclusive:
+                self._file.let_go()
+                raise LogdirInUseError(self._in_use(previous, certain=grip.verdict == "theirs"))
+            warning = f"another chief may be at work in {self._logdir}: {self._holder(previous)}"
+            writable = alone = False
+        elif not alone:
+            warning = f"{self._logdir} cannot be guarded against a second chief: {grip.reason}"
+        now = self._clock.wall()
+        tenancy = tenancy_after(previous, now, exclusive=alone, warning=warning)
+        self._previous = previous
+        if warning:
+            _LOG.warning("%s", warning)
+        if writable:
+            self._record = LeaseRecord(
+                session=session,
+                attempt=tenancy.attempt,
+                host=self._host,
+                boot=self._boot,
+                pid=self._pid,
+                started_at=now,
+                first_started_at=tenancy.first_started_at,
+                renewed_at=now,
+                restarts=dict(tenancy.restarts),
+                steps_lost=tenancy.steps_lost,
+            )
+            _SESSIONS.add(session)
+            _LEASES.add(self)
+            weakref.finalize(self, _SESSIONS.discard, session)
+            _forget_in_children()
+            self._write_now()
+        return tenancy
+
+    def record_restore(self, step: int) -> int:
+        """Note from which step this session resumed; return how many steps it has to do again."""
+        previous = self._previous
+        lost = max(0, previous.last_step - step) if previous and previous.last_step is not None else 0
+        with self._state_lock:
+            if self._record is None:
+                return lost
+            self._record = replace(self._record, steps_lost=self._record.steps_lost + lost, last_step=step)
+        self._write_now()
+        return lost
+
+    def renew(self, *, last_step: int | None = None) -> None:
+        """Show that the holder lives. Returns at once; a renewal that still hangs is not doubled.
+
+        Raises:
+            LogdirInUseError: if an earlier renewal found that another chief has taken over, because this one had not
+                renewed for too long. Stop: what is saved now overwrites what is theirs.
+        """
+        with self._state_lock:
+            if self._taken_over is not None:
+                raise self._taken_over
+            if self._record is None:
+                return
+            self._record = replace(
+                self._record,
+                renewed_at=self._clock.wall(),
+                renewals=self._record.renewals + 1,
+                last_step=self._record.last_step if last_step is None else last_step,
+            )
+            if self._renewing:
+                return
+            self._renewing = True
+        try:
+            self._spawn(self._renew)
+        except RuntimeError as error:  # no more threads, or the interpreter is going down
+            self._renewing = False
+            _LOG.warning("The lease %s could not be renewed: %s", self._file.path, error)
+
+    def release(self, reason: str, *, last_step: int | None = None, steps_lost: int | None = None) -> None:
+        """Give the lease back. Never raises; once is enough.
+
+        Args:
+            reason: why the session ended (``completed``, ``signal``, ``error`` ...).
+            last_step: how far it came. Default: what it said last.
+            steps_lost: steps done again by this and the earlier sessions. Default: what `record_restore` counted.
+        """
+        with self._state_lock:
+            record, self._record = self._record, None
+        _LEASES.discard(self)
+        if record is None:
+            self._file.let_go()
+            return
+        _SESSIONS.discard(record.session)
+        now = self._clock.wall()
+        ended = replace(
+            record,
+            ended=reason,
+            ended_at=now,
+            renewed_at=now,
+            last_step=record.last_step if last_step is None else last_step,
+            steps_lost=record.steps_lost if steps_lost is None else steps_lost,
+        )
+        if self._file_lock.acquire(timeout=5.0):  # a renewal that hangs: the process is going, and its lock with it
+            try:
+                if self._taken_over is None:
+                    self._file.write(encode(ended))
+            except OSError as error:
+                _LOG.warning("The end of the session could not be noted in %s: %s", self._file.path, error)
+            finally:
+                self._file.let_go()
+                self._file_lock.release()
+
+    def _read(self) -> tuple[LeaseRecord | None, str | None]:
+        try:
+            return decode(self._file.read()), None
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except ValueError as error:
+            reason = str(error)
+        return None, f"the earlier sessions of {self._logdir} are not known: {self._file.path} cannot be read: {reason}"
+
+    def _is_alive(self, holder: LeaseRecord, *, locked: bool) -> bool:
+        """Say whether a holder may be alive that did not keep us from the lock."""
+        if holder.ended is not None:
+            return False
+        here = holder.boot == self._boot if holder.boot and self._boot else holder.host == self._host
+        if here and locked:
+            return False
+        if holder.session in _SESSIONS:
+            return True
+        if here and holder.host == self._host and (holder.pid == self._pid or not _is_running(holder.pid)):
+            return False
+        return self._age_secs(holder) < self._timeout_secs
+
+    def _age_secs(self, holder: LeaseRecord) -> float:
+        age = self._file.age_secs()
+        return self._clock.wall() - holder.renewed_at if age is None else age
+
+    def _holder(self, holder: LeaseRecord | None) -> str:
+        if holder is None or holder.ended is not None:
+            return "a process that has not yet said who it is"
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.started_at))
+        step = "" if holder.last_step is None else f", at step {holder.last_step:,}"
+        who = "this very process" if holder.session in _SESSIONS else f"process {holder.pid} on {holder.host}"
+        return f"{who} (session {holder.session}) since {since}{step}, renewed {self._age_secs(holder):.0f} s ago"
+
+    def _in_use(self, holder: LeaseRecord | None, *, certain: bool) -> str:
+        text = f"The logdir {self._logdir} is in use by {self._holder(holder)}. Two chiefs would delete each other's "
+        text += "checkpoints: stop that one, or use another logdir"
+        if holder is not None and holder.session in _SESSIONS:
+            text = text.replace("stop that one", "close that session")
+        if not certain and holder is not None:
+            wait = max(1.0, self._timeout_secs - self._age_secs(holder))
+            text += f"; if it is dead, try again in {wait:.0f} s, or delete {self._file.path}"
+        return text + ". Options(exclusive_logdir=False) goes on regardless."
+
+    def _renew(self) -> None:
+        try:
+            with self._file_lock:
+                self._write_if_ours()
+        except LogdirInUseError as error:
+            with self._state_lock:
+                self._taken_over = error
+        except OSError as error:
+            _LOG.warning("The lease %s could not be renewed: %s", self._file.path, error)
+        finally:
+            with self._state_lock:
+                self._renewing = False
+
+    def _write_if_ours(self) -> None:
+        with self._state_lock:
+            record = self._record
+        if record is None:
+            return
+        if not self._file.is_in_place() and self._file.take().verdict == "theirs":
+            raise LogdirInUseError(self._in_use(self._read()[0], certain=True))
+        holder, _ = self._read()
+        if holder is not None and holder.session != record.session and holder.attempt >= record.attempt:
+            raise LogdirInUseError(self._in_use(holder, certain=True))
+        self._file.write(encode(record))
+
+    def _write_now(self) -> None:
+        with self._state_lock:
+            record = self._record
+        try:
+            with self._file_lock:
+                if record is not None:
+                    self._file.write(encode(record))
+        except OSError as error:
+            _LOG.warning("The lease %s could not be written: %s", self._file.path, error)
+
+    def _forget(self) -> None:
+        """Let go in a forked child, where the lease stays the parent's."""
+        self._state_lock, self._file_lock = threading.Lock(), threading.Lock()
+        self._record = None
+        self._file.let_go()
+
+
+def _lease_file(logdir: str | os.PathLike[str]) -> LeaseFile:
+    local = local_path(logdir)
+    if local is not None:
+        return LocalLeaseFile(os.path.join(local, LEASE_NAME))
+    return RemoteLeaseFile(os.path.join(os.fspath(logdir), LEASE_NAME))
+
+
+def _boot_id() -> str | None:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip() or None
+    except OSError:
+        return None
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _in_daemon_thread(renew: Callable[[], None]) -> None:
+    threading.Thread(target=renew, name="supervisor-lease", daemon=True).start()
+
+
+def _forget_in_children() -> None:
+    if not _AT_FORK.is_set():
+        _AT_FORK.set()
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    for lease in list(_LEASES):
+        lease._forget()
+    _LEASES.clear()
+    _SESSIONS.clear()

@@ -1,0 +1,164 @@
+"""`LeaseFile`: where a lease is kept, and the lock on it.
+
+On local file systems the truth is an exclusive ``flock`` on the lease file: the kernel drops it the instant the holder
+dies, however it dies. The lock belongs to the open file, which a forked child would share and so keep alive; the
+child's copy is closed right after the fork (`supervisor_core.checkpoint.lease`), and no program started by exec gets
+one. The file is therefore written in place and never replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for
+
+
+@dataclass(frozen=True)
+class Grip:
+    """What trying to take the lock came to."""
+
+    verdict: Literal["ours", "theirs", "lockless", "unlocked", "unavailable"]
+    """``lockless``: the file is kept where there are no locks, and renewals alone tell; ``unlocked``: it can be
+    written, but the lock it should have is not to be had; ``unavailable``: it cannot even be written."""
+    reason: str | None = None
+    """Why, for the last two."""
+
+
+class LeaseFile(Protocol):
+    """One lease file. Every failure of reading and writing is an `OSError`."""
+
+    path: str
+
+    def take(self) -> Grip:
+        """Open the file, creating it (not its directory) where it is missing, and try to lock it; waits for nobody."""
+
+    def read(self) -> bytes:
+        """Return its bytes; empty where there is none."""
+
+    def write(self, data: bytes) -> None:
+        """Replace its bytes."""
+
+    def is_in_place(self) -> bool:
+        """Say whether the file that was taken is still the one of that name."""
+
+    def age_secs(self) -> float | None:
+        """Return how long ago it was written, by the file system's own clock; None where that is not known."""
+
+    def let_go(self) -> None:
+        """Close it, and so unlock it, unless it is open elsewhere."""
+
+
+class LocalLeaseFile:
+    """A lease file on a local or mounted file system."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def take(self) -> Grip:
+        """See `LeaseFile.take`."""
+        self.let_go()
+        for _ in range(3):
+            try:
+                fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                return Grip("unavailable", error.strerror or str(error))
+            self._fd = fd
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Grip("theirs")
+            except OSError as error:
+                return Grip("unlocked", error.strerror or str(error))
+            if self.is_in_place():
+                return Grip("ours")
+            self.let_go()  # it was deleted between opening and locking: what was locked is nobody's any more
+        return Grip("unlocked", "the lease file is deleted again and again")
+
+    def read(self) -> bytes:
+        """See `LeaseFile.read`."""
+        if self._fd is not None:
+            return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        try:
+            return LOCAL.read(self.path)
+        except FileNotFoundError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """See `LeaseFile.write`."""
+        if self._fd is None:
+            raise FileNotFoundError(f"{self.path} is not open.")
+        os.pwrite(self._fd, data, 0)
+        if os.fstat(self._fd).st_size > len(data):
+            os.ftruncate(self._fd, len(data))
+        # Closing any copy makes network file systems hand what was written to the server, where other hosts look.
+        os.close(os.dup(self._fd))
+
+    def is_in_place(self) -> bool:
+        """See `LeaseFile.is_in_place`."""
+        if self._fd is None:
+            return False
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except OSError:
+            return False
+
+    def age_secs(self) -> float | None:
+        """See `LeaseFile.age_secs`."""
+        return _age_secs(LOCAL, self.path)
+
+    def let_go(self) -> None:
+        """See `LeaseFile.let_go`."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with contextlib.suppress(OSError):  # closed is all it has to be
+                os.close(fd)
+
+    def __del__(self) -> None:
+        self.let_go()
+
+
+class RemoteLeaseFile:
+    """A lease file in an object store: no locks, so that only its renewals tell whether its holder lives."""
+
+    def __init__(self, path: str) -> None:
+        self._filesystem, self.path = filesystem_for(path)
+
+    def take(self) -> Grip:
+        """See `LeaseFile.take`."""
+        return Grip("lockless")
+
+    def read(self) -> bytes:
+        """See `LeaseFile.read`."""
+        try:
+            return self._filesystem.read(self.path)
+        except FileNotFoundError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """See `LeaseFile.write`."""
+        self._filesystem.replace(self.path, data)
+
+    def is_in_place(self) -> bool:
+        """See `LeaseFile.is_in_place`."""
+        return True
+
+    def age_secs(self) -> float | None:
+        """See `LeaseFile.age_secs`."""
+        return _age_secs(self._filesystem, self.path)
+
+    def let_go(self) -> None:
+        """Do nothing: nothing is held open."""
+
+
+def _age_secs(filesystem: Filesystem, path: str) -> float | None:
+    try:
+        written = filesystem.modified_at(path)
+        now = filesystem.now_in(os.path.dirname(path) or ".")
+    except OSError:
+        return None
+    return None if written is None or now is None else now - written

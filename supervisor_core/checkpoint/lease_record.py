@@ -1,0 +1,113 @@
+"""`LeaseRecord`: what the lease file says, and its bytes.
+
+``<logdir>/.supervisor.lease``, byte by byte:
+
+    0 .. n        one JSON object, ASCII, without line breaks; the fields of `LeaseRecord`, and "v": 1
+    n+1 ..        spaces (0x20) up to the byte before the last
+    last          a newline (0x0a); the length is a multiple of 1,024, nearly always 1,024 itself
+
+One write of the whole replaces it, in place, so that the lock on the file stays on the file. A reader that finds
+anything else takes the history for unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+BLOCK_BYTES = 1024
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseRecord:
+    """The session that holds, or last held, a logdir. Times are wall-clock seconds since the epoch."""
+
+    session: str
+    attempt: int
+    """1 for the run's first session, one more for each later one."""
+    host: str
+    boot: str | None
+    """The kernel's boot id: the same for all containers of one machine, another after it was rebooted. None where
+    there is no such thing."""
+    pid: int
+    started_at: float
+    first_started_at: float
+    """When the run's first session started."""
+    renewed_at: float
+    renewals: int = 0
+    last_step: int | None = None
+    ended: str | None = None
+    """Why the session ended (``completed``, ``signal``, ``error`` ...); None while it runs, and if it was killed."""
+    ended_at: float | None = None
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """How the earlier sessions ended: reason -> count; ``lost`` for those that left no word."""
+    steps_lost: int = 0
+    """Steps that this and the earlier sessions did again after restarts."""
+
+    @property
+    def outcome(self) -> str:
+        """How the session ended, once it is known not to run any more."""
+        return "lost" if self.ended is None else self.ended
+
+
+def encode(record: LeaseRecord) -> bytes:
+    """Return the lease file's bytes."""
+    text = json.dumps({"v": VERSION, **asdict(record)}, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    length = math.ceil((len(text) + 1) / BLOCK_BYTES) * BLOCK_BYTES
+    return text.ljust(length - 1) + b"\n"
+
+
+def decode(data: bytes) -> LeaseRecord | None:
+    """Return what a lease file's bytes say; None for an empty file.
+
+    Raises:
+        ValueError: if they say nothing that can be understood; says why.
+    """
+    if not data.strip():
+        return None
+    try:
+        raw = json.loads(data.decode("ascii"))
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+    if not isinstance(raw, dict) or raw.get("v") != VERSION:
+        raise ValueError(f"it is not of version {VERSION}")
+    known = {item.name for item in fields(LeaseRecord)}
+    try:
+        record = LeaseRecord(**{name: value for name, value in raw.items() if name in known})
+    except TypeError as error:
+        raise ValueError(f"a field is missing: {error}") from error
+    for name, value in asdict(record).items():
+        if not _is_plausible(name, value):
+            raise ValueError(f"{name} is {value!r}")
+    return record
+
+
+_TEXT, _COUNT, _TIME = (str,), (int,), (int, float)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "session": _TEXT,
+    "host": _TEXT,
+    "boot": (str, type(None)),
+    "ended": (str, type(None)),
+    "attempt": _COUNT,
+    "pid": _COUNT,
+    "renewals": _COUNT,
+    "steps_lost": _COUNT,
+    "last_step": (int, type(None)),
+    "started_at": _TIME,
+    "first_started_at": _TIME,
+    "renewed_at": _TIME,
+    "ended_at": (int, float, type(None)),
+    "restarts": (dict,),
+}
+
+
+def _is_plausible(name: str, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
+        return False
+    if isinstance(value, dict):
+        return all(type(count) is int for count in value.values())
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,100 @@
+"""Checkpoints of the older format (``SaverDef.V1``): each file is one table, which holds names and values alike.
+
+Source: tensorflow's ``core/util/tensor_slice_writer.cc`` and ``saved_tensor_slice.proto``. Key "" holds the names,
+types and shapes; every other key is a slice: byte 0, the tensor's name (with 00 as 00 ff, ff as ff 00), 00 01, extent.
+An unsharded one is a file of the prefix's very name. A sharded one is recorded with question marks,
+``model.ckpt-5-?????-of-00002``, for ``model.ckpt-5-00000-of-00002`` and its fellows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from supervisor_core.checkpoint.filesystem import Filesystem
+from supervisor_core.checkpoint.schema import message_class
+from supervisor_core.checkpoint.table import Table
+from supervisor_core.errors import DamagedCheckpointError
+
+SHARDED = re.compile(r"-\?{5}-of-(\d{5})$")
+"""How the path of a sharded checkpoint of this format ends."""
+
+
+def files_of(filesystem: Filesystem, prefix: str) -> tuple[str, ...]:
+    """Return the files that a prefix stands for in this format; empty if it is none of this format."""
+    sharded = SHARDED.search(prefix)
+    if sharded:
+        count = sharded.group(1)
+        return tuple(f"{prefix[: sharded.start()]}-{shard:05d}-of-{count}" for shard in range(int(count)))
+    if filesystem.is_file(prefix) and not filesystem.is_file(prefix + ".index"):
+        return (prefix,)
+    return ()
+
+
+def verify(
+    filesystem: Filesystem,
+    paths: tuple[str, ...],
+    step_name: str,
+    *,
+    data: bool,
+    on_progress: Callable[[int, int], None] | None,
+) -> tuple[int, int, int | None]:
+    """Check every block of every file; return bytes, tensors and the step.
+
+    Raises:
+        DamagedCheckpointError: for the first damage found.
+        OSError: if a file cannot be read.
+    """
+    sizes: list[int] = []
+    names: set[str] = set()
+    done = 0
+
+    def add(count: int) -> None:
+        nonlocal done
+        done += count
+        if on_progress is not None:
+            on_progress(done, max(done, sum(sizes)))
+
+    for path in paths:
+        with filesystem.open(path) as reader:
+            sizes.append(reader.size)
+            table = Table(reader, path)
+            names.update(_names(table, path))
+            if data:
+                table.check(add)
+    return sum(sizes), len(names), read_scalar(filesystem, paths, step_name) if step_name in names else None
+
+
+def read_scalar(filesystem: Filesystem, paths: tuple[str, ...], name: str) -> int | None:
+    """Return an integer tensor of one element; None if it is something else.
+
+    Raises:
+        KeyError: if no file has a tensor of that name.
+        DamagedCheckpointError: if it cannot be read.
+        OSError: if a file cannot be read.
+    """
+    escaped = name.encode().replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
+    for path in paths:
+        with filesystem.open(path) as reader:
+            value = Table(reader, path).find(b"\x00" + escaped + b"\x00\x01")
+        if value is not None:
+            tensor = _parse(value, path).data.data
+            values = (*tensor.int64_val, *tensor.int_val)
+            return int(values[0]) if len(values) == 1 else None
+    raise KeyError(name)
+
+
+def _names(table: Table, path: str) -> list[str]:
+    value = table.find(b"")
+    if value is None:
+        raise DamagedCheckpointError(f"{os.path.basename(path)}: it holds no list of tensors")
+    return [tensor.name for tensor in _parse(value, path).meta.tensor]
+
+
+def _parse(value: bytes, path: str) -> Any:
+    try:
+        return message_class("SavedTensorSlices").FromString(value)
+    except Exception as error:  # protobuf's DecodeError, from whichever implementation is in use
+        raise DamagedCheckpointError(f"{os.path.basename(path)}: an entry cannot be read: {error}") from error

@@ -1,0 +1,118 @@
+"""`CheckpointNames`: which file names belong to checkpoints, and which are what a killed save leaves behind.
+
+For the basename ``model.ckpt`` and step 1200:
+
+    model.ckpt-1200.index, model.ckpt-1200.data-00000-of-00001    a checkpoint
+    model.ckpt-1200, model.ckpt-1200-00000-of-00002               a checkpoint of the older format, whole or in shards
+    model.ckpt-1200.meta                                          its graph
+    model.ckpt-1200.index.tempstate8531...                        being written, renamed when done; likewise .data-...
+    model.ckpt-1200_temp/, model.ckpt-1200.part...                shards before they are merged
+    model.ckpt-1200.meta.tmp0f3c..., checkpoint.tmp0f3c...        being written, renamed when done
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from supervisor_core.checkpoint.legacy import SHARDED
+
+_STEP = re.compile(r"-(\d{1,19})$")
+_DATA = r"\.data-\d{5}-of-\d{5}"
+_SHARD = r"-\d{5}-of-(\d{5})"
+
+
+def last_part(path: str) -> str:
+    """Return what follows the last slash, of either kind.
+
+    Example:
+        >>> last_part(r"C:\\runs\\model.ckpt-5"), last_part("/runs/model.ckpt-5")
+        ('model.ckpt-5', 'model.ckpt-5')
+    """
+    return re.split(r"[\\/]", path)[-1]
+
+
+def without_shards(name: str) -> str:
+    """Return a name without the question marks of a sharded checkpoint of the older format.
+
+    Example:
+        >>> without_shards("model.ckpt-5-?????-of-00002")
+        'model.ckpt-5'
+    """
+    return SHARDED.sub("", name)
+
+
+def step_in_name(path: str) -> int | None:
+    """Return the step with which a checkpoint's name ends; None where it ends in no number.
+
+    Example:
+        >>> step_in_name("/logs/model.ckpt-00001200"), step_in_name("/logs/model.ckpt")
+        (1200, None)
+    """
+    found = _STEP.search(without_shards(last_part(path)))
+    return int(found.group(1)) if found else None
+
+
+def files_of(name: str, listing: Iterable[str]) -> list[str]:
+    """Return which names are the files of one checkpoint: first what makes it one, then its data, then its graph.
+
+    Example:
+        >>> files_of("m-5", ["m-5.meta", "m-5.data-00000-of-00001", "m-5.index", "m-50.index"])
+        ['m-5.index', 'm-5.data-00000-of-00001', 'm-5.meta']
+    """
+    sharded = SHARDED.search(name)
+    stem = re.escape(without_shards(name))
+    first = rf"{stem}-\d{{5}}-of-{sharded.group(1)}" if sharded else rf"{stem}(\.index)?"
+    ranks = [re.compile(pattern) for pattern in (first, rf"{stem}{_DATA}", rf"{stem}\.meta")]
+    ranked = [(rank, item) for item in listing for rank, pattern in enumerate(ranks) if pattern.fullmatch(item)]
+    return [item for _, item in sorted(ranked)]
+
+
+class CheckpointNames:
+    """The names that one run's checkpoints have.
+
+    Args:
+        basename: what they begin with, without directories.
+        latest_filename: the state file's name.
+    """
+
+    def __init__(self, basename: str, latest_filename: str) -> None:
+        self._latest = latest_filename
+        stem = re.escape(basename) + r"(?:-\d{1,19})?"
+        self._index = re.compile(rf"({stem})\.index")
+        self._legacy = re.compile(stem)
+        self._legacy_shard = re.compile(rf"({stem}){_SHARD}")
+        self._orphan = re.compile(rf"({stem})(?:{_DATA}|\.meta)")
+        self._temporary = re.compile(
+            rf"{stem}(?:(?:\.index|{_DATA})\.tempstate\d+|\.part-\d{{5}}-of-.*|\.meta\.tmp[0-9a-f]{{32}})"
+            rf"|{re.escape(latest_filename)}\.tmp[0-9a-f]{{32}}"
+            r"|\.supervisor\.probe[0-9a-f]{32}"
+        )
+        self._temporary_directory = re.compile(rf"{stem}_temp(?:_[0-9a-f]+)?")
+
+    def prefixes(self, listing: Iterable[str]) -> set[str]:
+        """Return the names of the checkpoints among the names of a directory."""
+        found = set()
+        for name in listing:
+            if name == self._latest:
+                continue
+            if match := self._index.fullmatch(name):
+                found.add(match.group(1))
+            elif match := self._legacy_shard.fullmatch(name):
+                found.add(f"{match.group(1)}-?????-of-{match.group(2)}")
+            elif self._legacy.fullmatch(name):
+                found.add(name)
+        return found
+
+    def is_temporary(self, name: str) -> bool:
+        """Say whether this is a file that a save writes before the real one, and renames."""
+        return bool(self._temporary.fullmatch(name))
+
+    def is_temporary_directory(self, name: str) -> bool:
+        """Say whether this is a directory in which a save collects its shards."""
+        return bool(self._temporary_directory.fullmatch(name))
+
+    def owner(self, name: str) -> str | None:
+        """Return the checkpoint to which a data or graph file belongs; None for any other file."""
+        match = self._orphan.fullmatch(name)
+        return match.group(1) if match else None

@@ -1,0 +1,187 @@
+"""The state file (``checkpoint``): which checkpoints there are, and which one to resume from.
+
+Source: tensorflow's ``python/training/checkpoint_state.proto`` and ``checkpoint_management.py``. A text-format protocol
+buffer, one field to a line, UTF-8:
+
+    model_checkpoint_path: "model.ckpt-1200"           the one to resume from
+    all_model_checkpoint_paths: "model.ckpt-600"       those not yet deleted, oldest first; the last one
+    all_model_checkpoint_paths: "model.ckpt-1200"      is model_checkpoint_path
+    all_model_checkpoint_timestamps: 1669581175.25     when each was saved, in the same order
+    all_model_checkpoint_timestamps: 1669581775.5      (seconds since the epoch)
+    last_preserved_timestamp: 1669577000.0             from when the hours of "keep one every n hours" count
+
+Relative paths count from the file's own directory; they are what is written here. Comments (``#``), blank lines, single
+quotes, escapes, lists in brackets and missing fields are read, as people edit this file; so are Windows paths whose
+backslashes nobody doubled.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
+from supervisor_core.checkpoint.schema import message_class
+
+_UNKNOWN_ESCAPE = re.compile(r"""\\(?![abfnrtv\\'"?0-7xXuU])""")
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointState:
+    """What a state file says, paths as they are written there."""
+
+    model_checkpoint_path: str
+    all_model_checkpoint_paths: tuple[str, ...] = ()
+    timestamps: tuple[float, ...] = ()
+    """Seconds since the epoch, one for each of ``all_model_checkpoint_paths``; empty where they are not known."""
+    last_preserved_timestamp: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateReading:
+    """A state file as found. ``problem`` says in one sentence what is wrong, if anything is."""
+
+    verdict: Literal["good", "missing", "damaged", "unreadable"]
+    """``damaged``: it is there and cannot be understood; ``unreadable``: the file system does not hand it over."""
+    state: CheckpointState | None = None
+    problem: str | None = None
+
+
+def read_state(path: str | os.PathLike[str], *, filesystem: Filesystem | None = None) -> StateReading:
+    """Read a state file; never raises for what is in it, or for its not being there.
+
+    Args:
+        path: the file, ``<logdir>/checkpoint``.
+        filesystem: what to read it with. Default: what the path's scheme asks for.
+
+    Example:
+        >>> read_state("/nonexistent/checkpoint").verdict
+        'missing'
+    """
+    filesystem, name = filesystem_for(path) if filesystem is None else (filesystem, os.fspath(path))
+    file = os.path.basename(name)
+    try:
+        data = filesystem.read(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return StateReading(verdict="missing", problem=f"the state file {file!r} is missing")
+    except OSError as error:
+        text = f"the state file {file!r} cannot be read: {error.strerror or error}"
+        return StateReading(verdict="unreadable", problem=text)
+    try:
+        state, note = _parse(data)
+    except ValueError as error:
+        return StateReading(verdict="damaged", problem=f"the state file {file!r} cannot be understood: {error}")
+    return StateReading(verdict="good", state=state, problem=note and f"the state file {file!r}: {note}")
+
+
+def write_state(path: str | os.PathLike[str], state: CheckpointState, *, filesystem: Filesystem | None = None) -> None:
+    """Replace a state file, all or nothing and durably; paths are written as they are given.
+
+    Args:
+        path: the file, ``<logdir>/checkpoint``.
+        state: what it is to say.
+        filesystem: what to write it with. Default: what the path's scheme asks for.
+
+    Raises:
+        ValueError: if there are timestamps, but not one for each path.
+        OSError: if it cannot be written; the old file is then still there.
+    """
+    if state.timestamps and len(state.timestamps) != len(state.all_model_checkpoint_paths):
+        raise ValueError(
+            f"There are {len(state.timestamps)} timestamps for {len(state.all_model_checkpoint_paths)} checkpoints; "
+            "give one for each, or none."
+        )
+    filesystem, name = filesystem_for(path) if filesystem is None else (filesystem, os.fspath(path))
+    filesystem.replace(name, format_state(state))
+
+
+def format_state(state: CheckpointState) -> bytes:
+    """Return the bytes of the state file."""
+    from google.protobuf import text_format
+
+    message = message_class("CheckpointState")(
+        model_checkpoint_path=state.model_checkpoint_path,
+        all_model_checkpoint_paths=state.all_model_checkpoint_paths,
+        all_model_checkpoint_timestamps=state.timestamps,
+        last_preserved_timestamp=state.last_preserved_timestamp or 0.0,
+    )
+    return text_format.MessageToString(message, as_utf8=True).encode()
+
+
+def make_relative(paths: Sequence[str], directory: str) -> tuple[str, ...]:
+    """Return the paths relative to ``directory`` where they lie below it, and absolute where they do not.
+
+    Example:
+        >>> make_relative(["/logs/run/model.ckpt-5", "/other/model.ckpt-9"], "/logs/run")
+        ('model.ckpt-5', '/other/model.ckpt-9')
+    """
+    result = []
+    for path in paths:
+        if "://" in path:
+            root = directory.rstrip("/") + "/"
+            result.append(path[len(root) :] if path.startswith(root) else path)
+            continue
+        relative = os.path.relpath(path, directory)
+        outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
+        result.append(os.path.abspath(path) if outside else relative)
+    return tuple(result)
+
+
+def _parse(data: bytes) -> tuple[CheckpointState, str | None]:
+    if not data.strip():
+        raise ValueError(f"it is empty ({len(data)} bytes)")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not text (byte {error.start} is {data[error.start]:#04x})") from error
+    if "\0" in text:
+        raise ValueError(f"it is not text (byte {data.index(0)} is 0x00)")
+    message = _parse_paths(text)
+    if not message.model_checkpoint_path:
+        raise ValueError("it names no model_checkpoint_path")
+    stamps = tuple(message.all_model_checkpoint_timestamps)
+    note = None
+    if len(stamps) != len(message.all_model_checkpoint_paths) or not all(map(math.isfinite, stamps)):
+        if stamps:
+            note = f"its {len(stamps)} timestamps do not match its {len(message.all_model_checkpoint_paths)} paths"
+        stamps = ()
+    preserved = message.last_preserved_timestamp
+    state = CheckpointState(
+        model_checkpoint_path=message.model_checkpoint_path,
+        all_model_checkpoint_paths=tuple(message.all_model_checkpoint_paths),
+        timestamps=stamps,
+        last_preserved_timestamp=preserved if preserved and math.isfinite(preserved) else None,
+    )
+    return state, note
+
+
+def _parse_paths(text: str) -> Any:
+    """Parse, taking backslashes literally where they make no sense as escapes: ``"C:\\runs\\model.ckpt-5"``."""
+    if _UNKNOWN_ESCAPE.search(text):
+        return _parse_text(text.replace("\\", "\\\\"))
+    try:
+        message = _parse_text(text)
+    except ValueError:
+        if "\\" not in text:
+            raise
+        return _parse_text(text.replace("\\", "\\\\"))
+    if any(_CONTROL.search(path) for path in (message.model_checkpoint_path, *message.all_model_checkpoint_paths)):
+        return _parse_text(text.replace("\\", "\\\\"))
+    return message
+
+
+def _parse_text(text: str) -> Any:
+    from google.protobuf import text_format
+
+    message = message_class("CheckpointState")()
+    try:
+        # Merge, as tensorflow does: a field that is there twice counts as the last says.
+        text_format.Merge(text, message, allow_unknown_field=True)
+    except (text_format.ParseError, ValueError) as error:
+        raise ValueError(str(error)) from error
+    return message

@@ -1,0 +1,270 @@
+"""`CheckpointStore`: the checkpoints of one logdir: which there are, which one to resume from, what becomes of them.
+
+Resolving: a path in the state file is looked for in the logdir first, by its last part, so that a run directory copied
+elsewhere neither reads nor deletes the files of the original. A path outside the logdir (somebody edited the state
+file) can be resumed from, and is never deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.candidates import Candidate, Survey
+from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
+from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, without_shards
+from supervisor_core.checkpoint.retention import Saved
+from supervisor_core.checkpoint.state import CheckpointState, StateReading, make_relative, read_state, write_state
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, NoUsableCheckpointError
+
+_LOG = logging.getLogger("supervisor_core")
+
+Verify = Callable[[str], bundle.VerifiedCheckpoint]
+"""Checks one checkpoint by its path; raises `DamagedCheckpointError`."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A checkpoint that was passed over."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """What to resume from, and what was passed over on the way."""
+
+    chosen: Candidate | None
+    """None where there is no checkpoint at all: a new run."""
+    verified: bundle.VerifiedCheckpoint | None
+    skipped: tuple[Skipped, ...] = ()
+    """Newest first."""
+    state_problem: str | None = None
+    """What is wrong with the state file, in one sentence; None when nothing is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """The checkpoints under management, as a session takes them over."""
+
+    kept: tuple[Saved, ...]
+    """Oldest first; only those that are there."""
+    last_preserved_at: float | None
+
+
+class CheckpointStore:
+    """The checkpoints of one logdir. Reads nothing before it is asked; keeps no state of its own.
+
+    Args:
+        logdir: the run's directory, local or not.
+        basename: what the checkpoints' names begin with; may have directories, below the logdir.
+        latest_filename: the state file's name.
+        filesystem: what to do the reading and writing with. Default: what the logdir's scheme asks for.
+
+    Raises:
+        ValueError: if ``basename`` leads out of the logdir, or ``latest_filename`` has directories.
+
+    Example:
+        >>> CheckpointStore("/logs/new-run").newest_usable().chosen is None
+        True
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        basename: str = "model.ckpt",
+        latest_filename: str = "checkpoint",
+        *,
+        filesystem: Filesystem | None = None,
+    ) -> None:
+        default, self.logdir = filesystem_for(logdir) if filesystem is None else (filesystem, os.fspath(logdir))
+        self._filesystem = default
+        parts = basename.split("/")
+        if not parts[-1] or basename.startswith("/") or ".." in parts:
+            raise ValueError(f"basename is {basename!r}; expected a name, or a path that stays below the logdir.")
+        if not latest_filename or os.path.basename(latest_filename) != latest_filename:
+            raise ValueError(f"latest_filename is {latest_filename!r}; expected a name without directories.")
+        self.directory = os.path.join(self.logdir, *parts[:-1])
+        """Where the checkpoints are: the logdir, or below it."""
+        self.state_path = os.path.join(self.logdir, latest_filename)
+        self._names = CheckpointNames(parts[-1], latest_filename)
+        self._survey = Survey(self._filesystem, self.logdir, self.directory, self._names)
+
+    def candidates(self) -> list[Candidate]:
+        """List what there is to resume from.
+
+        First what the state file says to resume from, then the others it names, newest first, then those that are only
+        on disk, by the step in their names, highest first. What the state file names is listed though it is gone.
+
+        Raises:
+            CheckpointError: if the logdir is there and cannot be listed.
+        """
+        return self._take_survey()[0]
+
+    def newest_usable(self, *, verify: Verify = bundle.verify) -> Recovery:
+        """Walk from the newest checkpoint back to the first one that verifies.
+
+        Args:
+            verify: how to check one; `bundle.verify` reads all its data.
+
+        Raises:
+            NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
+            CheckpointError: if the logdir is there and cannot be listed.
+        """
+        candidates, reading = self._take_survey()
+        problem = reading.problem
+        if reading.verdict == "missing" and not candidates:
+            problem = None
+        skipped: list[Skipped] = []
+        for candidate in candidates:
+            try:
+                verified = verify(candidate.path)
+            except DamagedCheckpointError as error:
+                skipped.append(Skipped(candidate.path, str(error)))
+            else:
+                return Recovery(chosen=candidate, verified=verified, skipped=tuple(skipped), state_problem=problem)
+        if skipped:
+            listed = "\n".join(f"  {item.path}: {item.reason}" for item in skipped)
+            note = f"\n  ({problem})" if problem else ""
+            raise NoUsableCheckpointError(
+                f"None of the {len(skipped)} checkpoints of {self.logdir} can be read:\n{listed}{note}\n"
+                "Bring one of them back, or move them away to start anew."
+            )
+        return Recovery(chosen=None, verified=None, state_problem=problem)
+
+    def history(self) -> History:
+        """Return the checkpoints that the state file lists and that are there, for `retention.decide`."""
+        candidates, reading = self._take_survey()
+        listed = [
+            Saved(item.path, item.saved_at, item.deletable)
+            for item in candidates
+            if item.source == "state" and item.found and item.saved_at is not None
+        ]
+        # the one to resume from comes first among candidates; among those kept, the state file's order counts
+        order = {last_part(path): number for number, path in enumerate(_paths_of(reading.state))}
+        listed.sort(key=lambda saved: order[last_part(saved.path)])
+        preserved = reading.state.last_preserved_timestamp if reading.state else None
+        return History(kept=tuple(listed), last_preserved_at=preserved)
+
+    def sync(self, prefix: str) -> None:
+        """Return when a checkpoint's files and their names would survive a power cut.
+
+        Raises:
+            OSError: if they cannot be synced, or there are none.
+        """
+        directory = os.path.dirname(prefix) or "."
+        files = files_of(last_part(prefix), self._filesystem.list_names(directory))
+        if not files:
+            raise FileNotFoundError(f"There are no files of the checkpoint {prefix}.")
+        self._filesystem.sync([os.path.join(directory, name) for name in files], directory)
+
+    def record(self, prefix: str, *, kept: Sequence[Saved] = (), last_preserved_at: float | None = None) -> None:
+        """Make a checkpoint the one to resume from: replace the state file, durably.
+
+        Args:
+            prefix: the checkpoint, which must be durable itself (`sync`).
+            kept: what the state file is to list, oldest first (`Retention.keep`).
+            last_preserved_at: `Retention.last_preserved_at`.
+
+        Raises:
+            OSError: if it cannot be written; the old state file is then still there.
+        """
+        others = [saved for saved in kept if saved.path != prefix]
+        stamps = [saved.saved_at for saved in kept if saved.path == prefix]
+        paths = make_relative([*(saved.path for saved in others), prefix], self.logdir)
+        state = CheckpointState(
+            model_checkpoint_path=paths[-1],
+            all_model_checkpoint_paths=paths,
+            timestamps=(*(saved.saved_at for saved in others), stamps[-1]) if stamps else (),
+            last_preserved_timestamp=last_preserved_at,
+        )
+        write_state(self.state_path, state, filesystem=self._filesystem)
+
+    def commit(self, prefix: str, *, kept: Sequence[Saved] = (), last_preserved_at: float | None = None) -> None:
+        """`sync`, then `record`: when it returns, the checkpoint counts, whatever happens to the machine."""
+        self.sync(prefix)
+        self.record(prefix, kept=kept, last_preserved_at=last_preserved_at)
+
+    def delete(self, prefix: str) -> tuple[str, ...]:
+        """Delete a checkpoint's files: index first, so that what is left of an interrupted deletion is no checkpoint.
+
+        Deletes nothing outside the logdir, and takes files that are gone already for deleted.
+
+        Returns:
+            The paths that were deleted.
+
+        Raises:
+            OSError: for the first file that cannot be deleted; those after it are still there.
+        """
+        if not self._filesystem.contains(self.logdir, prefix):
+            return ()
+        directory = os.path.dirname(prefix) or "."
+        deleted = []
+        try:
+            listing = self._filesystem.list_names(directory)
+        except FileNotFoundError:
+            return ()
+        for name in files_of(last_part(prefix), listing):
+            path = os.path.join(directory, name)
+            try:
+                self._filesystem.remove(path)
+            except FileNotFoundError:
+                continue
+            deleted.append(path)
+        return tuple(deleted)
+
+    def sweep_leftovers(self, *, min_age_secs: float = 60.0, clock: Clock = SYSTEM_CLOCK) -> tuple[str, ...]:
+        """Delete what saves and deletions that were killed have left behind; only files named as ours are.
+
+        Temporary files and directories, and data files whose checkpoint is neither on disk nor named by the state file.
+        Where the state file cannot be read, data files stay.
+
+        Args:
+            min_age_secs: leave what was written within so many seconds: it may be a save under way.
+            clock: the time.
+
+        Returns:
+            The paths that were deleted. What cannot be deleted is left for the next time.
+        """
+        reading = read_state(self.state_path, filesystem=self._filesystem)
+        listing = self._survey.list_names()
+        named = {last_part(path) for path in _paths_of(reading.state)}
+        spared = {without_shards(name) for name in self._names.prefixes(listing) | named}
+        orphans = reading.verdict in ("good", "missing")
+        swept = []
+        for name in sorted(listing):
+            path = os.path.join(self.directory, name)
+            owner = self._names.owner(name)
+            directory = self._names.is_temporary_directory(name)
+            if not (directory or self._names.is_temporary(name) or (orphans and owner and owner not in spared)):
+                continue
+            try:
+                if self._is_older(path, directory, clock.wall() - min_age_secs):
+                    (self._filesystem.remove_tree if directory else self._filesystem.remove)(path)
+                    swept.append(path)
+            except OSError as error:
+                _LOG.warning("%s, left behind by an earlier save, cannot be deleted: %s", path, error)
+        return tuple(swept)
+
+    def _is_older(self, path: str, directory: bool, moment: float) -> bool:
+        inside = [os.path.join(path, name) for name in self._filesystem.list_names(path)] if directory else []
+        return all((self._filesystem.modified_at(item) or 0.0) <= moment for item in (path, *inside))
+
+    def _take_survey(self) -> tuple[list[Candidate], StateReading]:
+        reading = read_state(self.state_path, filesystem=self._filesystem)
+        try:
+            return self._survey.take(reading.state), reading
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.directory} cannot be searched for checkpoints ({error.strerror or error}); "
+                "starting anew there could lose what it holds."
+            ) from error
+
+
+def _paths_of(state: CheckpointState | None) -> tuple[str, ...]:
+    return (*state.all_model_checkpoint_paths, state.model_checkpoint_path) if state else ()

@@ -1,0 +1,204 @@
+"""`Table`: the sorted string table that an index file is.
+
+The format is LevelDB's (``doc/table_format.md``), as tensorflow writes it (``core/lib/io/table_builder.cc``):
+
+    data block*  metaindex block  index block  footer
+
+    block     entries, restart points (uint32 each), how many (uint32);
+              then 1 byte compression (0 none, 1 snappy) and 4 bytes masked CRC32C of block and compression byte
+    entry     varint bytes shared with the key before, varint other key bytes, varint value bytes, key rest, value
+    index     an entry for each data block; its value is the block's handle (varint offset, varint size)
+    footer    48 bytes: handles of metaindex and index, zeros up to byte 40, magic 57 fb 80 8b 24 75 47 db
+
+Numbers are little-endian. A CRC is masked as ``rotate_right(crc, 15) + 0xa282ead8``, modulo 2**32.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+
+import google_crc32c
+
+from supervisor_core.checkpoint.filesystem import Reader
+from supervisor_core.errors import DamagedCheckpointError
+
+FOOTER_BYTES = 48
+MAGIC = b"\x57\xfb\x80\x8b\x24\x75\x47\xdb"
+CHUNK_BYTES = 1 << 20
+"""What is read at a time: with the checksum, about 0.2 ms."""
+
+_TRAILER_BYTES = 5
+_ENTRY_LIMIT_BYTES = 1 << 30
+
+
+def unmask(crc: int) -> int:
+    """Return the CRC32C that a masked one stands for."""
+    rotated = (crc - 0xA282EAD8) & 0xFFFFFFFF
+    return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
+
+
+def extend(crc: int, data: bytes) -> int:
+    """Return the CRC32C of the bytes so far and ``data``."""
+    return int(google_crc32c.extend(crc, data))
+
+
+def take_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the varint at ``position`` and where it ends; ValueError if there is none."""
+    value = shift = 0
+    while shift < 70:
+        if position >= len(data):
+            raise ValueError("a number runs past the end")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise ValueError("a number is too long")
+
+
+def crc_of(reader: Reader, offset: int, size: int, crc: int = 0, *, done: Callable[[int], None] | None = None) -> int:
+    """Return the CRC32C of a part of a file, read `CHUNK_BYTES` at a time; EOFError where the file ends early."""
+    end = offset + size
+    while offset < end:
+        data = reader.read_at(offset, min(CHUNK_BYTES, end - offset))
+        if not data:
+            raise EOFError(f"the file ends at byte {offset:,}, {end - offset:,} bytes too early")
+        crc = int(google_crc32c.extend(crc, data))
+        offset += len(data)
+        if done is not None:
+            done(len(data))
+    return crc
+
+
+class Table:
+    """One table file, checked as it is read: every block's checksum, the footer's every byte.
+
+    Args:
+        reader: the file, open.
+        path: its name, for messages.
+
+    Raises:
+        DamagedCheckpointError: by each method, if the file is not what the format says; says where.
+    """
+
+    def __init__(self, reader: Reader, path: str) -> None:
+        self._reader = reader
+        self._path = path
+        self._metaindex, self._index = self._read_footer()
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield each key and value in order, having checked the blocks they are in."""
+        self._read_block(*self._metaindex)
+        for offset, size in self._blocks():
+            yield from self._entries_of(self._read_block(offset, size), offset)
+
+    def check(self, done: Callable[[int], None] | None = None) -> None:
+        """Check every block's checksum without keeping more than `CHUNK_BYTES` in memory.
+
+        Args:
+            done: called with the number of bytes, after each chunk.
+        """
+        for offset, size in (self._metaindex, *self._blocks()):
+            self._check_bounds(offset, size)
+            try:
+                crc = crc_of(self._reader, offset, size + 1, done=done)
+            except EOFError as error:
+                raise self._damage(str(error)) from error
+            self._compare(offset, size, crc, self._read(offset + size + 1, 4))
+
+    def find(self, prefix: bytes) -> bytes | None:
+        """Return the value of the first key that begins with ``prefix``; None where no key does. Reads one block."""
+        offset, size = self._index
+        for last_key, value in self._entries_of(self._read_block(offset, size), offset):
+            if last_key >= prefix:
+                block = self._handle_at(value, offset)
+                entries = self._entries_of(self._read_block(*block), block[0])
+                return next((found for key, found in entries if key.startswith(prefix)), None)
+        return None
+
+    def _read_footer(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        size = self._reader.size
+        if size < FOOTER_BYTES:
+            raise self._damage(f"it has {size:,} bytes, fewer than the {FOOTER_BYTES} of its footer")
+        footer = self._read(size - FOOTER_BYTES, FOOTER_BYTES)
+        if footer[40:] != MAGIC:
+            raise self._damage(
+                f"its last 8 bytes are {footer[40:].hex(' ')} instead of the format's mark: cut or altered"
+            )
+        try:
+            first, position = self._handle(footer, 0)
+            second, position = self._handle(footer, position)
+        except ValueError as error:
+            raise self._damage(f"its footer cannot be read: {error}") from error
+        if footer[position:40].strip(b"\0"):
+            raise self._damage("its footer was altered")
+        return first, second
+
+    @staticmethod
+    def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
+        offset, position = take_varint(data, position)
+        size, position = take_varint(data, position)
+        return (offset, size), position
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        offset, size = self._index
+        for _, value in self._entries_of(self._read_block(offset, size), offset):
+            yield self._handle_at(value, offset)
+
+    def _handle_at(self, value: bytes, offset: int) -> tuple[int, int]:
+        try:
+            return self._handle(value, 0)[0]
+        except ValueError as error:
+            raise self._damage(f"the index block at byte {offset:,} cannot be read: {error}") from error
+
+    def _check_bounds(self, offset: int, size: int) -> None:
+        if offset + size + _TRAILER_BYTES > self._reader.size - FOOTER_BYTES:
+            raise self._damage(f"a block at byte {offset:,} is said to have {size:,} bytes, past the end of the file")
+
+    def _read_block(self, offset: int, size: int) -> bytes:
+        self._check_bounds(offset, size)
+        if size > _ENTRY_LIMIT_BYTES:
+            raise self._damage(f"a block at byte {offset:,} is said to have {size:,} bytes")
+        data = self._read(offset, size + _TRAILER_BYTES)
+        self._compare(offset, size, extend(0, data[: size + 1]), data[size + 1 :])
+        if data[size]:
+            raise self._damage(f"the block at byte {offset:,} is compressed, which cannot be verified here")
+        return data[:size]
+
+    def _compare(self, offset: int, size: int, crc: int, stored: bytes) -> None:
+        expected = unmask(struct.unpack("<I", stored)[0])
+        if crc != expected:
+            end = offset + size + _TRAILER_BYTES
+            raise self._damage(f"bytes {offset:,} to {end:,} were altered (CRC32C {crc:08x}, expected {expected:08x})")
+
+    def _entries_of(self, block: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            (restarts,) = struct.unpack_from("<I", block, len(block) - 4)
+            end = len(block) - 4 - 4 * restarts
+            position, key = 0, b""
+            while position < end:
+                shared, position = take_varint(block, position)
+                fresh, position = take_varint(block, position)
+                length, position = take_varint(block, position)
+                if shared > len(key) or position + fresh + length > end:
+                    raise ValueError("an entry runs past the end")
+                key = key[:shared] + block[position : position + fresh]
+                position += fresh
+                yield key, block[position : position + length]
+                position += length
+            if position != end:
+                raise ValueError("the restart points lie among the entries")
+        except (ValueError, struct.error) as error:
+            raise self._damage(f"the block at byte {offset:,} cannot be read: {error}") from error
+
+    def _read(self, offset: int, length: int) -> bytes:
+        data = self._reader.read_at(offset, length)
+        if len(data) < length:
+            raise self._damage(f"it ends at byte {offset + len(data):,}, {length - len(data):,} bytes too early")
+        return data
+
+    def _damage(self, what: str) -> DamagedCheckpointError:
+        return DamagedCheckpointError(f"{os.path.basename(self._path)}: {what}")

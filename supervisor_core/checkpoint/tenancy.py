@@ -1,0 +1,55 @@
+"""`Tenancy`: a session's place among the sessions of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor_core.checkpoint.lease_record import LeaseRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenancy:
+    """A session's place among the sessions of its run."""
+
+    attempt: int
+    """1 for the run's first session."""
+    first_started_at: float
+    """Wall time at which the run's first session started."""
+    previous: LeaseRecord | None = None
+    """The session before; None for the first, and where the lease file could not be understood."""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """How all earlier sessions ended: reason -> count; ``lost`` for those that left no word."""
+    steps_lost: int = 0
+    """Steps done again after the earlier restarts."""
+    exclusive: bool = True
+    """Whether no other chief can be at work in the logdir."""
+    warning: str | None = None
+    """What is not as it should be, in one sentence."""
+
+    @property
+    def previous_outcome(self) -> str | None:
+        """How the session before ended; None where there was none."""
+        return self.previous.outcome if self.previous else None
+
+    @property
+    def last_step(self) -> int | None:
+        """How far the session before came; None where that is not known."""
+        return self.previous.last_step if self.previous else None
+
+
+def tenancy_after(previous: LeaseRecord | None, now: float, *, exclusive: bool, warning: str | None) -> Tenancy:
+    """Return the place of a session that starts now, after ``previous``."""
+    if previous is None:
+        return Tenancy(attempt=1, first_started_at=now, exclusive=exclusive, warning=warning)
+    restarts = dict(previous.restarts)
+    restarts[previous.outcome] = restarts.get(previous.outcome, 0) + 1
+    return Tenancy(
+        attempt=previous.attempt + 1,
+        first_started_at=previous.first_started_at,
+        previous=previous,
+        restarts=restarts,
+        steps_lost=previous.steps_lost,
+        exclusive=exclusive,
+        warning=warning,
+    )
