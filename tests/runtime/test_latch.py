@@ -1,0 +1,203 @@
+"""The flag that threads wait for, and that signal handlers may set."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from supervisor_core.runtime import latch as latch_module
+from supervisor_core.runtime.latch import Latch
+
+
+@contextmanager
+def signal_at_line(number: int, handler: Callable[[], object]) -> Iterator[list[int]]:
+    """Send this process a real signal before the n-th line that the latch's module executes; yields the lines seen."""
+    seen: list[int] = []
+
+    def trace(frame: FrameType, event: str, _arg: Any) -> Any:
+        if frame.f_code.co_filename != latch_module.__file__:
+            return None
+        if event == "line":
+            seen.append(frame.f_lineno)
+            if len(seen) == number:
+                signal.raise_signal(signal.SIGUSR1)
+        return trace
+
+    earlier = signal.signal(signal.SIGUSR1, lambda *_: handler())
+    tracing = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield seen
+    finally:
+        sys.settrace(tracing)
+        signal.signal(signal.SIGUSR1, earlier)
+
+
+def test_first_reason() -> None:
+    """The first reason is kept, whatever comes later."""
+    latch = Latch[str]()
+    assert (latch.is_set(), latch.reason) == (False, None)
+    assert latch.set("first")
+    assert not latch.set("second")
+    assert (latch.is_set(), latch.reason) == (True, "first")
+
+
+def test_none_is_a_reason() -> None:
+    """Set with None it is set, and a later reason is still a later one."""
+    latch = Latch[object]()
+    assert latch.set(None)
+    assert latch.is_set()
+    assert not latch.set("late")
+    assert latch.reason is None
+
+
+def test_clear() -> None:
+    """Cleared it is as new."""
+    latch = Latch[str]()
+    latch.set("first")
+    latch.clear()
+    assert not latch.wait(0)
+    assert latch.set("second")
+    assert latch.reason == "second"
+
+
+@pytest.mark.parametrize("timeout_secs", [0, -1, -0.5, -1e9])
+def test_no_wait(timeout_secs: float) -> None:
+    """A timeout of 0 or less answers at once, whether it is set or not."""
+    latch = Latch[None]()
+    assert not latch.wait(timeout_secs)
+    latch.set(None)
+    assert latch.wait(timeout_secs)
+
+
+def test_time_over() -> None:
+    """When the time is over the answer is False, and the waiter is forgotten."""
+    latch = Latch[None]()
+    assert not latch.wait(0.001)
+    assert not latch._bells
+
+
+@pytest.mark.parametrize("timeout_secs", [None, 1e12, float("inf")])
+def test_wakes_all(timeout_secs: float | None) -> None:
+    """Setting wakes every thread that waits, for ever or longer than a lock can count."""
+    latch = Latch[None]()
+    answers: SimpleQueue[bool] = SimpleQueue()
+    threads = [threading.Thread(target=lambda: answers.put(latch.wait(timeout_secs))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    while len(latch._bells) < 5:
+        assert all(thread.is_alive() for thread in threads)
+    latch.set(None)
+    assert [answers.get(timeout=60) for _ in threads] == [True] * 5
+    for thread in threads:
+        thread.join()
+    assert not latch._bells
+
+
+def test_waiters_outlive_a_clear() -> None:
+    """Who waits while the flag is cleared is woken when it is set again."""
+    latch = Latch[None]()
+    thread = threading.Thread(target=latch.wait)
+    thread.start()
+    while not latch._bells:
+        assert thread.is_alive()
+    latch.clear()
+    latch.set(None)
+    thread.join()
+
+
+def test_bell() -> None:
+    """A bell ends the wait early, with False, even if it was rung before."""
+    latch, bell = Latch[None](), SimpleQueue[bool]()
+    bell.put(False)
+    assert not latch.wait(bell=bell)
+
+
+def test_many_setters_one_winner() -> None:
+    """Of threads that set it at once exactly one is told that its reason was kept, and it was."""
+    latch, barrier = Latch[int](), threading.Barrier(8)
+    winners: list[int] = []
+
+    def compete(number: int) -> None:
+        barrier.wait()
+        if latch.set(number):
+            winners.append(number)
+
+    threads = [threading.Thread(target=compete, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert winners == [latch.reason]
+
+
+class Bell(SimpleQueue[bool]):
+    """Never waits, and notes whether it would have waited for ever for a latch that is set."""
+
+    def __init__(self, latch: Latch[str]) -> None:
+        self.latch = latch
+        self.would_hang = False
+
+    def get(self, block: bool = True, timeout: float | None = None) -> bool:
+        if self.empty():
+            self.would_hang = self.latch.is_set() and self.empty()  # set, and nothing was put since
+            raise Empty
+        return super().get()
+
+
+def test_signal_at_every_line_of_wait() -> None:
+    """Contract part 2, signal handlers: set by a handler at any line of `wait`, no wake-up is lost."""
+    for number in count(1):
+        latch = Latch[str]()
+        bell = Bell(latch)
+        with signal_at_line(number, lambda latch=latch: latch.set("handler")) as seen:
+            latch.wait(bell=bell)
+        assert not bell.would_hang
+        if len(seen) < number:
+            break
+        assert latch.reason == "handler"
+    assert number > 5
+
+
+def test_signal_at_every_line_of_set() -> None:
+    """Contract part 2, signal handlers: set by a handler at any line of `set`, one reason wins and all are woken."""
+    for number in count(1):
+        latch = Latch[str]()
+        bells = [SimpleQueue[bool](), SimpleQueue[bool]()]
+        latch._bells.extend(bells)
+        with signal_at_line(number, lambda latch=latch: latch.set("handler")) as seen:
+            won = latch.set("body")
+        assert latch.reason == ("body" if won else "handler")
+        assert all(bell.get_nowait() for bell in bells)
+        if len(seen) < number:
+            break
+    assert number > 5
+
+
+def test_signal_while_blocked() -> None:
+    """Contract part 2, signal handlers: a handler that interrupts the very thread that waits wakes it."""
+    latch = Latch[None]()
+    earlier = signal.signal(signal.SIGUSR1, lambda *_: latch.set(None))
+
+    def send() -> None:
+        while not latch._bells:
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        assert latch.wait()
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, earlier)
