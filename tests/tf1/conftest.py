@@ -1,0 +1,123 @@
+"""What every test of the graph-mode facades needs: a quiet TensorFlow, a logdir, an events reader, a bounded wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+import pytest
+import tensorflow as tf
+
+tf.get_logger().setLevel("ERROR")
+
+TELEMETRY = "supervisor/"
+
+
+class ReadEvents(Protocol):
+    """Reads a logdir's events files; see `read_events`."""
+
+    def __call__(self, logdir: str | Path, *, telemetry: bool = True) -> list[list[Any]]: ...
+
+
+class WaitUntil(Protocol):
+    """Waits for a condition; see `wait_until`."""
+
+    def __call__(self, condition: Callable[[], object], timeout_secs: float = 30.0) -> None: ...
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as small as can be: a step, and a weight that always equals it after a training step."""
+
+    global_step: Any
+    weight: Any
+    train_op: Any
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> str:
+    """A directory for one run, not yet created."""
+    return str(tmp_path / "run")
+
+
+@pytest.fixture
+def graph() -> Iterator[Any]:
+    """A graph of the test's own, which is the default graph while the test runs."""
+    with tf.Graph().as_default() as own:
+        yield own
+
+
+@pytest.fixture
+def build_model() -> Callable[..., Model]:
+    """Returns a function that adds the smallest model to the default graph."""
+
+    def build(*, resource: bool = False, first_step: int = 0, name: str = "global_step") -> Model:
+        step = tf.compat.v1.Variable(first_step, name=name, trainable=False, dtype=tf.int64, use_resource=resource)
+        weight = tf.compat.v1.Variable(float(first_step), name="weight", use_resource=resource)
+        with tf.control_dependencies([tf.compat.v1.assign_add(step, 1)]):
+            train_op = tf.compat.v1.assign(weight, tf.cast(step.read_value(), tf.float32)).op
+        return Model(step, weight, train_op)
+
+    return build
+
+
+@pytest.fixture
+def read_events() -> ReadEvents:
+    """Returns a function that parses a logdir's events files: one list of `Event` per file, in the order of the names.
+
+    With ``telemetry=False`` the supervisor's own records (tags ``supervisor/...``) are left out.
+    """
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    def is_telemetry(event: Any) -> bool:
+        return any(value.tag.startswith(TELEMETRY) for value in event.summary.value)
+
+    def read(logdir: str | Path, *, telemetry: bool = True) -> list[list[Any]]:
+        found = []
+        for path in sorted(Path(logdir).glob("*tfevents*")):
+            events = [Event.FromString(data) for data in RawEventFileLoader(str(path)).Load()]
+            found.append([event for event in events if telemetry or not is_telemetry(event)])
+        return found
+
+    return read
+
+
+@pytest.fixture
+def read_telemetry(read_events: ReadEvents) -> Callable[[str | Path], list[Any]]:
+    """Returns a function that reads a logdir's telemetry records, file by file, in order."""
+    from supervisor_core.events.telemetry import from_json
+
+    def read(logdir: str | Path) -> list[Any]:
+        return [
+            from_json(value.tag.removeprefix(TELEMETRY), value.tensor.string_val[0].decode())
+            for events in read_events(logdir)
+            for event in events
+            for value in event.summary.value
+            if value.tag.startswith(TELEMETRY)
+        ]
+
+    return read
+
+
+@pytest.fixture
+def wait_until() -> WaitUntil:
+    """Returns a function that waits until a condition is true, and fails the test when that takes too long."""
+
+    def wait(condition: Callable[[], object], timeout_secs: float = 30.0) -> None:
+        pause = threading.Event()
+        deadline = time.monotonic() + timeout_secs
+        while not condition():
+            assert time.monotonic() < deadline, f"{condition} was not true within {timeout_secs} s"
+            pause.wait(0.005)
+
+    return wait
