@@ -1,0 +1,126 @@
+"""The main job, shown: a training is killed, resumes, is stopped, loses nothing and finishes.
+
+python -m examples.demo [--once] [--logdir DIR] [--steps N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from examples.demo.acts import Play
+from examples.demo.board import serve_board
+from examples.demo.display import Display
+from examples.demo.story import checks
+from examples.demo.summary import show_checks, show_figures, show_verdict
+
+ROOT = Path(__file__).parents[2]
+RUN_NAME = "digits"
+STEPS = 2500
+SAVE_SECS = 0.5
+EVAL_SECS = 2.0
+PIPE_WIDTH = 120
+
+
+def main() -> int:
+    """Run the demo; return 0 if every promise was seen to be kept, 1 if not, 130 if interrupted."""
+    args = _Parser.read()
+    signal.signal(signal.SIGTERM, _leave)  # so that the training is not left behind
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    run = args.logdir / RUN_NAME
+    console.print(f"Handwritten digits, {args.steps} steps; files in {args.logdir}", highlight=False, soft_wrap=True)
+    try:
+        with Display(console, args.steps) as display:
+            play = Play(
+                _command(run, args.steps),
+                run=run.resolve(),
+                outputs=args.logdir,
+                directory=ROOT,
+                steps=args.steps,
+                show=display,
+            )
+            story = play.perform()
+        results = checks(story)
+        show_checks(console, results)
+        show_figures(console, story, args.logdir, run)
+        status = show_verdict(console, story, results)
+        if args.once or not console.is_terminal:
+            return status
+        return serve_board(args.logdir, lambda url: console.print(f"\nTensorBoard: {url} (Ctrl-C ends it)")) or status
+    except KeyboardInterrupt:
+        console.print(f"\nInterrupted; what there is so far is in {args.logdir}", highlight=False, soft_wrap=True)
+        return 128 + signal.SIGINT
+
+
+def _command(run: Path, steps: int) -> list[str]:
+    options = {
+        "--logdir": str(run.resolve()),
+        "--steps": str(steps),
+        "--save-secs": str(SAVE_SECS),
+        "--eval-secs": str(EVAL_SECS),
+        "--metrics-address": "127.0.0.1:0",
+    }
+    return [sys.executable, "-m", "examples.digits", *(word for option in options.items() for word in option)]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reads the arguments; what cannot be used ends the process with status 2 and one line."""
+
+    @classmethod
+    def read(cls) -> argparse.Namespace:
+        parser = cls(prog="demo", description=(__doc__ or "").split("\n")[0])
+        parser.add_argument("--once", action="store_true", help="end when all is shown; do not serve TensorBoard")
+        parser.add_argument("--logdir", type=Path, help="an empty or new directory (demo-logs/<date>-<time>)")
+        parser.add_argument("--steps", type=int, default=STEPS, help="steps of the training (%(default)s)")
+        args = parser.parse_args()
+        if args.steps < 1:
+            parser.error(f"--steps is {args.steps}; expected a whole number from 1")
+        for module, package in (("tensorflow", "tensorflow"), ("sklearn", "scikit-learn")):
+            if importlib.util.find_spec(module) is None:
+                parser.error(f"{package} is missing; install it with: pip install -e '.[demo]'")
+        try:
+            args.logdir = _new_directory() if args.logdir is None else _empty_directory(args.logdir)
+        except OSError as error:
+            parser.error(f"the directory cannot be used: {error}")
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (--help lists the arguments)\n")
+
+
+def _empty_directory(directory: Path) -> Path:
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(f"{directory} is a file")
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise FileExistsError(f"{directory} is not empty; the demo shows a training from its first step")
+    return directory
+
+
+def _new_directory() -> Path:
+    name = datetime.now().strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f"-{number}" for number in range(2, 100))):
+        directory = Path("demo-logs", name + suffix)
+        try:
+            directory.mkdir(parents=True)
+        except FileExistsError:  # another demo began in this second
+            continue
+        return directory
+    raise FileExistsError(f"demo-logs holds too many directories named {name}")
+
+
+def _leave(signum: int, _frame: object) -> NoReturn:
+    os.write(2, b"\ndemo: stopped by SIGTERM\n")
+    sys.exit(128 + signum)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""`Play`: start, SIGKILL, start, SIGTERM, start; and look closely each time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from examples.demo.metrics import Reading, is_ready, scrape
+from examples.demo.story import CHECKPOINTS_BEFORE_KILL, SessionSeen, Story, in_mid_epoch
+from examples.demo.telemetry import events_files, read_telemetry
+from examples.demo.trainer import Trainer
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import CheckpointError, EventsError
+
+POLL_SECS = 0.1
+PATIENCE_SECS = 60.0
+"""How long nothing at all may move before the story is broken off."""
+
+
+class Show(Protocol):
+    """Where the play is shown."""
+
+    def act(self, title: str) -> None:
+        """Begin an act."""
+
+    def note(self, text: str) -> None:
+        """Tell one thing that has happened."""
+
+    def progress(self, reading: Reading, epoch: float | None) -> None:
+        """Show how far the training is."""
+
+
+class Play:
+    """One training, told in three sessions.
+
+    Args:
+        command: starts the training, or goes on with it; the same each time.
+        run: the training's logdir.
+        outputs: a directory for what each session prints, ``session-1.txt`` and on.
+        directory: where to run the command.
+        steps: how far the training goes.
+        show: where to show it.
+        patience_secs: how long nothing may move.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        run: Path,
+        outputs: Path,
+        directory: Path,
+        steps: int,
+        show: Show,
+        patience_secs: float = PATIENCE_SECS,
+    ) -> None:
+        self._command = command
+        self._run = run
+        self._outputs = outputs
+        self._directory = directory
+        self._show = show
+        self._patience_secs = patience_secs
+        self._story = Story(steps=steps)
+
+    def perform(self) -> Story:
+        """Play it, and return what was seen. What goes wrong breaks the story off; it is never raised."""
+        try:
+            self._show.act("A training starts")
+            self._session(self._kill_in_mid_epoch)
+            self._show.act("The same command again")
+            self._session(self._stop_in_good_order)
+            self._show.act("And again, to the end")
+            self._session(self._let_finish)
+        except _BrokenOffError as error:
+            self._story.broken_off = str(error)
+        self._story.events_files = len(events_files(self._run))
+        return self._story
+
+    def _session(self, drama: Callable[[Trainer, SessionSeen], None]) -> None:
+        seen = SessionSeen()
+        self._story.sessions.append(seen)
+        files_before = events_files(self._run)
+        output = self._outputs / f"session-{len(self._story.sessions)}.txt"
+        try:
+            with Trainer(self._command, output, self._directory) as trainer:
+                self._show.note(f"process {trainer.pid} imports TensorFlow")
+                self._wait_until_ready(trainer, seen)
+                drama(trainer, seen)
+        except OSError as error:
+            raise _BrokenOffError(f"the training could not be started: {error}") from error
+        finally:
+            self._examine(seen, [file for file in events_files(self._run) if file not in files_before])
+
+    def _wait_until_ready(self, trainer: Trainer, seen: SessionSeen) -> None:
+        def training(reading: Reading) -> bool:
+            if reading.phase != "training" or "start_step" not in trainer.said or trainer.metrics_url is None:
+                return False
+            seen.ready = is_ready(trainer.metrics_url)
+            return seen.ready
+
+        self._watch(trainer, seen, training, "it was ready")
+        self._story.steps_per_epoch = trainer.said.get("steps_per_epoch")
+        number = len(self._story.sessions)
+        again = self._story.rewind(number) if number > 1 else None
+        since = "starts" if again is None else f"resumes, {again} steps to do again,"
+        self._show.note(f"{since} at step {seen.start_step}; metrics at {trainer.metrics_url}")
+
+    def _kill_in_mid_epoch(self, trainer: Trainer, seen: SessionSeen) -> None:
+        per_epoch = self._story.steps_per_epoch or 1
+
+        def unlucky(reading: Reading) -> bool:
+            saved = len(seen.checkpoints) >= CHECKPOINTS_BEFORE_KILL
+            return saved and _beyond_checkpoint(reading) and in_mid_epoch(reading.step or 0, per_epoch)
+
+        reading = self._watch(trainer, seen, unlucky, "it was killed")
+        trainer.kill()
+        seen.exit_status = trainer.wait(self._patience_secs)
+        epoch = self._story.epoch(reading.step) or 0.0
+        self._show.note(
+            f"killed with SIGKILL at step {reading.step}, epoch {epoch:.2f}; "
+            f"its newest checkpoint is of step {seen.checkpoints[-1]}"
+        )
+
+    def _stop_in_good_order(self, trainer: Trainer, seen: SessionSeen) -> None:
+        killed_at = self._story.session(1).last_step or 0
+
+        def far_enough(reading: Reading) -> bool:
+            return (reading.step or 0) > killed_at and bool(seen.checkpoints) and _beyond_checkpoint(reading)
+
+        reading = self._watch(trainer, seen, far_enough, "it was stopped")
+        trainer.terminate()
+        self._show.note(f"sent SIGTERM at step {reading.step}; its newest checkpoint is of step {seen.checkpoints[-1]}")
+        self._watch_to_the_end(trainer, seen)
+        self._show.note(f"ended at step {seen.end_step}, exit status {seen.exit_status}")
+
+    def _let_finish(self, trainer: Trainer, seen: SessionSeen) -> None:
+        self._watch_to_the_end(trainer, seen)
+        accuracy = "unknown" if seen.test_accuracy is None else f"{seen.test_accuracy:.1%}"
+        self._show.note(f"ended at step {seen.end_step}, exit status {seen.exit_status}; test accuracy {accuracy}")
+
+    def _watch(
+        self, trainer: Trainer, seen: SessionSeen, until: Callable[[Reading], bool], what_was_to_come: str
+    ) -> Reading:
+        for reading in self._readings(trainer, seen, what_was_to_come):
+            if until(reading):
+                return reading
+        raise _broken_off(trainer, f"it ended by itself (exit status {seen.exit_status}) before {what_was_to_come}")
+
+    def _watch_to_the_end(self, trainer: Trainer, seen: SessionSeen) -> None:
+        for _ in self._readings(trainer, seen, "it ended"):
+            pass
+
+    def _readings(self, trainer: Trainer, seen: SessionSeen, what_was_to_come: str) -> Iterator[Reading]:
+        """Yield what the trainer says of itself, several times a second, until its process has ended."""
+        patience = _Patience(self._patience_secs)
+        while (status := trainer.wait(POLL_SECS)) is None:
+            reading = self._look(trainer, seen)
+            if reading is not None:
+                yield reading
+            if not patience.lasts((reading and (reading.step, reading.phase), trainer.metrics_url, trainer.said)):
+                raise _broken_off(trainer, f"nothing moved for {self._patience_secs:.0f} s before {what_was_to_come}")
+        self._look(trainer, seen)
+        seen.exit_status = status
+
+    def _look(self, trainer: Trainer, seen: SessionSeen) -> Reading | None:
+        reading = scrape(trainer.metrics_url) if trainer.metrics_url else None
+        seen.start_step = trainer.said.get("start_step")
+        seen.end_step = trainer.said.get("end_step")
+        seen.test_accuracy = trainer.said.get("test_accuracy")
+        if reading is None:
+            return None
+        if reading.step is not None:
+            seen.last_step = reading.step
+        saved = reading.checkpoint_step
+        if saved is not None and seen.start_step is not None and saved > max([seen.start_step, *seen.checkpoints]):
+            seen.checkpoints.append(saved)
+        self._show.progress(reading, self._story.epoch(reading.step))
+        return reading
+
+    def _examine(self, seen: SessionSeen, files: Sequence[Path]) -> None:
+        try:
+            seen.records = tuple(record for file in files for record in read_telemetry(file))
+            chosen = CheckpointStore(self._run).newest_usable().chosen
+        except (OSError, EventsError, CheckpointError) as error:
+            self._show.note(f"what it left cannot be read: {error}")
+        else:
+            seen.newest_checkpoint = None if chosen is None else chosen.step
+
+
+class _BrokenOffError(Exception):
+    """The story cannot go on; the text says why."""
+
+
+def _broken_off(trainer: Trainer, why: str) -> _BrokenOffError:
+    return _BrokenOffError(f"{why}. The end of {trainer.output}:\n{trainer.last_words()}")
+
+
+def _beyond_checkpoint(reading: Reading) -> bool:
+    return reading.step is not None and reading.checkpoint_step is not None and reading.step > reading.checkpoint_step
+
+
+class _Patience:
+    """Whether anything has changed within so many seconds."""
+
+    def __init__(self, secs: float) -> None:
+        self._secs = secs
+        self._state: object = None
+        self._since = time.monotonic()
+
+    def lasts(self, state: object) -> bool:
+        """Take note of the present state; return False once it has been the same for too long."""
+        now = time.monotonic()
+        if state != self._state:
+            self._state, self._since = state, now
+        return now - self._since <= self._secs

@@ -1,0 +1,229 @@
+"""What was seen of three sessions of one training, and which promises that proves. Plain data, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from signal import SIGKILL, SIGTERM
+
+from supervisor_core.events.telemetry import CheckpointRecord, Record, SessionRecord, StopRecord
+
+SESSIONS = 3
+CHECKPOINTS_BEFORE_KILL = 2
+MIN_TEST_ACCURACY = 0.9
+
+
+@dataclass(kw_only=True)
+class SessionSeen:
+    """What was seen of one session: by its process, by its prints, over HTTP, in its events file and on disk.
+
+    What was not seen stays None.
+    """
+
+    start_step: int | None = None
+    """Where it started, as the training program itself prints."""
+    end_step: int | None = None
+    """Where it ended, likewise; None after a kill."""
+    test_accuracy: float | None = None
+    ready: bool = False
+    """Whether ``/-/ready`` said so."""
+    last_step: int | None = None
+    """The last step seen over HTTP before the session was killed, stopped or ended by itself."""
+    checkpoints: list[int] = field(default_factory=list)
+    """Steps of the good checkpoints beyond its start, as seen over HTTP."""
+    exit_status: int | None = None
+    """As `subprocess` has it: negative for a signal."""
+    newest_checkpoint: int | None = None
+    """Step of the newest checkpoint on disk after its end, verified."""
+    records: tuple[Record, ...] = ()
+    """The supervisor's records in its events file."""
+
+    @property
+    def session_record(self) -> SessionRecord | None:
+        """How it started, as the supervisor itself says."""
+        return next((record for record in self.records if isinstance(record, SessionRecord)), None)
+
+    @property
+    def stop_record(self) -> StopRecord | None:
+        """How it ended, likewise; None after a kill."""
+        return next((record for record in self.records if isinstance(record, StopRecord)), None)
+
+    @property
+    def saved(self) -> int:
+        """How many good checkpoints it wrote."""
+        return sum(isinstance(record, CheckpointRecord) and record.error is None for record in self.records)
+
+    @property
+    def restored_step(self) -> int | None:
+        """The step it resumed from, as the supervisor itself says."""
+        record = self.session_record
+        return None if record is None else record.restored_step
+
+
+@dataclass(kw_only=True)
+class Story:
+    """All that was seen."""
+
+    steps: int
+    """How far the training was to go."""
+    steps_per_epoch: int | None = None
+    sessions: list[SessionSeen] = field(default_factory=list)
+    events_files: int = 0
+    broken_off: str | None = None
+    """Why it was not told to its end."""
+
+    def session(self, number: int) -> SessionSeen:
+        """Return what was seen of a session, 1 for the first; of one that never began, nothing."""
+        return self.sessions[number - 1] if number <= len(self.sessions) else SessionSeen()
+
+    def rewind(self, number: int) -> int | None:
+        """Return how many steps a session did again, 2 for the second session."""
+        before, session = self.session(number - 1), self.session(number)
+        reached = before.last_step if before.end_step is None else before.end_step
+        if reached is None or session.start_step is None:
+            return None
+        return max(0, reached - session.start_step)
+
+    def epoch(self, step: int | None) -> float | None:
+        """Return a step as epochs done, 1.5 in the middle of the second."""
+        return None if step is None or not self.steps_per_epoch else step / self.steps_per_epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One promise, and whether it was seen to be kept."""
+
+    promise: str
+    seen: bool
+    detail: str
+    """The numbers it rests on."""
+
+
+def in_mid_epoch(step: int, steps_per_epoch: int) -> bool:
+    """Return whether a step is well inside an epoch, so that it still is when a signal has arrived."""
+    return 0.2 <= step % steps_per_epoch / steps_per_epoch <= 0.6
+
+
+def checks(story: Story) -> list[Check]:
+    """Return every promise of the demo, in the story's order."""
+    first, second, third = (story.session(number) for number in range(1, SESSIONS + 1))
+    return [
+        _starts(first),
+        _saves(first),
+        _is_killed(story, first),
+        _resumes(first, second),
+        _does_again(story, first, second),
+        _ends_as_signal(second),
+        _loses_nothing(second, third),
+        _finishes(story, third),
+        _has_learned(third),
+        _leaves_clean_events(story),
+    ]
+
+
+def _starts(first: SessionSeen) -> Check:
+    return Check(
+        promise="a training starts from nothing and tells over HTTP that it is ready",
+        seen=first.start_step == 0 and first.ready and bool(first.last_step),
+        detail=f"start at step {_show(first.start_step)}, ready: {'yes' if first.ready else 'no'}",
+    )
+
+
+def _saves(first: SessionSeen) -> Check:
+    return Check(
+        promise=f"it writes {CHECKPOINTS_BEFORE_KILL} checkpoints while it trains",
+        seen=len(first.checkpoints) >= CHECKPOINTS_BEFORE_KILL,
+        detail=f"at steps {_list(first.checkpoints)}",
+    )
+
+
+def _is_killed(story: Story, first: SessionSeen) -> Check:
+    per_epoch, last = story.steps_per_epoch, first.last_step
+    epoch = story.epoch(last) or 0.0
+    return Check(
+        promise="SIGKILL ends it in the middle of an epoch",
+        seen=first.exit_status == -SIGKILL
+        and last is not None
+        and per_epoch is not None
+        and in_mid_epoch(last, per_epoch)
+        and first.end_step is None,
+        detail=f"status {_show(first.exit_status)}, step {_show(last)}, epoch {epoch:.2f}",
+    )
+
+
+def _resumes(first: SessionSeen, second: SessionSeen) -> Check:
+    newest = first.newest_checkpoint
+    seen_before = first.checkpoints[-1] if first.checkpoints else None
+    return Check(
+        promise="started again, it resumes from the last good checkpoint",
+        seen=newest is not None
+        and seen_before is not None
+        and newest >= seen_before
+        and newest == second.restored_step == second.start_step,
+        detail=f"on disk step {_show(newest)}, resumed from {_show(second.restored_step)}, "
+        f"training went on at {_show(second.start_step)}",
+    )
+
+
+def _does_again(story: Story, first: SessionSeen, second: SessionSeen) -> Check:
+    return Check(
+        promise="it does the lost steps again, and goes on beyond",
+        seen=first.last_step is not None and second.last_step is not None and second.last_step > first.last_step,
+        detail=f"{_show(story.rewind(2))} steps done again, then on to {_show(second.last_step)}",
+    )
+
+
+def _ends_as_signal(second: SessionSeen) -> Check:
+    stop = second.stop_record
+    return Check(
+        promise="SIGTERM ends it in good order, with the exit status of that signal",
+        seen=second.exit_status == -SIGTERM and stop is not None and stop.reason == "signal",
+        detail=f"status {_show(second.exit_status)}, stop record: {_show(stop and stop.reason)}",
+    )
+
+
+def _loses_nothing(second: SessionSeen, third: SessionSeen) -> Check:
+    stop, end = second.stop_record, second.end_step
+    final = stop.final_checkpoint_step if stop is not None else None
+    return Check(
+        promise="nothing was lost: the last step is in the final checkpoint, and the next session starts there",
+        seen=end is not None and end == final == second.newest_checkpoint == third.restored_step == third.start_step,
+        detail=f"last step {_show(end)}, final checkpoint {_show(final)}, on disk {_show(second.newest_checkpoint)}, "
+        f"resumed from {_show(third.restored_step)}",
+    )
+
+
+def _finishes(story: Story, third: SessionSeen) -> Check:
+    return Check(
+        promise="it trains to the end and exits with 0, the last step saved",
+        seen=third.exit_status == 0 and third.end_step == story.steps == third.newest_checkpoint,
+        detail=f"status {_show(third.exit_status)}, step {_show(third.end_step)} of {story.steps}, "
+        f"on disk {_show(third.newest_checkpoint)}",
+    )
+
+
+def _has_learned(third: SessionSeen) -> Check:
+    accuracy = third.test_accuracy
+    return Check(
+        promise=f"it has learned: at least {MIN_TEST_ACCURACY:.0%} of the images it never saw",
+        seen=accuracy is not None and accuracy >= MIN_TEST_ACCURACY,
+        detail=f"test accuracy {'unknown' if accuracy is None else f'{accuracy:.1%}'}",
+    )
+
+
+def _leaves_clean_events(story: Story) -> Check:
+    sessions = [session.session_record for session in story.sessions]
+    attempts = [record.attempt for record in sessions if record is not None]
+    return Check(
+        promise="each session left one events file that says which attempt it was",
+        seen=story.events_files == SESSIONS and attempts == list(range(1, SESSIONS + 1)),
+        detail=f"{story.events_files} files, attempts {_list(attempts)}",
+    )
+
+
+def _show(value: object) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _list(values: Iterable[int]) -> str:
+    return ", ".join(map(str, values)) or "none"

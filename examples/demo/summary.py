@@ -1,0 +1,64 @@
+"""The end of the demo: what was seen to be kept, the figures, where the files are, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from examples.demo.story import SESSIONS, Check, Story
+
+
+def show_checks(console: Console, checks: Sequence[Check]) -> None:
+    """Print each promise, whether it was seen to be kept, and the numbers."""
+    table = Table(title="What was seen", title_justify="left", title_style="bold")
+    table.add_column("seen")
+    table.add_column("promise")
+    table.add_column("by these numbers")
+    for check in checks:
+        table.add_row("[green]yes[/green]" if check.seen else "[bold red]NO[/bold red]", check.promise, check.detail)
+    console.print()
+    console.print(table)
+
+
+def show_figures(console: Console, story: Story, logdir: Path, run: Path) -> None:
+    """Print the figures of the run, its files, and the commands to look further."""
+    accuracy = story.session(SESSIONS).test_accuracy
+    table = Table(title="The run", title_justify="left", title_style="bold", show_header=False)
+    table.add_row("sessions", str(len(story.sessions)))
+    table.add_row("restarts", str(max(0, len(story.sessions) - 1)))
+    table.add_row("steps done again after SIGKILL", _number(story.rewind(2)))
+    table.add_row("steps done again after SIGTERM", _number(story.rewind(3)))
+    table.add_row("checkpoints written", str(sum(session.saved for session in story.sessions)))
+    table.add_row("test accuracy", "unknown" if accuracy is None else f"{accuracy:.1%}")
+    console.print()
+    console.print(table)
+    for text in (
+        f"\nCheckpoints and events: {run}",
+        f"What each session printed: {logdir}",
+        "\nWhat to type next:",
+        f"  tensorboard --logdir {logdir}",
+        f"  tb-supervisor verify {run}",
+    ):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_verdict(console: Console, story: Story, checks: Sequence[Check]) -> int:
+    """Print whether all was seen, and what was not; return the exit status, 0 or 1."""
+    console.print()
+    if story.broken_off is not None:
+        console.print(f"Broken off: {story.broken_off}", highlight=False, markup=False, soft_wrap=True)
+    missing = [check for check in checks if not check.seen]
+    if not missing and story.broken_off is None:
+        console.print("[green]All of it was seen.[/green]", highlight=False)
+        return 0
+    console.print("[bold red]Not seen:[/bold red]", highlight=False)
+    for check in missing:
+        console.print(f"  {check.promise} ({check.detail})", highlight=False, markup=False, soft_wrap=True)
+    return 1
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else str(value)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from examples.demo.acts import Play
+from examples.demo.metrics import Reading
+from examples.demo.story import Story
+
+
+@dataclass
+class Told:
+    """Remembers what was shown."""
+
+    acts: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def act(self, title: str) -> None:
+        self.acts.append(title)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def progress(self, reading: Reading, epoch: float | None) -> None:
+        pass
+
+
+def perform(command: list[str], directory: Path, patience_secs: float = 60.0) -> tuple[Story, Told]:
+    """Play with a command in place of the training; return what was seen and told."""
+    told = Told()
+    play = Play(
+        command,
+        run=directory / "run",
+        outputs=directory,
+        directory=directory,
+        steps=100,
+        show=told,
+        patience_secs=patience_secs,
+    )
+    return play.perform(), told
+
+
+def test_a_training_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
+    """The story is broken off, with the exit status, the end of the output and where all of it is."""
+    story, told = perform([sys.executable, "-c", "raise SystemExit('no digits today')"], tmp_path)
+    assert story.broken_off is not None
+    assert story.broken_off.startswith("it ended by itself (exit status 1) before it was ready.")
+    assert story.broken_off.endswith("no digits today")
+    assert str(tmp_path / "session-1.txt") in story.broken_off
+    assert story.session(1).exit_status == 1
+    assert told.acts == ["A training starts"]
+
+
+def test_a_training_that_does_nothing_is_given_up(tmp_path: Path) -> None:
+    """When nothing has moved for the patience, the story is broken off, and the process is gone."""
+    story, _ = perform([sys.executable, "-c", "__import__('threading').Event().wait()"], tmp_path, patience_secs=0.0)
+    assert story.broken_off is not None
+    assert story.broken_off.startswith("nothing moved for 0 s before it was ready.")
+
+
+def test_a_training_that_finishes_too_early_is_said(tmp_path: Path) -> None:
+    """What it said of itself before it ended is part of the story."""
+    source = 'print(\'{"start_step": 0, "end_step": 100, "test_accuracy": 0.5}\')'
+    story, _ = perform([sys.executable, "-c", source], tmp_path)
+    seen = story.session(1)
+    assert (seen.start_step, seen.end_step, seen.test_accuracy, seen.exit_status) == (0, 100, 0.5, 0)
+
+
+@pytest.mark.parametrize("name", ["no-such-program", "."])
+def test_a_command_that_cannot_be_run_is_said(tmp_path: Path, name: str) -> None:
+    """It is a story broken off, not a traceback."""
+    story, _ = perform([str(tmp_path / name)], tmp_path)
+    assert story.broken_off is not None
+    assert story.broken_off.startswith("the training could not be started: ")
+
+
+def test_damaged_checkpoints_are_said(tmp_path: Path) -> None:
+    """When what a session left cannot be read, that is told, and nothing counts as seen."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    (tmp_path / "run" / "model.ckpt-7.index").write_bytes(b"torn")
+    story, told = perform([sys.executable, "-c", ""], tmp_path)
+    assert story.session(1).newest_checkpoint is None
+    assert any(note.startswith("what it left cannot be read: ") for note in told.notes)

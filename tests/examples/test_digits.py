@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "examples" / "digits.py"
+
+
+@pytest.fixture(scope="module")
+def digits() -> ModuleType:
+    """The example, where TensorFlow and the data are."""
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("sklearn")
+    import examples.digits
+
+    return examples.digits
+
+
+def test_each_epoch_sees_every_image_once(digits: ModuleType) -> None:
+    """The batches of an epoch are disjoint, and another epoch, or seed, has another order."""
+    epochs = [[digits.batch_of(epoch * 7 + place, 4, 30, seed=1) for place in range(7)] for epoch in range(2)]
+    for epoch in epochs:
+        chosen = [int(image) for batch in epoch for image in batch]
+        assert len(set(chosen)) == len(chosen) == 28
+        assert set(chosen) <= set(range(30))
+    assert [list(batch) for batch in epochs[0]] != [list(batch) for batch in epochs[1]]
+    assert list(digits.batch_of(0, 4, 30, seed=1)) != list(digits.batch_of(0, 4, 30, seed=2))
+
+
+def test_a_resumed_run_goes_on_in_the_middle_of_the_epoch(digits: ModuleType) -> None:
+    """Which images a step sees depends on the step alone, not on the steps done before it."""
+    assert list(digits.batch_of(10, 4, 30, seed=1)) == list(digits.batch_of(10, 4, 30, seed=1))
+
+
+def test_test_images_are_never_trained_on(digits: ModuleType) -> None:
+    """The data are split in two, 1,500 and 297 images, the same way each time."""
+    train, test = digits.load_data()
+    assert (train.images.shape, test.images.shape) == ((1500, 8, 8, 1), (297, 8, 8, 1))
+    assert (train.images.min(), train.images.max(), len(set(test.labels))) == (0.0, 1.0, 10)
+    again, _ = digits.load_data()
+    assert (again.labels == train.labels).all()
+
+
+def test_it_runs_under_the_original_too(digits: ModuleType, tmp_path: Path) -> None:
+    """Only the import and ``options=`` tell it from a program for ``tf.train.Supervisor``, which runs it as well."""
+    text = SOURCE.read_text()
+    for ours, theirs in (
+        ("from supervisor_core import Options, Supervisor\n", "Supervisor = tf.train.Supervisor\n"),
+        ("            options=Options(metrics_address=args.metrics_address),\n", ""),
+    ):
+        assert text.count(ours) == 1
+        text = text.replace(ours, theirs)
+    (tmp_path / "theirs.py").write_text(text)
+    command = [sys.executable, "theirs.py", "--logdir", "logs", "--steps", "30", "--save-secs", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert facts[0] == {"start_step": 0, "steps_per_epoch": 93}
+    assert facts[-1] == {"end_step": 30}
+    assert "test_accuracy" in facts[-2]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from examples.demo.story import Story, checks, in_mid_epoch
+from examples.demo.summary import show_verdict
+from supervisor_core.events.telemetry import SessionRecord, StopRecord
+
+Spoil = Callable[[Story], object]
+
+
+def verdict(story: Story) -> tuple[int, str]:
+    """Return the exit status and what is printed with it."""
+    text = StringIO()
+    status = show_verdict(Console(file=text, width=120), story, checks(story))
+    return status, text.getvalue()
+
+
+def setting(number: int, **values: object) -> Spoil:
+    """Spoil what was seen of a session."""
+
+    def spoil(story: Story) -> None:
+        for name, value in values.items():
+            setattr(story.session(number), name, value)
+
+    return spoil
+
+
+def other_record(number: int, kind: type, **values: Any) -> Spoil:
+    """Spoil what a session's own record says."""
+
+    def spoil(story: Story) -> None:
+        session = story.session(number)
+        session.records = tuple(
+            replace(record, **values) if isinstance(record, kind) else record for record in session.records
+        )
+
+    return spoil
+
+
+def without_record(number: int, kind: type) -> Spoil:
+    """Take a session's record away."""
+
+    def spoil(story: Story) -> None:
+        session = story.session(number)
+        session.records = tuple(record for record in session.records if not isinstance(record, kind))
+
+    return spoil
+
+
+SPOILT = [
+    ("starts from nothing", setting(1, start_step=5)),
+    ("starts from nothing", setting(1, ready=False)),
+    ("2 checkpoints", setting(1, checkpoints=[600])),
+    ("SIGKILL", setting(1, exit_status=1)),
+    ("SIGKILL", setting(1, last_step=600)),
+    ("SIGKILL", setting(1, last_step=695)),
+    ("SIGKILL", setting(1, end_step=640)),
+    ("resumes from the last good", setting(1, newest_checkpoint=700)),
+    ("resumes from the last good", setting(1, newest_checkpoint=None)),
+    ("resumes from the last good", setting(1, checkpoints=[300, 601])),
+    ("resumes from the last good", setting(2, start_step=0)),
+    ("resumes from the last good", other_record(2, SessionRecord, restored_step=300)),
+    ("lost steps again", setting(2, last_step=640)),
+    ("SIGTERM", setting(2, exit_status=0)),
+    ("SIGTERM", setting(2, exit_status=143)),
+    ("SIGTERM", without_record(2, StopRecord)),
+    ("SIGTERM", other_record(2, StopRecord, reason="error")),
+    ("nothing was lost", setting(2, end_step=1101)),
+    ("nothing was lost", setting(2, newest_checkpoint=900)),
+    ("nothing was lost", other_record(2, StopRecord, final_checkpoint_step=None)),
+    ("nothing was lost", setting(3, start_step=900)),
+    ("nothing was lost", other_record(3, SessionRecord, restored_step=900)),
+    ("trains to the end", setting(3, exit_status=1)),
+    ("trains to the end", setting(3, end_step=2499)),
+    ("trains to the end", setting(3, newest_checkpoint=1500)),
+    ("has learned", setting(3, test_accuracy=0.5)),
+    ("has learned", setting(3, test_accuracy=None)),
+    ("one events file", lambda story: setattr(story, "events_files", 4)),
+    ("one events file", other_record(2, SessionRecord, attempt=1)),
+    ("one events file", without_record(1, SessionRecord)),
+]
+
+
+def test_a_story_in_which_all_was_seen_ends_with_0(story: Story) -> None:
+    """Exit status 0 when each promise was seen to be kept, and the demo says so."""
+    assert verdict(story) == (0, "\nAll of it was seen.\n")
+
+
+@pytest.mark.parametrize(("promise", "spoil"), SPOILT)
+def test_what_was_not_seen_is_named(story: Story, promise: str, spoil: Spoil) -> None:
+    """One thing that was not seen makes exit status 1, and the list names the promise."""
+    spoil(story)
+    status, text = verdict(story)
+    assert status == 1
+    assert promise in text.split("Not seen:")[1]
+
+
+def test_every_promise_is_guarded() -> None:
+    """There is no promise that nothing seen could break."""
+    promises = [check.promise for check in checks(Story(steps=1))]
+    assert [promise for promise in promises if not any(words in promise for words, _ in SPOILT)] == []
+
+
+def test_a_story_that_never_began_kept_no_promise() -> None:
+    """Nothing seen proves nothing."""
+    assert [check.seen for check in checks(Story(steps=10))] == [False] * 10
+
+
+def test_a_story_broken_off_is_no_success(story: Story) -> None:
+    """Broken off at the last moment is exit status 1, with the reason."""
+    story.broken_off = "the disk has gone"
+    status, text = verdict(story)
+    assert status == 1
+    assert "Broken off: the disk has gone" in text
+
+
+def test_rewind_counts_from_where_the_session_before_had_got(story: Story) -> None:
+    """Killed at 640 and resumed at 600 is 40 steps again; stopped and resumed at 1100 is none."""
+    assert (story.rewind(2), story.rewind(3)) == (40, 0)
+    assert Story(steps=1).rewind(2) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "inside"), [(0, False), (19, False), (20, True), (60, True), (61, False), (730, True)]
+)
+def test_the_middle_of_an_epoch_keeps_away_from_its_ends(step: int, inside: bool) -> None:
+    """A signal takes effect some steps late, so only a stretch well inside counts."""
+    assert in_mid_epoch(step, 100) is inside
