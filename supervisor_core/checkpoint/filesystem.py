@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Protocol
 
@@ -42,6 +42,9 @@ class Filesystem(Protocol):
 
     def list_names(self, directory: str) -> list[str]:
         """Return the names of a directory's entries, in no particular order."""
+
+    def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
+        """Yield each directory from ``top`` down, with the names of its files; follows symbolic links, each once."""
 
     def is_file(self, path: str) -> bool:
         """Say whether there is a file; a directory is none."""
@@ -83,6 +86,23 @@ class LocalFilesystem:
     def list_names(self, directory: str) -> list[str]:
         """See `Filesystem.list_names`."""
         return os.listdir(directory)
+
+    def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
+        """See `Filesystem.walk`."""
+        seen: set[tuple[int, int]] = set()
+        for directory, children, files in os.walk(top, onerror=on_error, followlinks=True):
+            try:
+                status = os.stat(directory)
+            except OSError as error:
+                on_error(error)
+                continue
+            identity = (status.st_dev, status.st_ino)
+            if identity in seen:
+                children.clear()
+                continue
+            seen.add(identity)
+            children.sort()
+            yield directory, sorted(files)
 
     def is_file(self, path: str) -> bool:
         """See `Filesystem.is_file`; what cannot be looked at counts as there, so that reading says why."""

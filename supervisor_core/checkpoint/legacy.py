@@ -87,8 +87,8 @@ def read_scalar(filesystem: Filesystem, paths: tuple[str, ...], name: str) -> in
 
 
 def _names(table: Table, path: str) -> list[str]:
-    value = table.find(b"")
-    if value is None:
+    key, value = next(table.entries(), (None, b""))
+    if key != b"":
         raise DamagedCheckpointError(f"{os.path.basename(path)}: it holds no list of tensors")
     return [tensor.name for tensor in _parse(value, path).meta.tensor]
 

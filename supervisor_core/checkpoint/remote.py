@@ -12,7 +12,7 @@ import functools
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -65,6 +65,16 @@ class RemoteFilesystem:
     def list_names(self, directory: str) -> list[str]:
         """See `Filesystem.list_names`."""
         return [name.rstrip("/") for name in self._gfile.listdir(directory)]
+
+    def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
+        """See `Filesystem.walk`."""
+        try:
+            yield from _as_os_error(self._walk)(top)
+        except OSError as error:
+            on_error(error)
+
+    def _walk(self, top: str) -> list[tuple[str, list[str]]]:
+        return [(directory, sorted(files)) for directory, _, files in self._gfile.walk(top)]
 
     @_as_os_error
     def is_file(self, path: str) -> bool:

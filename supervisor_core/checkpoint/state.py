@@ -27,7 +27,8 @@ from typing import Any, Literal
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
 from supervisor_core.checkpoint.schema import message_class
 
-_UNKNOWN_ESCAPE = re.compile(r"""\\(?![abfnrtv\\'"?0-7xXuU])""")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = frozenset("abfnrtv\\'\"?01234567xXuU")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
@@ -162,7 +163,7 @@ def _parse(data: bytes) -> tuple[CheckpointState, str | None]:
 
 def _parse_paths(text: str) -> Any:
     """Parse, taking backslashes literally where they make no sense as escapes: ``"C:\\runs\\model.ckpt-5"``."""
-    if _UNKNOWN_ESCAPE.search(text):
+    if not _ESCAPES.issuperset(_ESCAPED.findall(text)):
         return _parse_text(text.replace("\\", "\\\\"))
     try:
         message = _parse_text(text)

@@ -54,6 +54,8 @@ def take_varint(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if byte == 0 and shift:
+                raise ValueError("a number has needless bytes")
             return value, position
         shift += 7
     raise ValueError("a number is too long")

@@ -1,0 +1,38 @@
+"""``tb-supervisor``: what one does to a logdir from a terminal. One file per command; described in docs/cli.md."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from supervisor_core.cli.verify import verify
+
+DISTRIBUTION = "tensorboard-plugin-supervisor"
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    try:
+        number = version(DISTRIBUTION)
+    except PackageNotFoundError:
+        number = "(not installed: running from the sources)"
+    click.echo(f"tb-supervisor {number}")
+    context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """Look after the runs in a logdir. Works without tensorflow."""
+
+
+main.add_command(verify)

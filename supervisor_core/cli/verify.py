@@ -1,0 +1,245 @@
+"""``tb-supervisor verify``: reads every checkpoint below a logdir back, and says what a restart would resume from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.candidates import Candidate
+from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
+from supervisor_core.checkpoint.runs import RunDirectory, find_runs
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, NoUsableCheckpointError
+
+SCHEMA_VERSION = 1
+
+OnProgress = Callable[[int, int], None]
+Watch = Callable[[str], OnProgress]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointVerdict:
+    """One checkpoint, as ``--json`` shows it."""
+
+    path: str
+    name: str
+    """The last part of the path."""
+    step: int | None
+    """The step stored inside, or else the one in the name."""
+    bytes: int | None
+    tensors: int | None
+    verdict: Literal["good", "damaged", "missing"]
+    """``missing``: the state file names it and no file of it is there."""
+    reason: str | None
+    source: str
+    """``state``: the state file names it; ``disk``: it is only found on disk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunVerdict:
+    """One run directory, as ``--json`` shows it."""
+
+    run: str
+    """Relative to the logdir; ``.`` for the logdir itself."""
+    path: str
+    checkpoints: tuple[CheckpointVerdict, ...]
+    state_problem: str | None
+    resume: str | None
+    """The path of the checkpoint that a restart would resume from."""
+    resume_step: int | None
+    problem: str | None
+    """Why a restart would not start, in one line."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing here needs anybody's attention."""
+        damaged = any(item.verdict == "damaged" for item in self.checkpoints)
+        chosen_missing = bool(self.checkpoints) and self.checkpoints[0].verdict == "missing"
+        return not (damaged or chosen_missing or self.state_problem or self.problem)
+
+
+@click.command()
+@click.argument("logdir")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.pass_context
+def verify(context: click.Context, logdir: str, as_json: bool) -> None:
+    """Read every checkpoint in and below LOGDIR back, checksums and all, and say what a restart would resume from.
+
+    Exit status: 0 if all are good; 1 if one is damaged, the one to resume from is missing, a state file cannot be
+    understood, or a directory cannot be searched; 2 if LOGDIR is no directory or has no checkpoints.
+    """
+    filesystem, top = _directory(logdir)
+    unsearched: list[str] = []
+    runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(_reason(error))))
+    if not runs and not unsearched:
+        raise _WrongInput(f"There are no checkpoints in {logdir} or below it.")
+    with _progress() as watch:
+        verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
+    if as_json:
+        click.echo(json.dumps(_as_json(logdir, verdicts, unsearched), indent=2))
+    else:
+        _print(verdicts, unsearched)
+    context.exit(0 if all(verdict.is_good for verdict in verdicts) and not unsearched else 1)
+
+
+class _WrongInput(click.ClickException):
+    exit_code = 2
+
+
+def _directory(logdir: str) -> tuple[Filesystem, str]:
+    local = local_path(logdir)
+    if local is None:
+        filesystem, top = filesystem_for(logdir)
+        try:
+            filesystem.list_names(top)
+        except (OSError, ImportError, ValueError) as error:
+            raise _WrongInput(f"{logdir} cannot be listed: {_reason(error)}") from error
+        return filesystem, top
+    if os.path.isdir(local):
+        return filesystem_for(local)
+    if os.path.exists(local):
+        raise _WrongInput(f"{logdir} is a file; give the directory that it is in.")
+    if os.path.exists(local + ".index"):
+        raise _WrongInput(f"{logdir} is a checkpoint; give the directory that it is in.")
+    raise _WrongInput(f"{logdir} does not exist.")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watch) -> RunVerdict:
+    results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
+
+    def check(path: str) -> bundle.VerifiedCheckpoint:
+        if path not in results:
+            try:
+                results[path] = bundle.verify(path, on_progress=watch(path))
+            except DamagedCheckpointError as error:
+                results[path] = error
+        result = results[path]
+        if isinstance(result, DamagedCheckpointError):
+            raise result
+        return result
+
+    verdicts: dict[str, CheckpointVerdict] = {}
+    problem = resume = state_problem = None
+    resume_step = None
+    try:
+        for basename in run.basenames:
+            for candidate in CheckpointStore(run.path, basename, filesystem=filesystem).candidates():
+                if candidate.path not in verdicts:
+                    verdicts[candidate.path] = _verify_one(candidate, check)
+        recovery = CheckpointStore(run.path, run.basenames[0], filesystem=filesystem).newest_usable(verify=check)
+        state_problem = recovery.state_problem
+        if recovery.chosen is not None and recovery.verified is not None:
+            resume, resume_step = recovery.chosen.path, _step(recovery.chosen, recovery.verified)
+    except NoUsableCheckpointError:
+        problem = "none of its checkpoints can be read"
+    except CheckpointError as error:
+        problem = str(error)
+    return RunVerdict(
+        run=os.path.relpath(run.path, top) if "://" not in top else run.path[len(top) :].strip("/") or ".",
+        path=run.path,
+        checkpoints=tuple(verdicts.values()),
+        state_problem=state_problem,
+        resume=resume,
+        resume_step=resume_step,
+        problem=problem,
+    )
+
+
+def _verify_one(candidate: Candidate, check: Callable[[str], bundle.VerifiedCheckpoint]) -> CheckpointVerdict:
+    verified: bundle.VerifiedCheckpoint | None = None
+    reason: str | None = None
+    verdict: Literal["good", "damaged", "missing"] = "good"
+    try:
+        verified = check(candidate.path)
+    except DamagedCheckpointError as error:
+        verdict = "damaged" if candidate.found else "missing"
+        reason = str(error)
+    return CheckpointVerdict(
+        path=candidate.path,
+        name=os.path.basename(candidate.path),
+        step=_step(candidate, verified),
+        bytes=verified.bytes if verified else None,
+        tensors=verified.tensors if verified else None,
+        verdict=verdict,
+        reason=reason,
+        source=candidate.source,
+    )
+
+
+def _step(candidate: Candidate, verified: bundle.VerifiedCheckpoint | None) -> int | None:
+    return verified.step if verified is not None and verified.step is not None else candidate.step
+
+
+def _as_json(logdir: str, verdicts: list[RunVerdict], unsearched: list[str]) -> dict[str, Any]:
+    checkpoints = [item for verdict in verdicts for item in verdict.checkpoints]
+    return {
+        "v": SCHEMA_VERSION,
+        "logdir": logdir,
+        "good": sum(item.verdict == "good" for item in checkpoints),
+        "damaged": sum(item.verdict == "damaged" for item in checkpoints),
+        "missing": sum(item.verdict == "missing" for item in checkpoints),
+        "unsearched": unsearched,
+        "runs": [asdict(verdict) for verdict in verdicts],
+    }
+
+
+_STYLES = {"good": "green", "damaged": "bold red", "missing": "yellow"}
+
+
+def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for verdict in verdicts:
+        console.print(f"[bold]{escape(verdict.run)}[/bold]")
+        for item in verdict.checkpoints:
+            step = "no step" if item.step is None else f"step {item.step:,}"
+            what = item.reason or f"{item.bytes or 0:,} bytes, {item.tensors:,} tensors"
+            style = _STYLES[item.verdict]
+            line = f"  [{style}]{item.verdict:<8}[/{style}] {step:<14} {escape(item.name)}  {escape(what)}"
+            console.print(line)
+        if verdict.state_problem:
+            console.print(f"  [yellow]note[/yellow]     {escape(verdict.state_problem)}")
+        console.print(f"  {escape(_outlook(verdict))}")
+    for reason in unsearched:
+        console.print(f"[bold red]not searched[/bold red] {escape(reason)}")
+
+
+def _outlook(verdict: RunVerdict) -> str:
+    if verdict.problem:
+        return f"A restart would stop with an error: {verdict.problem}."
+    if verdict.resume is None:
+        return "A restart would begin anew: there is no checkpoint."
+    step = "" if verdict.resume_step is None else f" (step {verdict.resume_step:,})"
+    return f"A restart would resume from {os.path.basename(verdict.resume)}{step}."
+
+
+@contextmanager
+def _progress() -> Iterator[Watch]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda path: lambda done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("reading", total=None)
+
+        def watch(path: str) -> OnProgress:
+            progress.update(task, description=escape(os.path.basename(path)), completed=0, total=None)
+            return lambda done, total: progress.update(task, completed=done, total=total)
+
+        yield watch

@@ -1,0 +1,360 @@
+"""Checkpoints are read and verified without tensorflow, and every damage is found and named."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.bundle import Entry, read_index, read_scalar, verify
+from supervisor_core.errors import DamagedCheckpointError
+
+Build = Callable[..., Path]
+
+
+@pytest.fixture
+def build(tmp_path: Path, writer: Any) -> Build:
+    """Returns a function that writes a checkpoint with every kind of tensor, in two data files."""
+
+    def make(name: str = "model.ckpt-1200", **options: Any) -> Path:
+        tensors = {
+            "dense/kernel": writer.floats(5000),
+            "dense/bias": writer.floats(10, seed=3),
+            "empty": writer.Tensor("float32", (0, 4), b""),
+            "global_step": writer.step(1200),
+            "names": writer.strings(b"hello", b"", b"w" * 300),
+            "nothing": writer.strings(),
+            "list": writer.variants(b"first element", b"second"),
+            "second/kernel": writer.Tensor("uint8", (700,), bytes(range(100)) * 7, shard=1),
+        }
+        tensors.update({f"layer_{number:02d}/gamma": writer.floats(3, seed=number + 9) for number in range(30)})
+        writer.write_bundle(tmp_path / name, tensors, **options)
+        return tmp_path / name
+
+    return make
+
+
+def test_the_index_says_what_the_checkpoint_holds(build: Build) -> None:
+    """Type, shape, place and checksum of each tensor come back as they were written."""
+    index = read_index(build())
+    assert index.num_shards == 2
+    assert not index.big_endian
+    assert index.entries["global_step"] == Entry("int64", (), 0, 20040, 8, index.entries["global_step"].crc)
+    assert index.entries["second/kernel"].shard == 1
+    assert index.entries["empty"].shape == (0, 4)
+    assert len(index.entries) == 38
+
+
+def test_a_whole_checkpoint_verifies(build: Build) -> None:
+    """What verifies says how many bytes and tensors there are, and the step that is stored inside."""
+    prefix = build()
+    files = [path for path in prefix.parent.iterdir()]
+    assert verify(prefix) == bundle.VerifiedCheckpoint(sum(path.stat().st_size for path in files), 38, 1200)
+
+
+def test_the_step_may_have_another_name(tmp_path: Path, writer: Any) -> None:
+    """A model whose step is called otherwise names it; without such a tensor the step is None."""
+    writer.write_bundle(tmp_path / "m-5", {"train/step": writer.step(5, "int32")})
+    assert verify(tmp_path / "m-5", step_name="train/step").step == 5
+    assert verify(tmp_path / "m-5").step is None
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_step_of_one_element_is_read_whatever_its_rank(tmp_path: Path, writer: Any, shape: tuple[int, ...]) -> None:
+    """A step stored as `[7]` counts as one, as programs of that kind exist."""
+    writer.write_bundle(tmp_path / "m", {"global_step": writer.Tensor("int64", shape, struct.pack("<q", 7))})
+    assert read_scalar(tmp_path / "m") == 7
+    assert verify(tmp_path / "m").step == 7
+
+
+def test_reading_a_scalar_that_is_not_one(build: Build) -> None:
+    """A tensor that is missing, or no single integer, is an error that says so, not a wrong number."""
+    prefix = build()
+    with pytest.raises(KeyError):
+        read_scalar(prefix, "no_such_tensor")
+    with pytest.raises(ValueError, match=r"'dense/bias' .* is not one integer"):
+        read_scalar(prefix, "dense/bias")
+
+
+def test_a_negative_step_is_read(tmp_path: Path, writer: Any) -> None:
+    """Integers have signs."""
+    writer.write_bundle(tmp_path / "m", {"global_step": writer.step(-3, "int32")})
+    assert read_scalar(tmp_path / "m") == -3
+
+
+def test_the_other_byte_order(tmp_path: Path, writer: Any) -> None:
+    """A checkpoint from a big-endian machine verifies here, and its step is read right."""
+    tensors = {
+        "global_step": writer.Tensor("int64", (), struct.pack(">q", 77)),
+        "names": writer.strings(b"one", b"three"),
+        "list": writer.variants(b"one", b"three"),
+    }
+    writer.write_bundle(tmp_path / "m", tensors, big_endian=True)
+    assert verify(tmp_path / "m").step == 77
+
+
+def test_padding_between_tensors_is_allowed(build: Build) -> None:
+    """A writer may align tensors; bytes that no tensor uses cannot be damaged."""
+    assert verify(build(padding=13)).tensors == 38
+
+
+def test_a_longer_data_file_is_whole(build: Build) -> None:
+    """A restore does not look past the last tensor, so neither does the verdict."""
+    prefix = build()
+    with open(f"{prefix}.data-00001-of-00002", "ab") as file:
+        file.write(b"more")
+    assert verify(prefix).tensors == 38
+
+
+def test_progress_is_told_in_bytes(tmp_path: Path, writer: Any) -> None:
+    """Progress never goes back, never goes beyond the total, and ends at it; chunks are at most 1 MiB."""
+    writer.write_bundle(tmp_path / "m", {"w": writer.Tensor("uint8", (3_000_000,), bytes(3_000_000))})
+    told: list[tuple[int, int]] = []
+    verify(tmp_path / "m", on_progress=lambda done, total: told.append((done, total)))
+    steps = [done for done, _ in told]
+    assert [after - before for before, after in zip([0, *steps], steps, strict=False)] == [1 << 20, 1 << 20, 902848]
+    assert {total for _, total in told} == {3_000_000}
+
+
+def test_verifying_without_data_reads_no_tensor(build: Build) -> None:
+    """With ``data=False`` the index is checked, and that the data files are long enough, in no time."""
+    prefix = build()
+    data = Path(f"{prefix}.data-00000-of-00002")
+    content = bytearray(data.read_bytes())
+    content[5] ^= 1
+    data.write_bytes(content)
+    assert verify(prefix, data=False).step == 1200
+    with pytest.raises(DamagedCheckpointError):
+        verify(prefix)
+    data.write_bytes(content[:-1])
+    with pytest.raises(DamagedCheckpointError, match="ends at byte"):
+        verify(prefix, data=False)
+
+
+def test_a_flipped_byte_in_the_data_names_the_tensor(build: Build) -> None:
+    """The message says which file, which tensor, and where in the file it lies."""
+    prefix = build()
+    data = Path(f"{prefix}.data-00000-of-00002")
+    content = bytearray(data.read_bytes())
+    content[12_345] ^= 0x40
+    data.write_bytes(content)
+    with pytest.raises(DamagedCheckpointError) as caught:
+        verify(prefix)
+    assert str(caught.value).startswith(
+        "model.ckpt-1200.data-00000-of-00002: tensor 'dense/kernel' (bytes 0 to 20,000) was altered (CRC32C "
+    )
+
+
+def test_a_cut_data_file_says_how_much_is_missing(build: Build) -> None:
+    """The message says where the file ends and what it ends before."""
+    prefix = build()
+    data = Path(f"{prefix}.data-00001-of-00002")
+    data.write_bytes(data.read_bytes()[:600])
+    with pytest.raises(
+        DamagedCheckpointError, match=r"it ends at byte 600, 100 bytes before the end of 'second/kernel'"
+    ):
+        verify(prefix)
+
+
+@pytest.mark.parametrize("ending", [".index", ".data-00000-of-00002", ".data-00001-of-00002"])
+def test_a_missing_file_is_named(build: Build, ending: str) -> None:
+    """Whichever of a checkpoint's files is missing is named."""
+    prefix = build()
+    Path(f"{prefix}{ending}").unlink()
+    with pytest.raises(DamagedCheckpointError, match=rf"^model\.ckpt-1200{ending}: the file is missing$"):
+        verify(prefix)
+
+
+@pytest.mark.parametrize("ending", [".index", ".data-00000-of-00002"])
+def test_a_directory_in_place_of_a_file(build: Build, ending: str) -> None:
+    """What cannot be read says why, and is damage like any other."""
+    prefix = build()
+    Path(f"{prefix}{ending}").unlink()
+    Path(f"{prefix}{ending}").mkdir()
+    with pytest.raises(DamagedCheckpointError):
+        verify(prefix)
+
+
+def test_what_may_not_be_read_is_said(build: Build, failing_filesystem: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A permission that is missing is told apart from a file that is missing."""
+    prefix = build()
+    filesystem = failing_filesystem(open=(".data-00001-of-00002", PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(bundle, "filesystem_for", lambda path: (filesystem, str(path)))
+    with pytest.raises(DamagedCheckpointError, match="00001-of-00002: it cannot be read: Permission denied"):
+        verify(prefix)
+
+
+def test_a_disk_error_while_reading(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An I/O error in the middle of a file is damage, with the operating system's words."""
+    prefix = build()
+    real = bundle.os.pread  # type: ignore[attr-defined]
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        if length > 10_000:
+            raise OSError(5, "Input/output error")
+        return real(fd, length, offset)
+
+    monkeypatch.setattr("os.pread", pread)
+    with pytest.raises(DamagedCheckpointError, match="it cannot be read: Input/output error"):
+        verify(prefix)
+
+
+def test_a_symbolic_link_is_followed(build: Build, tmp_path: Path) -> None:
+    """Checkpoints reached by links verify; a link that leads nowhere is a missing file."""
+    prefix = build()
+    linked = tmp_path / "links"
+    linked.mkdir()
+    for path in prefix.parent.glob("model.ckpt-1200.*"):
+        (linked / path.name).symlink_to(path)
+    assert verify(linked / prefix.name).step == 1200
+    Path(f"{prefix}.index").unlink()
+    with pytest.raises(DamagedCheckpointError, match="the file is missing"):
+        verify(linked / prefix.name)
+
+
+def test_every_cut_of_the_index_is_found(build: Build) -> None:
+    """Wherever the index file is cut, it does not verify."""
+    prefix = build()
+    index = Path(f"{prefix}.index")
+    content = index.read_bytes()
+    for length in (*range(0, len(content), 23), *range(len(content) - 60, len(content))):
+        index.write_bytes(content[:length])
+        with pytest.raises(DamagedCheckpointError):
+            read_index(prefix)
+
+
+def test_every_flipped_byte_of_the_index_is_found(build: Build) -> None:
+    """Whichever byte of the index file is altered, in blocks, trailers or footer, it does not verify."""
+    prefix = build()
+    index = Path(f"{prefix}.index")
+    content = index.read_bytes()
+    for position in (*range(0, len(content), 17), *range(len(content) - 60, len(content))):
+        altered = bytearray(content)
+        altered[position] ^= 1 << position % 8
+        index.write_bytes(altered)
+        with pytest.raises(DamagedCheckpointError):
+            verify(prefix, data=False)
+
+
+def test_data_cut_at_every_tensor(build: Build) -> None:
+    """Wherever a data file is cut, up to its very last byte, the checkpoint does not verify."""
+    prefix = build()
+    cuts = {0: [], 1: []}  # type: dict[int, list[int]]
+    for entry in read_index(prefix).entries.values():
+        cuts[entry.shard] += [entry.offset, entry.offset + entry.size - 1]
+    for shard, lengths in cuts.items():
+        data = Path(bundle.data_path(str(prefix), shard, 2))
+        content = data.read_bytes()
+        for length in lengths:
+            if not 0 <= length < len(content):
+                continue
+            data.write_bytes(content[:length])
+            with pytest.raises(DamagedCheckpointError):
+                verify(prefix)
+        data.write_bytes(content)
+    assert verify(prefix).step == 1200
+
+
+def test_each_of_200_random_damages_is_found(build: Build, tmp_path: Path) -> None:
+    """200 damages at random, of every kind and in every file: none verifies."""
+    prefix = build()
+    names = sorted(path.name for path in prefix.parent.glob("model.ckpt-1200.*"))
+    chance = random.Random(20)
+    for number in range(200):
+        case = tmp_path / "case"
+        shutil.rmtree(case, ignore_errors=True)
+        case.mkdir()
+        for name in names:
+            shutil.copy(prefix.parent / name, case / name)
+        victim = case / chance.choice(names)
+        content = bytearray(victim.read_bytes())
+        kind = chance.choice(["cut", "flip", "zero", "random", "remove", "insert", "swap"])
+        at = chance.randrange(len(content))
+        if kind == "cut":
+            content = content[:at]
+        elif kind == "flip":
+            content[at] ^= 1 << chance.randrange(8)
+        elif kind == "zero":
+            content[at : at + 64] = bytes(len(content[at : at + 64]))
+        elif kind == "random":
+            content[at : at + 64] = chance.randbytes(len(content[at : at + 64]))
+        elif kind == "insert":
+            content[at:at] = b"\xa5"
+        elif kind == "swap":
+            content = content[at:] + content[:at]
+        changed = bytes(content) != victim.read_bytes()
+        victim.unlink() if kind == "remove" else victim.write_bytes(content)
+        if kind == "remove" or changed:
+            with pytest.raises(DamagedCheckpointError):
+                pytest.fail(f"{number}: {kind} at {at} of {victim.name}: {verify(case / prefix.name)}")
+
+
+def test_the_data_of_another_checkpoint_is_found(build: Build) -> None:
+    """A data file that is whole, but belongs to another checkpoint of the same model, is found."""
+    prefix, other = build(), build("model.ckpt-1300")
+    content = bytearray(Path(f"{other}.data-00000-of-00002").read_bytes())
+    content[20_040:20_048] = struct.pack("<q", 1300)
+    Path(f"{prefix}.data-00000-of-00002").write_bytes(content)
+    with pytest.raises(DamagedCheckpointError, match="'global_step'"):
+        verify(prefix)
+
+
+def test_a_file_that_is_no_index(tmp_path: Path) -> None:
+    """Any other file in place of the index is told apart from one, empty or not."""
+    for content in (b"", b"\0" * 100, b"model_checkpoint_path: 'x'\n" * 10):
+        (tmp_path / "m.index").write_bytes(content)
+        with pytest.raises(DamagedCheckpointError, match=r"^m\.index: "):
+            verify(tmp_path / "m")
+
+
+def test_an_index_of_lies_is_found(tmp_path: Path, writer: Any) -> None:
+    """An index whose checksums are right and whose contents make no sense is damage, not a crash."""
+    header = bundle.message_class("BundleHeader")(num_shards=1).SerializeToString()
+    wrong_size = bundle.message_class("BundleEntry")(dtype=1, size=7).SerializeToString()
+    negative = bundle.message_class("BundleEntry")(dtype=7, offset=-5, size=5).SerializeToString()
+    (tmp_path / "m.data-00000-of-00001").write_bytes(bytes(100))
+    for items, words in (
+        ([(b"w", wrong_size)], "it has no header"),
+        ([(b"", header), (b"w", b"\xff\xff\xff")], "an entry cannot be read"),
+        ([(b"", b"\x0a")], "an entry cannot be read"),
+        ([(b"", header), (b"w", wrong_size)], "is said to have 7 bytes"),
+        ([(b"", header), (b"w", negative)], "is said to have 5 bytes at -5"),
+    ):
+        writer.write_table(tmp_path / "m.index", items)
+        with pytest.raises(DamagedCheckpointError, match=words):
+            verify(tmp_path / "m")
+
+
+def test_a_compressed_index_is_said_to_be_one(tmp_path: Path, writer: Any) -> None:
+    """tensorflow writes none; such a file is named as what it is."""
+    writer.write_bundle(tmp_path / "m", {"w": writer.floats(3)}, compression=1)
+    with pytest.raises(DamagedCheckpointError, match="is compressed"):
+        verify(tmp_path / "m")
+
+
+def test_damaged_strings_and_variants_are_found(tmp_path: Path, writer: Any) -> None:
+    """Whichever byte of a string or variant tensor is altered, the checkpoint does not verify."""
+    tensors = {"names": writer.strings(b"ab", b"", b"c" * 200), "list": writer.variants(b"xyz", b"")}
+    writer.write_bundle(tmp_path / "m", tensors)
+    data = tmp_path / "m.data-00000-of-00001"
+    content = data.read_bytes()
+    for position in range(len(content)):
+        for bit in (position % 8,):
+            altered = bytearray(content)
+            altered[position] ^= 1 << bit
+            data.write_bytes(altered)
+            with pytest.raises(DamagedCheckpointError):
+                verify(tmp_path / "m")
+
+
+def test_a_string_tensor_of_many_strings(tmp_path: Path, writer: Any) -> None:
+    """More strings than are summed at a time, in more bytes than are read at a time, verify as well."""
+    values = [bytes([number % 251]) * (number % 40) for number in range(70_000)]
+    writer.write_bundle(tmp_path / "m", {"words": writer.strings(*values)})
+    assert verify(tmp_path / "m").tensors == 1

@@ -1,0 +1,127 @@
+"""Which checkpoints are kept: the original's rules, made to last across restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from supervisor_core.checkpoint.retention import Retention, Saved, decide
+
+HOUR = 3600.0
+
+
+def saves(*times: float) -> list[Saved]:
+    """Return checkpoints 1, 2, 3 ... saved at these times."""
+    return [Saved(f"model.ckpt-{number}", at) for number, at in enumerate(times, 1)]
+
+
+def steps(items: Sequence[Saved]) -> list[int]:
+    """Return the numbers of the checkpoints."""
+    return [int(item.path.rpartition("-")[2]) for item in items]
+
+
+def run(
+    times: Sequence[float], *, max_to_keep: int, hours: float | None, restart_after: Sequence[int] = ()
+) -> set[int]:
+    """Save at each of these times; return the numbers of the checkpoints that are still there at the end.
+
+    At a restart, all that is known is what the state file holds: the list, and the preserved time.
+    """
+    kept: tuple[Saved, ...] = ()
+    last_preserved_at: float | None = None
+    there: set[int] = set()
+    for number, at in enumerate(times, 1):
+        there.add(number)
+        result = decide(
+            [*kept, Saved(f"model.ckpt-{number}", at)],
+            max_to_keep=max_to_keep,
+            keep_every_n_hours=hours,
+            last_preserved_at=last_preserved_at,
+        )
+        kept, last_preserved_at = result.keep, result.last_preserved_at
+        there -= set(steps(result.delete))
+        if number in restart_after:
+            kept = tuple(Saved(*item) for item in kept)
+    return there
+
+
+def test_the_newest_stay_and_the_rest_go() -> None:
+    """With `max_to_keep` of 2, the two newest stay listed; the oldest first are deleted."""
+    result = decide(saves(1, 2, 3, 4), max_to_keep=2, keep_every_n_hours=None, last_preserved_at=None)
+    assert (steps(result.keep), steps(result.delete), steps(result.preserved)) == ([3, 4], [1, 2], [])
+
+
+@pytest.mark.parametrize("max_to_keep", [None, 0])
+def test_without_a_bound_nothing_is_deleted(max_to_keep: int | None) -> None:
+    """None and 0 keep every file; only the newest stays listed, as the original does."""
+    result = decide(saves(1, 2, 3), max_to_keep=max_to_keep, keep_every_n_hours=1.0, last_preserved_at=None)
+    assert (steps(result.keep), steps(result.delete), steps(result.preserved)) == ([3], [], [1, 2])
+
+
+def test_the_newest_is_never_deleted() -> None:
+    """Whatever the times say, the last one given is the newest."""
+    result = decide(saves(50, 1), max_to_keep=1, keep_every_n_hours=None, last_preserved_at=None)
+    assert steps(result.keep) == [2]
+
+
+def test_what_is_outside_the_logdir_is_never_deleted() -> None:
+    """A checkpoint from elsewhere drops off the list like any other, and stays where it is."""
+    outside = Saved("/elsewhere/model.ckpt-1", 1.0, deletable=False)
+    result = decide([outside, *saves(2, 3)], max_to_keep=1, keep_every_n_hours=None, last_preserved_at=None)
+    assert result.preserved == (outside,)
+    assert steps(result.delete) == [1]
+
+
+def test_a_path_saved_again_counts_once() -> None:
+    """Saved again, a checkpoint is as new as its last save."""
+    first, second = saves(1, 2)
+    again = Saved(first.path, 3.0)
+    result = decide([first, second, again], max_to_keep=1, keep_every_n_hours=None, last_preserved_at=None)
+    assert (result.keep, result.delete) == ((again,), (second,))
+
+
+def test_no_checkpoints() -> None:
+    """Nothing in, nothing out; the time goes on."""
+    assert decide([], max_to_keep=5, keep_every_n_hours=1.0, last_preserved_at=7.0) == Retention((), (), (), 7.0)
+
+
+def test_one_is_spared_every_n_hours() -> None:
+    """Saving each quarter of an hour and sparing one an hour keeps the first after each full hour."""
+    times = [HOUR * quarter / 4 for quarter in range(17)]
+    assert run(times, max_to_keep=1, hours=1.0) == {6, 10, 14, 17}
+
+
+def test_a_restart_does_not_restart_the_hours() -> None:
+    """Restarted more often than every hour, the run still spares one an hour: the same ones."""
+    times = [HOUR * quarter / 4 for quarter in range(17)]
+    steady = run(times, max_to_keep=2, hours=1.0)
+    assert run(times, max_to_keep=2, hours=1.0, restart_after=range(1, 17, 2)) == steady
+    assert len(steady) > 3
+
+
+def test_a_pause_does_not_spare_all_that_follows() -> None:
+    """After a week's pause one is spared, not one for each hour that passed: the next waits for its hour."""
+    week = 7 * 24 * HOUR
+    times = [0.0, 60.0, *(week + 60.0 * minute for minute in range(1, 30))]
+    assert run(times, max_to_keep=1, hours=1.0) == {3, 31}
+
+
+def test_the_hours_do_not_drift() -> None:
+    """What is spared comes from a fixed grid of hours, not from an hour after what was spared last."""
+    result = decide(saves(0, 1.9 * HOUR, 2 * HOUR), max_to_keep=1, keep_every_n_hours=1.0, last_preserved_at=0.0)
+    assert steps(result.preserved) == [2]
+    assert result.last_preserved_at == HOUR
+
+
+def test_a_clock_that_was_ahead_does_not_stop_the_sparing() -> None:
+    """A preserved time in the future is brought back to the present."""
+    future = 1000 * HOUR
+    result = decide(saves(HOUR), max_to_keep=1, keep_every_n_hours=1.0, last_preserved_at=future)
+    assert result.last_preserved_at == HOUR
+
+
+def test_sparing_every_zero_hours_spares_all() -> None:
+    """0 hours: each one that drops off the list stays on disk."""
+    result = decide(saves(1, 2, 3), max_to_keep=1, keep_every_n_hours=0.0, last_preserved_at=None)
+    assert steps(result.preserved) == [1, 2]
