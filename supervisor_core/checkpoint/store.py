@@ -146,7 +146,7 @@ class CheckpointStore:
             if item.source == "state" and item.found and item.saved_at is not None
         ]
         # the one to resume from comes first among candidates; among those kept, the state file's order counts
-        order = {last_part(path): number for number, path in enumerate(_paths_of(reading.state))}
+        order = {name: number for number, name in enumerate(dict.fromkeys(map(last_part, _paths_of(reading.state))))}
         listed.sort(key=lambda saved: order[last_part(saved.path)])
         preserved = reading.state.last_preserved_timestamp if reading.state else None
         return History(kept=tuple(listed), last_preserved_at=preserved)

@@ -1,0 +1,122 @@
+"""What killed saves leave behind is swept away, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.store import CheckpointStore
+
+HEX = "0123456789abcdef" * 2
+LEFTOVERS = (
+    "model.ckpt-400.data-00000-of-00001.tempstate8531905162350713262",
+    "model.ckpt-400.index.tempstate8531905162350713262",
+    "model.ckpt-400.part-00000-of-00001.data-00000-of-00001",
+    f"model.ckpt-300.meta.tmp{HEX}",
+    f"checkpoint.tmp{HEX}",
+    f".supervisor.probe{HEX}",
+    "model.ckpt-350.data-00000-of-00001",
+    "model.ckpt-350.meta",
+)
+STRANGERS = (
+    "other.ckpt-400.index.tempstate8531905162350713262",
+    "model.ckpt-abc.data-00000-of-00001",
+    "model.ckpt-300.data-00000-of-00001.bak",
+    "model.ckpt-300.notes",
+    "checkpoint.old",
+    "events.out.tfevents.1669581175.host",
+    "graph.pbtxt",
+    ".supervisor.lease",
+)
+
+
+class FixedClock:
+    """A clock that stands still."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def logdir(tmp_path: Path, writer: Any) -> Path:
+    """A run with a checkpoint, everything that a kill can leave, and what belongs to others; all of 1970."""
+    writer.write_run(tmp_path, [300])
+    (tmp_path / "model.ckpt-300.meta").write_bytes(b"graph")
+    for name in (*LEFTOVERS, *STRANGERS):
+        (tmp_path / name).write_bytes(b"left")
+    for name in ("model.ckpt-400_temp", "other_temp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-00000-of-00001.index").write_bytes(b"left")
+    age(tmp_path, 1000.0)
+    return tmp_path
+
+
+def age(directory: Path, written_at: float) -> None:
+    """Set when everything below a directory was written."""
+    for path in [*directory.rglob("*")]:
+        os.utime(path, (written_at, written_at))
+
+
+def names(directory: Path) -> set[str]:
+    """Return the names in a directory."""
+    return {path.name for path in directory.iterdir()}
+
+
+def test_leftovers_go_and_everything_else_stays(logdir: Path) -> None:
+    """Temporary files and directories, and data without a checkpoint, are deleted and returned; nothing else is."""
+    before = names(logdir)
+    swept = CheckpointStore(logdir).sweep_leftovers()
+    assert {os.path.basename(path) for path in swept} == {*LEFTOVERS, "model.ckpt-400_temp"}
+    assert names(logdir) == before - {*LEFTOVERS, "model.ckpt-400_temp"}
+    chosen = CheckpointStore(logdir).newest_usable().chosen
+    assert chosen is not None
+    assert chosen.step == 300
+
+
+def test_a_save_under_way_is_left_alone(logdir: Path) -> None:
+    """What was written within the last minute stays; of a directory, the newest file in it counts."""
+    clock = FixedClock(1050.0)
+    assert CheckpointStore(logdir).sweep_leftovers(clock=clock) == ()
+    clock.now = 1061.0
+    os.utime(logdir / "model.ckpt-400_temp" / "part-00000-of-00001.index", (1030.0, 1030.0))
+    swept = CheckpointStore(logdir).sweep_leftovers(clock=clock)
+    assert {os.path.basename(path) for path in swept} == set(LEFTOVERS)
+
+
+def test_data_of_a_checkpoint_that_the_state_file_names_stays(logdir: Path) -> None:
+    """A checkpoint that lost its index is damaged, not left over: what is left of it may be needed."""
+    (logdir / "checkpoint").write_text("model_checkpoint_path: 'model.ckpt-350'\n")
+    CheckpointStore(logdir).sweep_leftovers()
+    assert {"model.ckpt-350.data-00000-of-00001", "model.ckpt-350.meta"} <= names(logdir)
+
+
+def test_data_stays_where_the_state_file_cannot_be_read(logdir: Path) -> None:
+    """With a torn state file nobody knows which data is needed; temporary files go all the same."""
+    (logdir / "checkpoint").write_bytes(b"model_check")
+    CheckpointStore(logdir).sweep_leftovers()
+    assert "model.ckpt-350.data-00000-of-00001" in names(logdir)
+    assert "model.ckpt-400_temp" not in names(logdir)
+
+
+def test_what_cannot_be_deleted_is_said(
+    logdir: Path, failing_filesystem: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A leftover that cannot be deleted is logged, and the others are deleted all the same."""
+    filesystem = failing_filesystem(remove=("350.meta", PermissionError(13, "Permission denied")))
+    swept = CheckpointStore(logdir, filesystem=filesystem).sweep_leftovers()
+    assert len(swept) == len(LEFTOVERS)
+    assert "model.ckpt-350.meta, left behind by an earlier save, cannot be deleted" in caplog.text
+
+
+def test_a_logdir_that_does_not_exist(tmp_path: Path) -> None:
+    """Nothing there, nothing swept."""
+    assert CheckpointStore(tmp_path / "none").sweep_leftovers() == ()

@@ -1,0 +1,439 @@
+"""A logdir's checkpoints: found, chosen, committed and deleted, whatever the logdir has been through."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.retention import Saved
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, NoUsableCheckpointError
+
+
+@pytest.fixture
+def logdir(tmp_path: Path, writer: Any) -> Path:
+    """A run with checkpoints at steps 100, 200 and 300, and a state file."""
+    writer.write_run(tmp_path / "run", [100, 200, 300])
+    return tmp_path / "run"
+
+
+def steps(store: CheckpointStore) -> list[int | None]:
+    """Return the steps of the candidates, in order."""
+    return [candidate.step for candidate in store.candidates()]
+
+
+def state(logdir: Path, *paths: str, chosen: str | None = None) -> None:
+    """Write a state file by hand."""
+    lines = [
+        f'model_checkpoint_path: "{chosen or paths[-1]}"',
+        *(f'all_model_checkpoint_paths: "{path}"' for path in paths),
+    ]
+    (logdir / "checkpoint").write_text("\n".join(lines))
+
+
+def test_the_newest_is_chosen(logdir: Path) -> None:
+    """An undamaged run resumes from what the state file says, and nothing is skipped."""
+    recovery = CheckpointStore(logdir).newest_usable()
+    assert recovery.chosen is not None
+    assert recovery.chosen.path == str(logdir / "model.ckpt-300")
+    assert (recovery.chosen.step, recovery.chosen.source, recovery.chosen.deletable) == (300, "state", True)
+    assert recovery.verified is not None
+    assert recovery.verified.step == 300
+    assert (recovery.skipped, recovery.state_problem) == ((), None)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_new_run_has_none(tmp_path: Path, there: bool) -> None:
+    """An empty logdir, or one that does not exist yet, is a new run: nothing chosen, nothing wrong."""
+    if there:
+        (tmp_path / "run").mkdir()
+    recovery = CheckpointStore(tmp_path / "run").newest_usable()
+    assert (recovery.chosen, recovery.skipped, recovery.state_problem) == (None, (), None)
+
+
+def test_a_hand_edited_choice_is_followed(logdir: Path) -> None:
+    """The state file's choice comes first though it is older; then the others from the newest."""
+    state(logdir, "model.ckpt-100", "model.ckpt-200", "model.ckpt-300", chosen="model.ckpt-200")
+    assert steps(CheckpointStore(logdir)) == [200, 300, 100]
+
+
+def test_a_state_file_of_one_line(logdir: Path) -> None:
+    """With nothing but a choice, the others are found on disk, highest step first."""
+    (logdir / "checkpoint").write_text("model_checkpoint_path: 'model.ckpt-100'  # the good one\n")
+    candidates = CheckpointStore(logdir).candidates()
+    assert [(item.step, item.source) for item in candidates] == [(100, "state"), (300, "disk"), (200, "disk")]
+
+
+def test_steps_are_numbers(tmp_path: Path, writer: Any) -> None:
+    """Step 1000 is newer than step 999, and padded numbers are numbers."""
+    writer.write_run(tmp_path, [999, 1000], state=False)
+    writer.write_bundle(tmp_path / "model.ckpt-00001001", {"global_step": writer.step(1001)})
+    writer.write_bundle(tmp_path / "model.ckpt", {"global_step": writer.step(5)})
+    writer.write_bundle(tmp_path / "other.ckpt-5000", {"global_step": writer.step(5000)})
+    assert steps(CheckpointStore(tmp_path)) == [1001, 1000, 999, None]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda run: os.truncate(run / "model.ckpt-300.data-00000-of-00001", 700),
+        lambda run: os.truncate(run / "model.ckpt-300.data-00000-of-00001", 0),
+        lambda run: (run / "model.ckpt-300.data-00000-of-00001").unlink(),
+        lambda run: (run / "model.ckpt-300.index").unlink(),
+        lambda run: os.truncate(run / "model.ckpt-300.index", 50),
+        lambda run: flip(run / "model.ckpt-300.index", 20),
+        lambda run: flip(run / "model.ckpt-300.data-00000-of-00001", 1100),
+        lambda run: [path.unlink() for path in run.glob("model.ckpt-300.*")],
+    ],
+    ids=["data cut", "data empty", "data gone", "index gone", "index cut", "index flipped", "data flipped", "all gone"],
+)
+def test_a_damaged_newest_falls_back(logdir: Path, damage: Callable[[Path], Any]) -> None:
+    """Whatever happened to the newest, the next is chosen, and which was skipped and why is said."""
+    damage(logdir)
+    recovery = CheckpointStore(logdir).newest_usable()
+    assert recovery.chosen is not None
+    assert recovery.chosen.step == 200
+    assert [item.path for item in recovery.skipped] == [str(logdir / "model.ckpt-300")]
+    assert "model.ckpt-300" in recovery.skipped[0].reason
+
+
+def flip(path: Path, position: int) -> None:
+    """Alter one byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "the state file 'checkpoint' is missing"),
+        (b"", "it is empty"),
+        (b'model_checkpoint_path: "model.ck', "cannot be understood"),
+        (b"\x93\x00\xff", "it is not text"),
+        (b"garbage", "cannot be understood"),
+    ],
+)
+def test_without_a_usable_state_file_the_disk_is_searched(logdir: Path, content: bytes | None, words: str) -> None:
+    """A state file that is torn, empty, binary or gone costs nothing but a word about it."""
+    (logdir / "checkpoint").unlink()
+    if content is not None:
+        (logdir / "checkpoint").write_bytes(content)
+    recovery = CheckpointStore(logdir).newest_usable()
+    assert recovery.chosen is not None
+    assert (recovery.chosen.step, recovery.chosen.source) == (300, "disk")
+    assert recovery.state_problem is not None
+    assert words in recovery.state_problem
+
+
+def test_a_torn_state_file_of_an_empty_run_is_said(tmp_path: Path) -> None:
+    """Where there is a torn state file and no checkpoint, the run is new, and the torn file is mentioned."""
+    (tmp_path / "checkpoint").write_bytes(b"")
+    recovery = CheckpointStore(tmp_path).newest_usable()
+    assert recovery.chosen is None
+    assert recovery.state_problem == "the state file 'checkpoint' cannot be understood: it is empty (0 bytes)"
+
+
+def test_when_none_is_usable_each_is_listed(logdir: Path) -> None:
+    """A run with checkpoints never starts anew by itself: the error lists each one with its damage."""
+    for step, ending in ((100, ".index"), (200, ".data-00000-of-00001"), (300, ".index")):
+        os.truncate(logdir / f"model.ckpt-{step}{ending}", 30)
+    with pytest.raises(NoUsableCheckpointError) as caught:
+        CheckpointStore(logdir).newest_usable()
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"None of the 3 checkpoints of {logdir} can be read:"
+    assert [line.partition(":")[0].strip() for line in lines[1:4]] == [
+        str(logdir / f"model.ckpt-{step}") for step in (300, 200, 100)
+    ]
+    assert "fewer than the 48 of its footer" in lines[1]
+    assert "it ends at byte 30" in lines[2]
+
+
+def test_a_state_file_that_names_only_missing_ones(tmp_path: Path) -> None:
+    """Checkpoints that a state file names and nobody can find are an error, not a new run."""
+    state(tmp_path, "model.ckpt-5")
+    with pytest.raises(NoUsableCheckpointError, match=r"model\.ckpt-5\.index: the file is missing"):
+        CheckpointStore(tmp_path).newest_usable()
+    assert not CheckpointStore(tmp_path).candidates()[0].found
+
+
+def test_the_caller_may_verify_differently(logdir: Path) -> None:
+    """Any check will do: one that only looks at the index, or a restore that is tried."""
+    os.truncate(logdir / "model.ckpt-300.data-00000-of-00001", 1300)
+    asked: list[str] = []
+
+    def check(path: str) -> bundle.VerifiedCheckpoint:
+        asked.append(os.path.basename(path))
+        if len(asked) < 3:
+            raise DamagedCheckpointError("no good")
+        return bundle.VerifiedCheckpoint(1, 1, 1)
+
+    recovery = CheckpointStore(logdir).newest_usable(verify=check)
+    assert asked == ["model.ckpt-300", "model.ckpt-200", "model.ckpt-100"]
+    assert recovery.chosen is not None
+    assert [item.reason for item in recovery.skipped] == ["no good", "no good"]
+
+
+def test_a_copied_run_stands_on_its_own(logdir: Path, tmp_path: Path) -> None:
+    """With absolute paths to the original in its state file, a copy reads its own files, and deletes only them."""
+    state(logdir, *(str(logdir / f"model.ckpt-{step}") for step in (100, 200, 300)))
+    shutil.copytree(logdir, tmp_path / "copy")
+    store = CheckpointStore(tmp_path / "copy")
+    assert [item.path for item in store.candidates()] == [
+        str(tmp_path / "copy" / f"model.ckpt-{step}") for step in (300, 200, 100)
+    ]
+    before = sorted(path.name for path in logdir.iterdir())
+    for saved in store.history().kept:
+        store.delete(saved.path)
+    assert sorted(path.name for path in logdir.iterdir()) == before
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["checkpoint"]
+
+
+def test_windows_paths_resolve_in_the_logdir(logdir: Path) -> None:
+    """A state file written on Windows names files that are found by their last part."""
+    state(logdir, r"C:\\runs\\model.ckpt-200", r"C:\\runs\\model.ckpt-300")
+    assert steps(CheckpointStore(logdir)) == [300, 200, 100]
+    assert all(item.found for item in CheckpointStore(logdir).candidates())
+
+
+def test_a_path_outside_is_read_and_never_deleted(logdir: Path, tmp_path: Path, writer: Any) -> None:
+    """Somebody points the state file at a checkpoint elsewhere: resumed from, and left alone."""
+    elsewhere = tmp_path / "pretrained"
+    writer.write_run(elsewhere, [7], basename="best")
+    for path in (str(elsewhere / "best-7"), "../pretrained/best-7"):
+        state(logdir, path)
+        store = CheckpointStore(logdir)
+        recovery = store.newest_usable()
+        assert recovery.chosen is not None
+        assert (recovery.chosen.step, recovery.chosen.deletable) == (7, False)
+        assert os.path.samefile(recovery.chosen.path + ".index", elsewhere / "best-7.index")
+        assert store.delete(recovery.chosen.path) == ()
+        assert [saved.deletable for saved in store.history().kept] == [False]
+    assert (elsewhere / "best-7.index").exists()
+
+
+def test_a_name_of_ones_own_in_the_logdir(logdir: Path, writer: Any) -> None:
+    """The state file may name a checkpoint that is called otherwise."""
+    writer.write_bundle(logdir / "best-250", {"global_step": writer.step(250)})
+    state(logdir, "model.ckpt-300", "best-250")
+    assert steps(CheckpointStore(logdir)) == [250, 300, 200, 100]
+
+
+def test_a_basename_with_directories(tmp_path: Path, writer: Any) -> None:
+    """Checkpoints below the logdir are found there; the state file stays in the logdir and says where."""
+    writer.write_run(tmp_path / "run" / "ckpt", [5, 6], basename="m", state=False)
+    store = CheckpointStore(tmp_path / "run", "ckpt/m")
+    assert steps(store) == [6, 5]
+    store.commit(str(tmp_path / "run" / "ckpt" / "m-6"))
+    assert 'model_checkpoint_path: "ckpt/m-6"' in (tmp_path / "run" / "checkpoint").read_text()
+    assert [item.source for item in store.candidates()] == ["state", "disk"]
+
+
+@pytest.mark.parametrize("basename", ["", "a/", "../m", "/m", "a/../../m"])
+def test_a_basename_outside_the_logdir_is_refused(basename: str) -> None:
+    """Checkpoints are kept in the logdir, or none of the promises about it hold."""
+    with pytest.raises(ValueError, match="expected a name, or a path that stays below the logdir"):
+        CheckpointStore("/logs", basename)
+
+
+def test_a_state_file_name_with_directories_is_refused() -> None:
+    """The state file is in the logdir."""
+    with pytest.raises(ValueError, match="expected a name without directories"):
+        CheckpointStore("/logs", latest_filename="a/checkpoint")
+
+
+def test_older_formats_are_found_and_deleted(tmp_path: Path, writer: Any) -> None:
+    """Checkpoints of one file, whole or in shards, are candidates like others; their graphs go with them."""
+    writer.write_legacy(tmp_path / "model.ckpt-5", 5)
+    for shard in range(2):
+        writer.write_legacy(tmp_path / f"model.ckpt-6-{shard:05d}-of-00002", 6)
+    for step in (5, 6):
+        (tmp_path / f"model.ckpt-{step}.meta").write_bytes(b"graph")
+    (tmp_path / "model.ckpt-7").mkdir()
+    store = CheckpointStore(tmp_path)
+    candidates = store.candidates()
+    assert [os.path.basename(item.path) for item in candidates] == ["model.ckpt-6-?????-of-00002", "model.ckpt-5"]
+    assert store.newest_usable().chosen == candidates[0]
+    state(tmp_path, candidates[0].path)
+    assert [item.source for item in store.candidates()] == ["state", "disk"]
+    assert store.sweep_leftovers(min_age_secs=-60.0) == ()
+    for candidate in candidates:
+        store.delete(candidate.path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "model.ckpt-7"]
+
+
+def test_history_is_what_a_session_takes_over(logdir: Path) -> None:
+    """Listed, there, oldest first, with the times of the state file, or else of the files."""
+    with open(logdir / "checkpoint", "a") as file:
+        file.write("all_model_checkpoint_timestamps: [10.5, 20.5, 30.5]\nlast_preserved_timestamp: 5.0\n")
+    (logdir / "model.ckpt-200.index").unlink()
+    (logdir / "model.ckpt-200.data-00000-of-00001").unlink()
+    history = CheckpointStore(logdir).history()
+    assert [(os.path.basename(saved.path), saved.saved_at) for saved in history.kept] == [
+        ("model.ckpt-100", 10.5),
+        ("model.ckpt-300", 30.5),
+    ]
+    assert history.last_preserved_at == 5.0
+    state(logdir, "model.ckpt-100", "model.ckpt-300", chosen="model.ckpt-100")
+    os.utime(logdir / "model.ckpt-100.index", (70.0, 70.0))
+    kept = CheckpointStore(logdir).history().kept
+    assert [os.path.basename(saved.path) for saved in kept] == ["model.ckpt-100", "model.ckpt-300"]
+    assert kept[0].saved_at == 70.0
+
+
+def test_history_of_a_new_run(tmp_path: Path) -> None:
+    """A new run has none."""
+    assert CheckpointStore(tmp_path).history().kept == ()
+
+
+def test_committing_makes_it_the_one_to_resume_from(logdir: Path, writer: Any) -> None:
+    """The state file names the new one, what is kept, and when each was saved; all paths are relative."""
+    writer.write_bundle(logdir / "model.ckpt-400", {"global_step": writer.step(400)})
+    kept = [Saved(str(logdir / "model.ckpt-300"), 30.5), Saved(str(logdir / "model.ckpt-400"), 40.5)]
+    CheckpointStore(logdir).commit(str(logdir / "model.ckpt-400"), kept=kept, last_preserved_at=3.5)
+    assert (logdir / "checkpoint").read_text() == (
+        'model_checkpoint_path: "model.ckpt-400"\n'
+        'all_model_checkpoint_paths: "model.ckpt-300"\n'
+        'all_model_checkpoint_paths: "model.ckpt-400"\n'
+        "all_model_checkpoint_timestamps: 30.5\n"
+        "all_model_checkpoint_timestamps: 40.5\n"
+        "last_preserved_timestamp: 3.5\n"
+    )
+    assert steps(CheckpointStore(logdir))[:2] == [400, 300]
+
+
+def test_a_moved_run_resumes(logdir: Path, tmp_path: Path) -> None:
+    """Committed here, moved elsewhere, resumed there."""
+    CheckpointStore(logdir).record(str(logdir / "model.ckpt-200"))
+    shutil.move(logdir, tmp_path / "moved")
+    chosen = CheckpointStore(tmp_path / "moved").newest_usable().chosen
+    assert chosen is not None
+    assert chosen.path == str(tmp_path / "moved" / "model.ckpt-200")
+
+
+def test_a_relative_logdir(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A logdir relative to where the program was started works, and writes the same state file."""
+    monkeypatch.chdir(logdir.parent)
+    store = CheckpointStore("run")
+    store.commit("run/model.ckpt-200")
+    assert 'model_checkpoint_path: "model.ckpt-200"' in (logdir / "checkpoint").read_text()
+    assert store.candidates()[0].path == "run/model.ckpt-200"
+    assert len(store.delete("run/model.ckpt-100")) == 2
+
+
+def test_everything_is_synced_before_the_state_file(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data, index and the directory are on the disk before the state file is replaced."""
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def recording(fd: int) -> None:
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    monkeypatch.setattr(os, "replace", lambda source, target: (done.append("replaced"), replace(source, target)))
+    CheckpointStore(logdir).commit(str(logdir / "model.ckpt-300"))
+    assert sorted(done[:2]) == ["model.ckpt-300.data-00000-of-00001", "model.ckpt-300.index"]
+    assert done[2] == "run"
+    assert done[4:] == ["replaced", "run"]
+
+
+def test_committing_what_is_not_there_fails(logdir: Path) -> None:
+    """A checkpoint without files cannot become the one to resume from; the state file stays as it was."""
+    before = (logdir / "checkpoint").read_bytes()
+    with pytest.raises(FileNotFoundError, match=r"no files of the checkpoint .*model\.ckpt-999"):
+        CheckpointStore(logdir).commit(str(logdir / "model.ckpt-999"))
+    assert (logdir / "checkpoint").read_bytes() == before
+
+
+def test_deleting_takes_the_index_first(logdir: Path, failing_filesystem: Any) -> None:
+    """Interrupted at any point, a deletion leaves no index without its data."""
+    (logdir / "model.ckpt-100.meta").write_bytes(b"graph")
+    filesystem = failing_filesystem()
+    CheckpointStore(logdir, filesystem=filesystem).delete(str(logdir / "model.ckpt-100"))
+    removed = [os.path.basename(path) for name, path in filesystem.calls if name == "remove"]
+    assert removed == ["model.ckpt-100.index", "model.ckpt-100.data-00000-of-00001", "model.ckpt-100.meta"]
+
+
+def test_deleting_stops_where_it_may_not(logdir: Path, failing_filesystem: Any) -> None:
+    """If the index cannot be deleted, the data stays: the checkpoint is still whole."""
+    filesystem = failing_filesystem(remove=(".index", PermissionError(13, "Permission denied")))
+    with pytest.raises(PermissionError):
+        CheckpointStore(logdir, filesystem=filesystem).delete(str(logdir / "model.ckpt-100"))
+    assert bundle.verify(logdir / "model.ckpt-100").step == 100
+
+
+def test_deleting_one_spares_its_neighbours(tmp_path: Path, writer: Any) -> None:
+    """Names that begin alike, or have letters that mean something to a pattern, are other checkpoints."""
+    run = tmp_path / "run [a-z]*"
+    writer.write_run(run, [1, 10, 11, 100], basename="m+o[d]el")
+    store = CheckpointStore(run, "m+o[d]el")
+    assert len(store.delete(str(run / "m+o[d]el-1"))) == 2
+    assert steps(store) == [100, 11, 10, 1]
+    assert [item.found for item in store.candidates()] == [True, True, True, False]
+
+
+def test_deleting_what_is_gone(logdir: Path) -> None:
+    """Files, or the whole directory, that somebody deleted already are no error."""
+    store = CheckpointStore(logdir)
+    assert store.delete(str(logdir / "model.ckpt-999")) == ()
+    shutil.rmtree(logdir)
+    assert store.delete(str(logdir / "model.ckpt-100")) == ()
+
+
+def test_links_out_of_the_logdir_are_not_followed(logdir: Path, tmp_path: Path, writer: Any) -> None:
+    """Of a linked file the link is deleted; through a linked directory nothing is."""
+    writer.write_run(tmp_path / "elsewhere", [1])
+    (logdir / "sub").symlink_to(tmp_path / "elsewhere")
+    for path in (tmp_path / "elsewhere").glob("model.ckpt-1.*"):
+        (logdir / path.name).symlink_to(path)
+    store = CheckpointStore(logdir)
+    assert store.delete(str(logdir / "sub" / "model.ckpt-1")) == ()
+    assert len(store.delete(str(logdir / "model.ckpt-1"))) == 2
+    assert bundle.verify(tmp_path / "elsewhere" / "model.ckpt-1").step == 1
+
+
+def test_a_logdir_reached_by_a_link(logdir: Path, tmp_path: Path) -> None:
+    """A logdir that is itself a link is a logdir; its checkpoints can be deleted."""
+    (tmp_path / "link").symlink_to(logdir)
+    assert len(CheckpointStore(tmp_path / "link").delete(str(logdir / "model.ckpt-100"))) == 2
+
+
+def test_a_logdir_that_cannot_be_listed_is_no_new_run(logdir: Path, failing_filesystem: Any) -> None:
+    """Where nothing can be seen, nothing is concluded: an error, rather than a start at step 0."""
+    filesystem = failing_filesystem(list_names=("run", PermissionError(13, "Permission denied")))
+    with pytest.raises(CheckpointError, match="cannot be searched for checkpoints"):
+        CheckpointStore(logdir, filesystem=filesystem).newest_usable()
+
+
+def test_a_logdir_that_vanishes_while_it_is_read(logdir: Path) -> None:
+    """A run whose directory is deleted while it is being verified does not start anew."""
+
+    def check(path: str) -> bundle.VerifiedCheckpoint:
+        shutil.rmtree(logdir, ignore_errors=True)
+        return bundle.verify(path)
+
+    with pytest.raises(NoUsableCheckpointError):
+        CheckpointStore(logdir).newest_usable(verify=check)
+
+
+def test_a_file_in_place_of_the_logdir(tmp_path: Path) -> None:
+    """A logdir that is a file is an error that says so."""
+    (tmp_path / "run").write_text("")
+    with pytest.raises(CheckpointError, match="Not a directory"):
+        CheckpointStore(tmp_path / "run").newest_usable()
+
+
+def test_a_state_file_that_may_not_be_read(logdir: Path, failing_filesystem: Any) -> None:
+    """The checkpoints are found on disk, and what is wrong with the state file is said."""
+    filesystem = failing_filesystem(read=("checkpoint", PermissionError(13, "Permission denied")))
+    recovery = CheckpointStore(logdir, filesystem=filesystem).newest_usable()
+    assert recovery.chosen is not None
+    assert recovery.chosen.step == 300
+    assert recovery.state_problem == "the state file 'checkpoint' cannot be read: Permission denied"
