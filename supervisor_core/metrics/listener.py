@@ -26,7 +26,6 @@ _LOG = logging.getLogger(__name__)
 MAX_CONNECTIONS = 64
 """How many clients may be connected at a time; one more, and the oldest connection is cut."""
 
-_MAX_DISCARDED_BYTES = 65536
 _CLOSE_SECS = 1.0
 
 
@@ -177,9 +176,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._response(), body=False)
 
     def _refuse(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        if length.isdigit():  # a body left unread would reset the connection before the answer is seen
-            self.rfile.read(min(int(length), _MAX_DISCARDED_BYTES))
         text = f"{self.command} is not allowed here; use GET or HEAD.\n"
         self._answer(Response(status=405, body=text.encode()), body=True)
 

@@ -199,7 +199,7 @@ def test_head_is_get_without_the_body(server: MetricsServer, path: str) -> None:
 def test_nothing_can_be_changed(server: MetricsServer, method: str) -> None:
     """Other methods are refused with 405 and the ones allowed, wherever they are tried."""
     for path in ("/metrics", "/nothing"):
-        answer = ask(server, path, method, b"x" * 60_000 if method == "POST" else None)
+        answer = ask(server, path, method, b"x" if method == "POST" else None)
         assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
         assert answer.body == f"{method} is not allowed here; use GET or HEAD.\n".encode()
 
@@ -318,13 +318,14 @@ def test_a_silent_client_is_hung_up_on(collector: RunCollector, capfd: pytest.Ca
     assert capfd.readouterr() == ("", "")
 
 
-def test_too_many_clients_cost_the_oldest(server: MetricsServer) -> None:
+def test_too_many_clients_cost_the_oldest(collector: RunCollector) -> None:
     """However many connections are held open, a scrape finds room: the oldest one is cut."""
-    clients = [connect(server) for _ in range(listener.MAX_CONNECTIONS)]
-    assert ask(server).body == EXPECTED
-    assert clients[0].recv(1) == b""
-    for client in clients:
-        client.close()
+    with MetricsServer(collector, ":0", client_timeout_secs=600.0) as server:
+        clients = [connect(server) for _ in range(listener.MAX_CONNECTIONS)]
+        assert ask(server).body == EXPECTED
+        assert clients[0].recv(1) == b""
+        for client in clients:
+            client.close()
 
 
 def test_scrapes_are_counted(server: MetricsServer, clock) -> None:
@@ -339,22 +340,27 @@ def test_scrapes_are_counted(server: MetricsServer, clock) -> None:
     assert (server.scrapes, server.last_scrape_at) == (2, clock.now)
 
 
+class Announcing(threading.Condition):
+    """A condition that tells when somebody begins to wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Event()
+
+    def wait_for(self, *args: Any) -> Any:
+        self.waiting.set()
+        return super().wait_for(*args)
+
+
 def test_scrapes_that_began_before_the_wait_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape under way may hold what was true before: only those that begin later are waited for."""
-    waiting = threading.Event()
-
-    class Announcing(threading.Condition):
-        def wait_for(self, *args: Any) -> Any:
-            waiting.set()
-            return super().wait_for(*args)
-
-    source = Held()
+    scraped, source = Announcing(), Held()
     with MetricsServer(RunCollector(source), ":0") as server:
-        monkeypatch.setattr(server, "_scraped", Announcing())
+        monkeypatch.setattr(server, "_scraped", scraped)
         early = in_thread(lambda: ask(server))
         assert source.entered.wait(60)
-        enough = in_thread(lambda: server.wait_for_scrapes(2, timeout_secs=60))
-        assert waiting.wait(60)
+        enough = in_thread(lambda: server.wait_for_scrapes(2, timeout_secs=600))
+        assert scraped.waiting.wait(60)
         source.go.set()
         early()
         ask(server)
@@ -370,6 +376,16 @@ def test_waiting_ends_with_enough_scrapes(server: MetricsServer) -> None:
     while not done.is_set():
         ask(server)
     assert enough() is True
+
+
+def test_waiting_ends_when_nothing_is_served_any_more(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing the server ends the wait, at once and with False."""
+    scraped = Announcing()
+    monkeypatch.setattr(server, "_scraped", scraped)
+    enough = in_thread(lambda: server.wait_for_scrapes(1, timeout_secs=600))
+    assert scraped.waiting.wait(60)
+    server.close()
+    assert enough() is False
 
 
 def test_waiting_ends_in_time(server: MetricsServer) -> None:
