@@ -1,0 +1,85 @@
+"""The structures that a run fetches: told apart cheaply, taken apart into leaves, and put together again with values.
+
+What is fetched is usually written out anew for each run (``sess.run([train_op, loss])``), so a structure is recognised
+by its form and the identity of its leaves. Identities are only meaningful while their objects live: whoever keeps a key
+keeps the leaves, too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+
+def structure_key(fetches: Any) -> Hashable | None:
+    """Return what this structure has in common with those that fetch the same in the same form.
+
+    A dictionary's keys are no part of it; `rebuild` takes them from the structure at hand. None for a form that is left
+    to TensorFlow: lists and mappings of the user's own classes, attrs classes, None.
+    """
+    kind = type(fetches)
+    if kind is str:
+        return fetches  # type: ignore[no-any-return]
+    if kind is list or kind is tuple or _is_namedtuple(fetches):
+        children = fetches
+    elif kind is dict or kind is OrderedDict:
+        children = fetches.values()
+    elif fetches is None or isinstance(fetches, (list, tuple, Mapping)) or _is_attrs(fetches):
+        return None
+    else:
+        return id(fetches)
+    keys = tuple(map(structure_key, children))
+    return None if None in keys else (kind, *keys)
+
+
+def leaves(fetches: Any) -> Iterator[Any]:
+    """Yield what is at the ends of any structure that TensorFlow can fetch, in its order."""
+    if isinstance(fetches, Mapping):
+        children = list(fetches.values())
+    elif isinstance(fetches, (list, tuple)):
+        children = list(fetches)
+    elif _is_attrs(fetches):
+        children = [getattr(fetches, attribute.name) for attribute in type(fetches).__attrs_attrs__]
+    else:
+        yield fetches
+        return
+    for child in children:
+        yield from leaves(child)
+
+
+def rebuild(fetches: Any, values: Iterator[Any]) -> Any:
+    """Return a structure of the same form with the values in place of the leaves; for forms that have a key."""
+    kind = type(fetches)
+    if kind is list:
+        return [rebuild(child, values) for child in fetches]
+    if kind is tuple:
+        return tuple([rebuild(child, values) for child in fetches])
+    if kind is dict or kind is OrderedDict:
+        return kind([(name, rebuild(child, values)) for name, child in fetches.items()])
+    if _is_namedtuple(fetches):
+        return kind(*[rebuild(child, values) for child in fetches])
+    return next(values)
+
+
+def elements(graph: Any, fetches: Any) -> list[Any]:
+    """Return the operations and tensors that a structure stands for; what stands for none is left out."""
+    found = []
+    for leaf in leaves(fetches):
+        simple = isinstance(leaf, (str, bytes, tf.Tensor, tf.Operation)) or hasattr(leaf, "_as_graph_element")
+        try:
+            parts = [leaf] if simple else tf.nest.flatten(leaf, expand_composites=True)
+            found.extend([graph.as_graph_element(part) for part in parts])
+        except Exception:  # the run itself says what is wrong with it
+            continue
+    return found
+
+
+def _is_namedtuple(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(type(value), "_fields")
+
+
+def _is_attrs(value: Any) -> bool:
+    return getattr(type(value), "__attrs_attrs__", None) is not None

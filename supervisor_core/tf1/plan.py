@@ -1,0 +1,217 @@
+"""`Plan`: everything that ``Session.run`` works out about a run before it runs, worked out once.
+
+A plan calls the very function that ``Session.run`` calls in the end, with the same arguments, so its results are the
+same by construction; an error passes through TensorFlow's own wording of errors. A plan that is run often and is quick
+moves on to a `NativeCallable` as soon as the callable, had there been one from the start, would have paid for itself:
+so it never costs more than it may save.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import tensorflow as tf
+
+from supervisor_core.tf1.feeds import Feed
+from supervisor_core.tf1.fetches import leaves, rebuild
+from supervisor_core.tf1.native import Native
+from supervisor_core.tf1.native_callable import NativeCallable, is_safe
+from supervisor_core.tf1.run_traits import RunAnalysis
+
+SAVED_SECS = 10e-6
+"""What a callable saves of each run, in seconds."""
+MIN_RUNS = 100
+"""No callable before so many runs."""
+QUICK_SECS = 1e-3
+"""A run that takes longer gains less than one part in a hundred, and gets no callable."""
+
+
+class UnplannableError(Exception):
+    """This run is for ``Session.run``; the text says why."""
+
+
+class Plan:
+    """How to run one structure of fetches with one sequence of feed keys.
+
+    Args:
+        native: the functions of TensorFlow.
+        session: the plain session to run in; kept alive by this object.
+        analysis: what finds the traits of a run.
+        fetches: the structure, in a form that `fetches.structure_key` knows.
+        feed_keys: what is fed, in the order of the dictionary.
+        first_secs: seconds that the first run took, about what making a callable takes.
+
+    Raises:
+        UnplannableError: if only ``Session.run`` can run this.
+    """
+
+    def __init__(
+        self,
+        native: Native,
+        session: Any,
+        analysis: RunAnalysis,
+        fetches: Any,
+        feed_keys: Sequence[Any],
+        first_secs: float = 0.0,
+    ) -> None:
+        self._native = native
+        self._session = session
+        self._c_session = session._session
+        self._graph = session.graph
+        self.leaves = (*leaves(fetches), *feed_keys)
+        """Kept, for the key that finds this plan is made of their identities."""
+        fed = [self._element(key) for key in feed_keys]
+        fetched = [self._element(leaf) for leaf in leaves(fetches)]
+        self._check(fed, fetched)
+        distinct = list({id(element): element for element in fetched}.values())
+        self.targets = [element for element in distinct if isinstance(element, tf.Operation)]
+        self.tensors = [element for element in distinct if not isinstance(element, tf.Operation)]
+        if not distinct:
+            raise UnplannableError("nothing is fetched")
+        self.traits = analysis.of_elements(distinct, fed)
+        self.feeds = tuple(Feed(tensor, native) for tensor in fed)
+        position = {id(tensor): index for index, tensor in enumerate(self.tensors)}
+        # For an operation the last value is picked, which is None.
+        self.results = _builder(fetches, [position.get(id(element), -1) for element in fetched])
+        """``(fetches, values)`` -> the values of `run` in the form of these fetches."""
+        self._fed_outputs = [tensor._as_tf_output() for tensor in fed]
+        self._outputs = [tensor._as_tf_output() for tensor in self.tensors]
+        self._operations = [op._c_op for op in self.targets]
+        self._unfetchable, self._unfeedable = self._graph._unfetchable_ops, self._graph._unfeedable_tensors
+        self._unfetchable_count, self._unfeedable_count = len(self._unfetchable), len(self._unfeedable)
+        self._callable: NativeCallable | None = None
+        self._runs_left: float = max(MIN_RUNS, first_secs / SAVED_SECS)
+        self.last_used = 0.0
+
+    @property
+    def elements(self) -> list[Any]:
+        """The tensors and operations that are run."""
+        return [*self.tensors, *self.targets]
+
+    @property
+    def has_callable(self) -> bool:
+        """Whether this plan has moved on to a callable."""
+        return self._callable is not None
+
+    def arrays(self, feed_dict: Mapping[Any, Any] | None) -> Sequence[Any] | None:
+        """Return the arrays to feed; None if a value is for ``Session.run`` to judge."""
+        if not self.feeds:
+            return ()
+        arrays = []
+        for feed, value in zip(self.feeds, feed_dict.values()):  # type: ignore[union-attr]  # noqa: B905
+            array = feed.array(value)
+            if array is None:
+                return None
+            arrays.append(array)
+        return arrays
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Run, and return the values of the distinct tensors; raises what ``Session.run`` would raise."""
+        prepared = self._callable
+        try:
+            if prepared is not None:
+                return prepared.run(arrays)
+            fed = dict(zip(self._fed_outputs, arrays, strict=True))
+            return self._native.run(self._c_session, None, fed, self._outputs, self._operations, None)
+        except tf.errors.OpError as error:
+            return self._session._do_call(_raise, error)  # type: ignore[no-any-return]
+
+    def ran(self, started: float, ended: float) -> None:
+        """Take note of a run that went well; this may make the callable."""
+        self.last_used = ended
+        self._runs_left -= 1
+        if self._runs_left <= 0:
+            self._runs_left = math.inf
+            if ended - started < QUICK_SECS:
+                self.make_callable()
+
+    def make_callable(self) -> None:
+        """Move on to a callable, if it gives the same results, and TensorFlow can make one."""
+        fed = [feed.tensor for feed in self.feeds]
+        # A callable is only known to be equal where it runs in this process.
+        if self._session.sess_str or not is_safe(self._graph, fed, self.tensors, self.targets):
+            return
+        try:
+            self._callable = NativeCallable(self._native, self._session, fed, self.tensors, self.targets)
+        except tf.errors.OpError:
+            return  # then it stays as it is, which is no less right
+
+    def still_allowed(self) -> bool:
+        """Return whether everything may be fetched and fed, as far as that has changed since the plan was made."""
+        if len(self._unfetchable) != self._unfetchable_count or (
+            self.feeds and len(self._unfeedable) != self._unfeedable_count
+        ):
+            return self._allowed_again()
+        return True
+
+    def _allowed_again(self) -> bool:
+        graph = self._graph
+        counts = len(self._unfetchable), len(self._unfeedable)
+        if not all(map(graph.is_fetchable, self.elements)):
+            return False
+        if not all(graph.is_feedable(feed.tensor) for feed in self.feeds):
+            return False
+        self._unfetchable_count, self._unfeedable_count = counts
+        return True
+
+    def _element(self, leaf: Any) -> Any:
+        """The tensor or operation that a leaf stands for, always the same."""
+        if next(kind for kind, *_ in self._native.expansions if isinstance(leaf, kind)) is not object:
+            raise UnplannableError(f"{leaf} stands for several tensors")
+        try:
+            element, again = self._graph.as_graph_element(leaf), self._graph.as_graph_element(leaf)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnplannableError(f"{leaf} is not in the graph") from error
+        if element is not again:
+            raise UnplannableError(f"{leaf} stands for another tensor each time")
+        return element
+
+    def _check(self, fed: Sequence[Any], fetched: Sequence[Any]) -> None:
+        graph = self._graph
+        fed_ids = {id(tensor) for tensor in fed}
+        if len(fed_ids) < len(fed):
+            raise UnplannableError("a tensor is fed twice")
+        for tensor in fed:
+            if isinstance(tensor, tf.Operation) or not graph.is_feedable(tensor):
+                raise UnplannableError(f"{tensor} cannot be fed")
+            if tensor.dtype in (tf.resource, tf.variant) or tensor.op.name in graph._handle_feeders:
+                raise UnplannableError(f"{tensor} is fed a handle")
+        for element in fetched:
+            if id(element) in fed_ids:
+                raise UnplannableError(f"{element} is fed and fetched")
+            if not graph.is_fetchable(element):
+                raise UnplannableError(f"{element} cannot be fetched")
+            if getattr(element, "op", element).type in ("GetSessionHandle", "GetSessionHandleV2"):
+                raise UnplannableError(f"{element} is fetched as a handle")
+
+
+def _raise(error: Exception) -> list[Any]:
+    raise error
+
+
+def _builder(fetches: Any, positions: list[int]) -> Callable[[Any, list[Any]], Any]:
+    """Return what picks the values at these positions, and puts them into the form of ``fetches``."""
+    kind = type(fetches)
+    flat = kind in (list, tuple, dict, OrderedDict)
+    if not flat and not isinstance(fetches, tuple):
+        return (lambda form, values: None) if positions == [-1] else (lambda form, values: values[0])
+    children = fetches.values() if isinstance(fetches, Mapping) else fetches
+    flat = flat and not any(isinstance(child, (list, tuple, Mapping)) for child in children)
+    pick: Callable[[list[Any]], Sequence[Any]] = itemgetter(*positions)
+    if len(positions) == 1:
+        pick = itemgetter(slice(positions[0], positions[0] + 1 or None))
+
+    def results(form: Any, values: list[Any]) -> Any:
+        values.append(None)
+        picked = pick(values)
+        if not flat:
+            return rebuild(form, iter(picked))
+        if kind is list or kind is tuple:
+            return kind(picked)
+        return kind(zip(form, picked, strict=True))
+
+    return results

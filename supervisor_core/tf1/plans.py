@@ -1,0 +1,135 @@
+"""`Plans`: the plans of one session, found by what is fetched and what is fed, bounded in number."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from typing import Any
+
+from supervisor_core.tf1.fetches import leaves, structure_key
+from supervisor_core.tf1.native import Native, installed
+from supervisor_core.tf1.plan import Plan, UnplannableError
+from supervisor_core.tf1.run_traits import RunAnalysis
+
+MAX_PLANS = 64
+"""The plan that was not used for longest makes room for the next."""
+MAX_SEEN = 256
+"""So many structures are remembered that have been run once, and so many that cannot be planned."""
+
+_OF_SESSIONS = ("_closed", "_do_call", "_extend_graph", "_session")
+_OF_GRAPHS = ("_get_function", "_handle_feeders", "_unfeedable_tensors", "_unfetchable_ops")
+
+
+class Plans:
+    """Finds or makes the plan of a run. Thread-safe; a hit takes no lock.
+
+    A structure gets a plan when it is run for the second time, so that what is run once costs nothing more. A program
+    that fetches something else each time leaves nothing behind but a bounded number of keys.
+
+    Args:
+        native: the functions of TensorFlow.
+        session: the plain session to run in; kept alive by the plans.
+        analysis: what finds the traits of a run.
+
+    Raises:
+        AttributeError: if this TensorFlow's sessions or graphs lack what plans are made from.
+    """
+
+    def __init__(self, native: Native, session: Any, analysis: RunAnalysis) -> None:
+        self._native = native
+        self._session = session
+        self._graph = session.graph
+        self._analysis = analysis
+        for needed, names in ((session, _OF_SESSIONS), (session.graph, _OF_GRAPHS)):
+            for name in names:
+                getattr(needed, name)
+        self._lock = threading.Lock()
+        self._table: dict[Hashable, Plan] = {}
+        self._seen: dict[Hashable, float] = {}
+        # Their leaves are kept: an identity must not pass on to another object.
+        self._refused: dict[Hashable, tuple[Any, ...]] = {}
+        self._base, self._original_run = native.base, native.original_run
+        self._expansions, self._expansion_count = native.expansions, len(native.expansions)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def find(self, fetches: Any, feed_dict: Any) -> Plan | None:
+        """Return the plan of this run, or None: run it by ``Session.run``, and `remember` it if that went well."""
+        kind = type(fetches)
+        # Of a flat structure of anything but strings, this is its structure_key, without the calls.
+        key: Any
+        if kind is list or kind is tuple:
+            key = (kind, *map(id, fetches))
+        elif kind is dict:
+            key = (kind, *map(id, fetches.values()))
+        else:
+            key = id(fetches)
+        if feed_dict is not None:
+            if type(feed_dict) is not dict:
+                return None
+            if feed_dict:
+                key = (key, *map(id, feed_dict))
+        plan = self._table.get(key)
+        if plan is None:
+            plan = self._look_closer(fetches, feed_dict)
+            if plan is None:
+                return None
+        if self._base.run is not self._original_run or len(self._expansions) != self._expansion_count:
+            return None  # a profiler wants to see the runs, or the program has taught Session.run new fetches
+        # A graph that was dismantled is empty again.
+        return plan if self._graph.version and plan.still_allowed() else None
+
+    def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
+        """Take note of a run that ``Session.run`` did well, in so many seconds."""
+        key = _run_key(fetches, feed_dict)
+        if key is not None and key not in self._refused:
+            with self._lock:
+                if len(self._seen) >= MAX_SEEN:
+                    self._seen.clear()
+                self._seen.setdefault(key, secs)
+
+    def _look_closer(self, fetches: Any, feed_dict: Any) -> Plan | None:
+        key = _run_key(fetches, feed_dict)
+        plan = self._table.get(key)
+        if plan is not None or key is None or key in self._refused:
+            return plan
+        first_secs = self._seen.pop(key, None)
+        if first_secs is None:
+            return None
+        feed_keys = list(feed_dict or ())
+        try:
+            plan = Plan(self._native, self._session, self._analysis, fetches, feed_keys, first_secs)
+        except (AttributeError, UnplannableError):  # an attribute is missing in some other TensorFlow
+            with self._lock:
+                if len(self._refused) >= MAX_SEEN:
+                    self._refused.clear()
+                self._refused[key] = (*leaves(fetches), *feed_keys)
+            return None
+        with self._lock:
+            if len(self._table) >= MAX_PLANS:
+                del self._table[min(self._table, key=lambda each: self._table[each].last_used)]
+            self._table[key] = plan
+        return plan
+
+
+def plans_for(session: Any, analysis: RunAnalysis) -> Plans | None:
+    """Return the plans of a session, or None where this TensorFlow does not have what they need."""
+    native = installed()
+    if native is None:
+        return None
+    try:
+        return Plans(native, session, analysis)
+    except AttributeError:
+        return None
+
+
+def _run_key(fetches: Any, feed_dict: Any) -> Hashable | None:
+    if feed_dict is not None and type(feed_dict) is not dict:
+        return None
+    key = structure_key(fetches)
+    if key is None or not feed_dict:
+        return key
+    feed_keys = tuple(structure_key(name) for name in feed_dict)
+    # A key that is itself a structure feeds several tensors at once.
+    return None if any(isinstance(name, tuple) for name in feed_keys) else (key, *feed_keys)

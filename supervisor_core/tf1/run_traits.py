@@ -1,0 +1,71 @@
+"""`RunTraits`: what a run is to the supervision: a step or not, kept apart from snapshots or not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from supervisor_core.tf1.fetches import elements
+from supervisor_core.tf1.training_ops import TrainingOps
+
+_QUEUE_OPS = frozenset(
+    {
+        "MapStage",
+        "OrderedMapStage",
+        "QueueClose",
+        "QueueCloseV2",
+        "QueueEnqueue",
+        "QueueEnqueueMany",
+        "QueueEnqueueManyV2",
+        "QueueEnqueueV2",
+        "Stage",
+    }
+)
+
+
+class RunTraits(NamedTuple):
+    """What is known of a run before it runs."""
+
+    supervised: bool
+    """Passes the gate and is reported to the observer."""
+    is_step: bool
+    """Moves the global step; where there is none to look at, every supervised run counts."""
+
+
+class RunAnalysis:
+    """Finds the traits of runs in one graph. Thread-safe.
+
+    A run that only fills or closes queues is a queue runner's, wherever it comes from: it may block for as long as the
+    queue is full, so nothing may wait for it, and it is no work of the training's own.
+
+    Args:
+        graph: the graph; it may still grow.
+        global_step: its global step, or None.
+    """
+
+    def __init__(self, graph: Any, global_step: Any = None) -> None:
+        self._graph = graph
+        self._training_ops = None if global_step is None else TrainingOps(graph, global_step)
+
+    def of(self, fetches: Any, feed_keys: Any = ()) -> RunTraits:
+        """Return the traits of a run of these fetches, in any form that ``Session.run`` takes."""
+        return self.of_elements(elements(self._graph, fetches), elements(self._graph, list(feed_keys or ())))
+
+    def of_elements(self, fetched: Sequence[Any], fed: Collection[Any]) -> RunTraits:
+        """Return the traits of a run of these tensors and operations."""
+        if fetched and all(self._fills_queue(element) for element in fetched):
+            return RunTraits(supervised=False, is_step=False)
+        if self._training_ops is None:
+            return RunTraits(supervised=True, is_step=True)
+        tensors = [element for element in fed if isinstance(element, tf.Tensor)]
+        return RunTraits(supervised=True, is_step=self._training_ops.updates(fetched, tensors))
+
+    def _fills_queue(self, element: Any) -> bool:
+        if not isinstance(element, tf.Operation):
+            return False
+        if element.type in _QUEUE_OPS:
+            return True
+        runners = self._graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
+        return any(element is each for runner in runners for each in getattr(runner, "enqueue_ops", ()))

@@ -1,0 +1,227 @@
+"""`SupervisedSession`: the session that a supervisor hands out, a real ``tf.compat.v1.Session`` that costs less.
+
+``Session.run`` resolves its fetches and feeds anew for every run, which takes several times as long as a small step
+itself. Here that is done once per structure (`Plan`), with the same results and the same errors; whatever has no plan
+goes through ``Session.run`` as it is. On the way each run passes the gate that keeps steps and snapshots apart, and is
+reported to an observer.
+
+The TensorFlow session proper is a plain one inside. It knows nothing of the outside, so it is closed and freed as soon
+as the last of its users is gone, and it is what goes around the gate: queue runners, and the supervisor's services.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.tf1.plan import Plan
+from supervisor_core.tf1.plans import plans_for
+from supervisor_core.tf1.run_traits import RunAnalysis, RunTraits
+
+
+class SharedGate(Protocol):
+    """Keeps snapshots out while runs are inside; see `runtime.gate.Gate`."""
+
+    def enter(self) -> None:
+        """Go inside, which may have to wait."""
+
+    def leave(self) -> None:
+        """Go outside again."""
+
+
+class RunObserver(Protocol):
+    """Is told of runs as they end; called in the thread of the run, so it must be quick."""
+
+    def run_ended(self, is_step: bool, started: float, ended: float) -> None:
+        """Take note of a run that went well.
+
+        Args:
+            is_step: whether the run moved the global step.
+            started: monotonic seconds when it began; waiting at the gate comes before that.
+            ended: monotonic seconds when its results were there.
+        """
+
+
+class SupervisedSession(tf.compat.v1.Session):
+    """A session whose repeated runs are cheap, watched, and kept apart from snapshots.
+
+    It takes what ``tf.compat.v1.Session`` takes, does what it does, and raises what it raises. Runs that only fill or
+    close queues neither pass the gate nor reach the observer: they may block for long.
+
+    Args:
+        target: the execution engine to connect to; ``""`` for this process.
+        graph: the graph to launch. Default: the default graph.
+        config: a ``ConfigProto``.
+        gate: what every run passes. Default: none.
+        observer: what is told of every run that went well. Default: none.
+        global_step: the variable (or a tensor that reads it) whose update makes a run a step. Default: every run
+            counts as one.
+        clock: the time.
+
+    Example:
+        with SupervisedSession(graph=graph, gate=gate, observer=progress, global_step=step) as sess:
+            while not coordinator.should_stop():
+                sess.run(train_op)
+    """
+
+    def __init__(
+        self,
+        target: str = "",
+        graph: Any = None,
+        config: Any = None,
+        *,
+        gate: SharedGate | None = None,
+        observer: RunObserver | None = None,
+        global_step: Any = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        plain = tf.compat.v1.Session(target, graph=graph, config=config)
+        self._supervise(plain, gate, observer, global_step, clock)
+
+    @classmethod
+    def around(
+        cls,
+        session: Any,
+        *,
+        gate: SharedGate | None = None,
+        observer: RunObserver | None = None,
+        global_step: Any = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> SupervisedSession:
+        """Return a supervised session that runs in a plain one which exists already, and closes it when closed.
+
+        Args:
+            session: a ``tf.compat.v1.Session``; one that is supervised is taken for the plain one inside it.
+            gate: see the constructor.
+            observer: see the constructor.
+            global_step: see the constructor.
+            clock: see the constructor.
+        """
+        supervised = cls.__new__(cls)
+        plain = session.ungated() if isinstance(session, SupervisedSession) else session
+        supervised._supervise(plain, gate, observer, global_step, clock)
+        return supervised
+
+    def _supervise(
+        self, plain: Any, gate: SharedGate | None, observer: RunObserver | None, global_step: Any, clock: Clock
+    ) -> None:
+        self._plain = plain
+        self._gate = gate
+        self._observer = observer
+        # Twice in every step, so without the detour.
+        self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
+        self._analysis = RunAnalysis(plain.graph, global_step)
+        self._plans = plans_for(plain, self._analysis)
+
+    def __getattr__(self, name: str) -> Any:
+        # Whatever TensorFlow's own methods keep in a session, they find in the plain one.
+        if name == "_plain":  # the constructor failed
+            raise AttributeError(name)
+        return getattr(self._plain, name)
+
+    def __del__(self) -> None:
+        # The original closes and deletes the session here; the plain one does so when its last user lets go of it.
+        pass
+
+    def close(self) -> None:
+        """Close the session, as ``tf.compat.v1.Session.close`` does."""
+        self._plain.close()
+
+    def ungated(self) -> Any:
+        """Return the plain session inside: for queue runners, whose runs may block for as long as a queue is full.
+
+        It shares everything with this one, closing included; its runs pass no gate and reach no observer.
+        """
+        return self._plain
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """Run as ``tf.compat.v1.Session.run`` does: same arguments, results and errors."""
+        plan, arrays = None, None
+        if options is None and run_metadata is None:
+            plan, arrays = self._planned(fetches, feed_dict)
+        if plan is None or arrays is None:
+            traits = self._traits(fetches, feed_dict)
+            result, secs = self._watched(traits, self._plain.run, fetches, feed_dict, options, run_metadata)
+            if plan is None:
+                self._remember(fetches, feed_dict, secs)
+            return result
+        supervised, is_step = plan.traits
+        gate = self._gate if supervised else None
+        if gate is not None:
+            gate.enter()
+        try:
+            started = self._monotonic()
+            values = plan.run(arrays)
+            ended = self._monotonic()
+        finally:
+            if gate is not None:
+                gate.leave()
+        if supervised and self._observer is not None:
+            self._observer.run_ended(is_step, started, ended)
+        plan.ran(started, ended)
+        return plan.results(fetches, values)
+
+    def run_internal(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """Run on behalf of the supervisor: as `run`, but past the gate and unseen by the observer."""
+        plan, arrays = None, None
+        if options is None and run_metadata is None:
+            plan, arrays = self._planned(fetches, feed_dict)
+        started = self._monotonic()
+        if plan is None or arrays is None:
+            result = self._plain.run(fetches, feed_dict, options, run_metadata)
+            if plan is None:
+                self._remember(fetches, feed_dict, self._monotonic() - started)
+            return result
+        values = plan.run(arrays)
+        plan.ran(started, self._monotonic())
+        return plan.results(fetches, values)
+
+    def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
+        """Return a callable as ``tf.compat.v1.Session.make_callable`` does; its calls are runs like any other."""
+        if feed_list is not None:
+            return super().make_callable(fetches, feed_list, accept_options)  # type: ignore[no-any-return]
+        prepared: Callable[..., Any] = self._plain.make_callable(fetches, None, accept_options)
+        traits = self._traits(fetches, None)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return self._watched(traits, prepared, *args, **kwargs)[0]
+
+        return watched if traits.supervised else prepared
+
+    def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+        """Continue a partial run as ``tf.compat.v1.Session.partial_run`` does; each call passes the gate by itself."""
+        return self._watched(self._traits(fetches, feed_dict), self._plain.partial_run, handle, fetches, feed_dict)[0]
+
+    def _planned(self, fetches: Any, feed_dict: Any) -> tuple[Plan | None, Sequence[Any] | None]:
+        """The plan of a run and the arrays to feed; one of them is None where ``Session.run`` has to do it."""
+        if self._plans is None or self._plain._closed:
+            return None, None
+        plan = self._plans.find(fetches, feed_dict)
+        return plan, None if plan is None else plan.arrays(feed_dict)
+
+    def _remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
+        if self._plans is not None:
+            self._plans.remember(fetches, feed_dict, secs)
+
+    def _traits(self, fetches: Any, feed_dict: Any) -> RunTraits:
+        return self._analysis.of(fetches, feed_dict if isinstance(feed_dict, Mapping) else ())
+
+    def _watched(self, traits: RunTraits, call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
+        """Make a call as the run that it is; return its result, and how many seconds it took."""
+        gate = self._gate if traits.supervised else None
+        if gate is not None:
+            gate.enter()
+        try:
+            started = self._monotonic()
+            result = call(*args, **kwargs)
+            ended = self._monotonic()
+        finally:
+            if gate is not None:
+                gate.leave()
+        if traits.supervised and self._observer is not None:
+            self._observer.run_ended(traits.is_step, started, ended)
+        return result, ended - started

@@ -1,0 +1,243 @@
+"""`TrainingOps`: which operations of a graph move its global step.
+
+A run is a step of the training when something it executes writes the global step variable. That can be read off the
+graph, once for each version of it: from the variable along the operations that hand its reference on, to those that
+write through it; and from these along data and control edges to everything that cannot run without them.
+
+Setting the variable up is no step: its initializer, and assignments of what was restored from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_READS = frozenset(
+    {
+        "DestroyResourceOp",
+        "IsVariableInitialized",
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "Shape",
+        "VarIsInitializedOp",
+        "VariableShape",
+        "_ReadVariablesOp",
+    }
+)
+_HAND_ON = frozenset(
+    {
+        "Enter",
+        "Exit",
+        "Identity",
+        "Merge",
+        "NextIteration",
+        "RefEnter",
+        "RefExit",
+        "RefIdentity",
+        "RefMerge",
+        "RefNextIteration",
+        "RefSelect",
+        "RefSwitch",
+        "Switch",
+    }
+)
+_ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
+_RESTORES = frozenset({"Restore", "RestoreSlice", "RestoreV2"})
+# Operation -> its attributes that name functions, and which of its inputs is their first argument.
+_CALLS = {
+    "Case": (("branches",), 1),
+    "If": (("then_branch", "else_branch"), 1),
+    "PartitionedCall": (("f",), 0),
+    "StatefulPartitionedCall": (("f",), 0),
+    "StatelessCase": (("branches",), 1),
+    "StatelessIf": (("then_branch", "else_branch"), 1),
+    "StatelessWhile": (("cond", "body"), 0),
+    "While": (("cond", "body"), 0),
+}
+
+
+class TrainingOps:
+    """Tells runs that move the global step from those that do not. Thread-safe.
+
+    Args:
+        graph: the graph; it may still grow.
+        global_step: its global step: a ref or resource variable, a tensor that reads one, or a name.
+
+    Example:
+        >>> TrainingOps(graph, global_step).updates([train_op])
+        True
+    """
+
+    def __init__(self, graph: Any, global_step: Any) -> None:
+        self._graph = graph
+        self._variable = _variable_op(graph, global_step)
+        self._lock = threading.Lock()
+        self._known: tuple[int, frozenset[str], frozenset[str]] | None = None
+
+    def updates(self, fetches: Iterable[Any], fed: Collection[Any] = ()) -> bool:
+        """Return whether a run of these fetches writes the global step.
+
+        Args:
+            fetches: operations and tensors of the graph.
+            fed: tensors that are fed: what would compute them is not run for their sake.
+        """
+        writers, dependents = self._analysed()
+        fetches = list(fetches)
+        if not any(_op(fetch).name in dependents for fetch in fetches):
+            return False
+        if not any(tensor.op.name in dependents for tensor in fed):
+            return True
+        fed_ids = {id(tensor) for tensor in fed}
+        pending = [_op(fetch) for fetch in fetches if id(fetch) not in fed_ids]
+        seen: set[str] = set()
+        while pending:
+            op = pending.pop()
+            if op.name in seen or op.name not in dependents:
+                continue
+            if op.name in writers:
+                return True
+            seen.add(op.name)
+            pending.extend(tensor.op for tensor in op.inputs if id(tensor) not in fed_ids)
+            pending.extend(op.control_inputs)
+        return False
+
+    def _analysed(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The names of the operations that write the step, and of all that depend on one of them."""
+        version = self._graph.version
+        known = self._known
+        if known is None or known[0] != version:
+            with self._lock:
+                writers = list(self._writers())
+                known = (version, frozenset(op.name for op in writers), frozenset(_dependents(writers)))
+                self._known = known
+        return known[1], known[2]
+
+    def _writers(self) -> Iterator[Any]:
+        initializers = {
+            variable.initializer.name
+            for variable in self._graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+            if variable.op.name == self._variable.name and variable.initializer is not None
+        }
+        pending, seen = list(self._variable.outputs), set()
+        while pending:
+            tensor = pending.pop()
+            if tensor.name in seen:
+                continue
+            seen.add(tensor.name)
+            for op in tensor.consumers():
+                if op.type in _HAND_ON:
+                    pending.extend(output for output in op.outputs if _is_reference(output))
+                elif op.name not in initializers and self._writes(op, tensor):
+                    yield op
+
+    def _writes(self, op: Any, tensor: Any) -> bool:
+        if op.type in _READS or (op.type in _ASSIGNS and _is_restored(op.inputs[1])):
+            return False
+        positions = [index for index, item in enumerate(op.inputs) if item is tensor]
+        if tensor.dtype != tf.resource:
+            # Everything may read through a ref; only an argument that is declared as one can be written.
+            return any(_takes_ref(op, index) for index in positions)
+        calls = _calls(self._graph, op.node_def)
+        if calls is None:
+            return True
+        names, first = calls
+        return any(_function_writes(self._graph, name, index - first, set()) for name in names for index in positions)
+
+
+def _op(element: Any) -> Any:
+    return element if isinstance(element, tf.Operation) else element.op
+
+
+def _variable_op(graph: Any, global_step: Any) -> Any:
+    """The operation that holds the variable: back from whatever reads it."""
+    op = _op(graph.as_graph_element(global_step))
+    while (op.type in _READS or op.type in _HAND_ON) and op.inputs:
+        op = op.inputs[0].op
+    return op
+
+
+def _is_reference(tensor: Any) -> bool:
+    return bool(tensor.dtype == tf.resource or tensor.dtype != tensor.dtype.base_dtype)
+
+
+def _takes_ref(op: Any, index: int) -> bool:
+    """Whether the input at ``index`` is declared as a reference."""
+    for argument in op.op_def.input_arg:
+        if argument.number_attr:
+            index -= op.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            index -= len(op.get_attr(argument.type_list_attr))
+        else:
+            index -= 1
+        if index < 0:
+            return bool(argument.is_ref)
+    return False
+
+
+def _is_restored(tensor: Any) -> bool:
+    """Whether a value comes straight from a checkpoint, but for changes of form."""
+    op = tensor.op
+    while op.type in ("Cast", "Identity", "Reshape"):
+        op = op.inputs[0].op
+    return op.type in _RESTORES
+
+
+def _dependents(writers: Iterable[Any]) -> set[str]:
+    pending, seen = list(writers), set()
+    while pending:
+        op = pending.pop()
+        if op.name not in seen:
+            seen.add(op.name)
+            pending.extend(consumer for output in op.outputs for consumer in output.consumers())
+            pending.extend(op._control_outputs)
+    return seen
+
+
+def _calls(graph: Any, node: Any) -> tuple[list[str], int] | None:
+    """The functions a node calls and the input that is their first argument; None for one that calls none."""
+    if node.op in _CALLS:
+        attributes, first = _CALLS[node.op]
+        values = [node.attr[name] for name in attributes]
+        names = [
+            func.name for value in values for func in ([value.func] if value.HasField("func") else value.list.func)
+        ]
+        return names, first
+    return ([node.op], 0) if _definition(graph, node.op) is not None else None
+
+
+def _definition(graph: Any, name: str) -> Any:
+    function = graph._get_function(name)
+    return None if function is None else getattr(function, "cached_definition", None) or function.definition
+
+
+def _function_writes(graph: Any, name: str, argument: int, seen: set[tuple[str, int]]) -> bool:
+    """Whether a function writes through the reference it takes as that argument."""
+    if argument < 0 or (name, argument) in seen:
+        return False
+    seen.add((name, argument))
+    definition = _definition(graph, name)
+    if definition is None:
+        return True
+    references = {definition.signature.input_arg[argument].name}
+    grown = True
+    while grown:  # the nodes of a function are in no particular order
+        grown = False
+        for node in definition.node_def:
+            positions = [index for index, item in enumerate(node.input) if item.split(":")[0] in references]
+            if not positions or node.op in _READS:
+                continue
+            if node.op in _HAND_ON:
+                grown = grown or node.name not in references
+                references.add(node.name)
+                continue
+            calls = _calls(graph, node)
+            if calls is None:
+                return True
+            names, first = calls
+            if any(_function_writes(graph, callee, index - first, seen) for callee in names for index in positions):
+                return True
+    return False
