@@ -30,8 +30,12 @@ class RunCollector:
     A source that raises fails no scrape: that scrape holds ``supervisor_scrape_success 0`` and what could be read, and
     the cause is logged, once until it has changed.
 
-    Example, for a program that serves prometheus_client's default registry already:
-        >>> prometheus_client.REGISTRY.register(RunCollector(lambda: [status()]))  # doctest: +SKIP
+    Example:
+        >>> from prometheus_client import CollectorRegistry
+        >>> registry = CollectorRegistry()  # or the default one, prometheus_client.REGISTRY, if that is served already
+        >>> registry.register(RunCollector(lambda: []))
+        >>> registry.get_sample_value("supervisor_scrape_success")
+        1.0
     """
 
     def __init__(self, source: Callable[[], Iterable[RunStatus]], *, clock: Clock = SYSTEM_CLOCK) -> None:

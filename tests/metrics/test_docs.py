@@ -1,0 +1,88 @@
+"""docs/metrics.md says what the code does."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.metrics.table import METRICS
+from supervisor_core.options import OPTION_NAMES, PHASES
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+TEXT = DOCS.read_text(encoding="utf-8") if DOCS.parent.is_dir() else ""
+QUERIES = re.findall(r"```promql\n(.*?)```", TEXT, re.DOTALL)
+
+pytestmark = pytest.mark.skipif(not TEXT, reason="the documentation is not part of what is tested here")
+
+
+def promtool(*arguments: str | Path) -> None:
+    """Run promtool; fail with what it says unless it succeeds."""
+    path = shutil.which("promtool")
+    if path is None:
+        assert os.environ.get("CI") != "true", "promtool is missing (Debian: apt-get install prometheus)"
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_metric_is_documented() -> None:
+    """The table in the documentation is the table in the code, row for row."""
+    rows = re.findall(r"^\| `(supervisor_\w+)` \| (.*) \|$", TEXT, re.MULTILINE)
+    assert rows == [
+        (
+            metric.name,
+            " | ".join((metric.type, ", ".join(f"`{label}`" for label in metric.labels), metric.unit, metric.help)),
+        )
+        for metric in METRICS
+    ]
+
+
+def test_every_name_exists() -> None:
+    """No metric is named in the documentation that is not served."""
+    served = {metric.name for metric in METRICS}
+    served |= {f"{metric.name}_bucket" for metric in METRICS if metric.type == "histogram"}
+    assert set(re.findall(r"\bsupervisor_(?!core\b)\w+", TEXT)) <= served
+
+
+def test_every_phase_is_documented() -> None:
+    """The phases are listed as they are."""
+    assert f"`phase` is one of {', '.join(f'`{phase}`' for phase in PHASES)}." in TEXT
+
+
+def test_every_option_exists() -> None:
+    """Options are called what they are called."""
+    named = re.findall(r"Options\.(\w+)", TEXT) + re.findall(r"Options\((\w+)=", TEXT)
+    assert named and set(named) <= set(OPTION_NAMES)
+
+
+def test_the_scrape_configuration_is_valid(tmp_path: Path) -> None:
+    """Prometheus takes the configuration shown."""
+    (block,) = re.findall(r"^    scrape_configs:\n(?:    .*\n)+", TEXT, re.MULTILINE)
+    path = tmp_path / "prometheus.yml"
+    path.write_text(textwrap.dedent(block))
+    promtool("check", "config", path)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_query_is_valid(tmp_path: Path, query: str) -> None:
+    """Prometheus takes each query shown as a rule."""
+    path = tmp_path / "rules.yml"
+    expression = textwrap.indent(query, " " * 10)
+    path.write_text(f"groups:\n  - name: docs\n    rules:\n      - record: docs\n        expr: |\n{expression}")
+    promtool("check", "rules", path)
+
+
+@pytest.mark.parametrize("module", ["address", "collector", "server"])
+def test_the_examples_in_the_code_work(module: str) -> None:
+    """What the docstrings show is what happens."""
+    result = doctest.testmod(importlib.import_module(f"supervisor_core.metrics.{module}"))
+    assert result.failed == 0
+    assert result.attempted > 0
