@@ -1,0 +1,463 @@
+"""SIGTERM and SIGINT become an orderly stop, and then the end that the signal would have brought."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.runtime.signals import SignalWatch
+
+PREAMBLE = """
+import ctypes, os, signal, sys, threading
+from supervisor_core.runtime.signals import SignalWatch
+
+def say(text):
+    os.write(1, text.encode() + b"\\n")
+
+stop = threading.Event()
+def on_signal(signum):
+    say(f"acting upon {signum}")
+    stop.set()
+"""
+
+STUCK = """
+libc = ctypes.CDLL(None)
+mutex = ctypes.create_string_buffer(256)
+libc.pthread_mutex_lock(mutex)
+def stuck():
+    # Native code that no signal interrupts, and that lets go of the interpreter's lock.
+    say("ready")
+    libc.pthread_mutex_lock(mutex)
+"""
+
+
+class Trainer:
+    """A Python process which runs a script, and is told and asked line by line."""
+
+    def __init__(self, script: str) -> None:
+        import supervisor_core
+
+        root = str(Path(supervisor_core.__file__).parents[1])
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + textwrap.dedent(script)],
+            env={**os.environ, "PYTHONPATH": root, "PYTHONUNBUFFERED": ""},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def expect(self, line: str) -> None:
+        """Read the next line, which must be this one."""
+        assert self.process.stdout is not None
+        came = self.process.stdout.readline()
+        assert came == line + "\n", came + self.process.communicate(timeout=60)[1]
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the end; return the exit status and what else was written to both outputs."""
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def trainer() -> Iterator[Callable[[str], Trainer]]:
+    """Starts processes, and leaves none behind."""
+    started: list[Trainer] = []
+
+    def start(script: str) -> Trainer:
+        started.append(Trainer(script))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+ORDERLY = """
+with SignalWatch(on_signal) as watch:
+    say("ready")
+    stop.wait()
+    print("saved")
+watch.finish()
+print("went on")
+"""
+
+
+def test_sigterm(trainer: Any) -> None:
+    """A SIGTERM is acted upon, the block ends as it wants, and the process then dies of SIGTERM; output is flushed."""
+    process = trainer(ORDERLY)
+    process.expect("ready")
+    process.process.send_signal(signal.SIGTERM)
+    process.expect("acting upon 15")
+    assert process.end() == (-signal.SIGTERM, "saved\n", "")
+
+
+def test_sigint(trainer: Any) -> None:
+    """The first SIGINT raises nothing within the block; `finish` raises the KeyboardInterrupt."""
+    process = trainer(ORDERLY)
+    process.expect("ready")
+    process.process.send_signal(signal.SIGINT)
+    process.expect("acting upon 2")
+    status, out, err = process.end()
+    assert (status, out) == (-signal.SIGINT, "saved\n")
+    assert err.endswith("KeyboardInterrupt\n")
+
+
+def test_no_signal(trainer: Any) -> None:
+    """Without a signal `finish` returns, and nothing was called."""
+    process = trainer("stop.set()" + ORDERLY)
+    assert process.end() == (0, "ready\nsaved\nwent on\n", "")
+
+
+def test_repeated_sigterm(trainer: Any) -> None:
+    """Further SIGTERMs change nothing, and are acted upon once."""
+    process = trainer(
+        """
+        with SignalWatch(on_signal) as watch:
+            say("ready")
+            stop.wait()
+            for _ in range(3):
+                signal.raise_signal(signal.SIGTERM)
+            say("still here")
+        watch.finish()
+        """
+    )
+    process.expect("ready")
+    process.process.send_signal(signal.SIGTERM)
+    process.expect("acting upon 15")
+    process.expect("still here")
+    assert process.end() == (-signal.SIGTERM, "", "")
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_second_sigint(trainer: Any, first: int) -> None:
+    """Once a signal was received, SIGINT raises KeyboardInterrupt at once: who presses again wants out."""
+    process = trainer(
+        """
+        with SignalWatch(on_signal):
+            say("ready")
+            stop.wait()
+            say("stopping")
+            threading.Event().wait()
+        """
+    )
+    process.expect("ready")
+    process.process.send_signal(first)
+    process.expect(f"acting upon {int(first)}")
+    process.expect("stopping")
+    process.process.send_signal(signal.SIGINT)
+    status, out, err = process.end()
+    assert (status, out) == (-signal.SIGINT, "")
+    assert err.endswith("KeyboardInterrupt\n")
+
+
+def test_stuck_in_native_code(trainer: Any) -> None:
+    """A signal is acted upon while the main thread is inside native code, where Python calls no handler."""
+    process = trainer(
+        STUCK
+        + """
+        def release(signum):
+            say(f"acting upon {signum}")
+            libc.pthread_mutex_unlock(mutex)
+        with SignalWatch(release) as watch:
+            stuck()
+            say(f"received {watch.received}")
+        watch.finish()
+        """.replace("\n        ", "\n")
+    )
+    process.expect("ready")
+    process.process.send_signal(signal.SIGTERM)
+    process.expect("acting upon 15")
+    process.expect("received 15")
+    assert process.end() == (-signal.SIGTERM, "", "")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_end_process_while_stuck(trainer: Any, signum: int) -> None:
+    """`end_process` ends the process by the signal from any thread, even if the main thread never comes back."""
+    process = trainer(
+        STUCK
+        + """
+        def give_up(signum):
+            watch.end_process()
+            say("not reached")
+        with SignalWatch(give_up) as watch:
+            stuck()
+        """.replace("\n        ", "\n")
+    )
+    process.expect("ready")
+    process.process.send_signal(signum)
+    assert process.end() == (-signum, "", "")
+
+
+def test_users_handler(trainer: Any) -> None:
+    """A handler that the user installed is called after the record, each time; the end is then the user's affair."""
+    process = trainer(
+        """
+        def mine(signum, frame):
+            say(f"mine {signum} {watch.received}")
+        signal.signal(signal.SIGTERM, mine)
+        signal.signal(signal.SIGINT, mine)
+        with SignalWatch(lambda signum: stop.set()) as watch:
+            signal.raise_signal(signal.SIGTERM)
+            stop.wait()
+            signal.raise_signal(signal.SIGINT)
+        watch.finish()
+        watch.end_process()
+        say("went on")
+        """
+    )
+    assert process.end() == (0, "mine 15 15\nmine 2 15\nwent on\n", "")
+
+
+def test_users_handler_that_exits(trainer: Any) -> None:
+    """What the user's handler raises is raised."""
+    process = trainer(
+        """
+        signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(7))
+        with SignalWatch(on_signal):
+            signal.raise_signal(signal.SIGTERM)
+            say("not reached")
+            signal.pause()
+        """
+    )
+    status, out, _ = process.end()
+    assert status == 7
+    assert "not reached" not in out
+
+
+def test_forked_child(trainer: Any) -> None:
+    """A forked child dies of SIGTERM as it always did, and the parent does not take that signal for its own."""
+    process = trainer(
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork and threads, from Python 3.12
+        with SignalWatch(on_signal) as watch:
+            child = os.fork()
+            if not child:
+                say("child")
+                while True:
+                    signal.pause()
+            while True:
+                line = sys.stdin.readline()
+                if line == "kill\\n":
+                    os.kill(child, signal.SIGTERM)
+                    _, status = os.waitpid(child, 0)
+                    say(f"child ended by {os.WTERMSIG(status)}, received {watch.received}")
+                else:
+                    break
+            signal.raise_signal(signal.SIGTERM)
+            stop.wait()
+        """
+    )
+    process.expect("child")
+    process.process.stdin.write("kill\nend\n")
+    process.process.stdin.flush()
+    process.expect("child ended by 15, received None")
+    process.expect("acting upon 15")
+    assert process.end()[0] == 0
+
+
+# The rest needs no process of its own.
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Signal handlers as the test run has them, before and after."""
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for signum, handler in handlers.items():
+        signal.signal(signum, handler)
+
+
+def open_fds() -> int:
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def watch_thread() -> threading.Thread | None:
+    """The thread of the watch that is open, if there is one."""
+    return next((thread for thread in threading.enumerate() if thread.name == "signal-watch"), None)
+
+
+@pytest.mark.usefixtures("restored")
+def test_everything_is_put_back() -> None:
+    """After the block the handlers, wake-up descriptor and open files are as before, and the thread has ended."""
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), open_fds()
+    with SignalWatch(print) as watch:
+        assert watch.installed
+        thread = watch_thread()
+    assert thread is not None
+    thread.join()
+    assert not watch.installed
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), open_fds()) == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.mark.usefixtures("restored")
+def test_received(clock: Any) -> None:
+    """The first signal and its moment are kept after the block; later ones change nothing."""
+    with SignalWatch(lambda _: None, clock=clock) as watch:
+        assert (watch.received, watch.received_at) == (None, None)
+        signal.raise_signal(signal.SIGTERM)
+        clock.advance(5)
+        signal.raise_signal(signal.SIGTERM)
+    assert (watch.received, watch.received_at) == (signal.SIGTERM, 1000.0)
+
+
+@pytest.mark.usefixtures("restored")
+def test_acting_runs_in_a_thread() -> None:
+    """What acts runs in another thread than the handler, so it may take locks and wait."""
+    names: list[str] = []
+    acted = threading.Event()
+
+    def act(_: int) -> None:
+        names.append(threading.current_thread().name)
+        acted.set()
+
+    with SignalWatch(act):
+        signal.raise_signal(signal.SIGINT)
+        assert acted.wait(60)
+    assert names == ["signal-watch"]
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_signal_just_before_the_end() -> None:
+    """A signal that comes as the last thing in the block is still acted upon."""
+    acted = threading.Event()
+    with SignalWatch(lambda _: acted.set()):
+        signal.raise_signal(signal.SIGTERM)
+    assert acted.wait(60)
+
+
+@pytest.mark.usefixtures("restored")
+def test_acting_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """What acting raises is logged, and the signal counts as received."""
+
+    def fail(_: int) -> None:
+        raise OSError("disk gone")
+
+    with SignalWatch(fail) as watch:
+        thread = watch_thread()
+        signal.raise_signal(signal.SIGTERM)
+    assert thread is not None
+    thread.join()
+    assert watch.received == signal.SIGTERM
+    assert "Acting upon SIGTERM failed" in caplog.text
+    assert "disk gone" in caplog.text
+
+
+def test_not_in_the_main_thread() -> None:
+    """In another thread it does nothing, and says so; the block runs."""
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[object] = []
+
+    def run() -> None:
+        with SignalWatch(print) as watch:
+            seen.extend([watch.installed, signal.getsignal(signal.SIGTERM) is before])
+        watch.finish()
+        watch.end_process()
+        seen.append(watch.received)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [False, True, None]
+
+
+@pytest.mark.usefixtures("restored")
+def test_ignored_signals_stay_ignored() -> None:
+    """A signal that was ignored before, as under nohup, is left alone."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with SignalWatch(print) as watch:
+        signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    assert watch.received is None
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_handler_installed_meanwhile_stays() -> None:
+    """A handler that was installed within the block is left where it is."""
+
+    def newer(_signum: int, _frame: object) -> None: ...
+
+    with SignalWatch(print):
+        signal.signal(signal.SIGTERM, newer)
+    assert signal.getsignal(signal.SIGTERM) is newer
+
+
+@pytest.mark.usefixtures("restored")
+def test_called_after_its_end() -> None:
+    """A newer handler which goes on calling ours gets what was there before ours."""
+    calls: list[int] = []
+    signal.signal(signal.SIGTERM, lambda signum, _: calls.append(signum))
+    with SignalWatch(print) as watch:
+        ours: Any = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, lambda signum, frame: ours(signum, frame))
+    signal.raise_signal(signal.SIGTERM)
+    assert calls == [signal.SIGTERM]
+    assert watch.received is None
+    with SignalWatch(print):
+        interrupt: Any = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(signal.SIGINT, None)
+
+
+@pytest.mark.usefixtures("restored")
+def test_nested_watches() -> None:
+    """Two watches both receive the signal, and only the outer one's `finish` ends the process."""
+    acted = [threading.Event(), threading.Event()]
+    with SignalWatch(lambda _: acted[0].set()) as outer:
+        with SignalWatch(lambda _: acted[1].set()) as inner:
+            signal.raise_signal(signal.SIGINT)
+            assert all(event.wait(60) for event in acted)
+        inner.finish()
+    assert (outer.received, inner.received) == (signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        outer.finish()
+
+
+@pytest.mark.usefixtures("restored")
+def test_beside_an_event_loop() -> None:
+    """An event loop's wake-up descriptor keeps its bytes, and the watch works all the same."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd)
+    acted = threading.Event()
+    try:
+        with SignalWatch(lambda _: acted.set()):
+            signal.raise_signal(signal.SIGTERM)
+            assert acted.wait(60)
+        assert os.read(read_fd, 10) == bytes([signal.SIGTERM])
+    finally:
+        assert signal.set_wakeup_fd(-1) == write_fd
+        os.close(read_fd)
+        os.close(write_fd)
+
+
+@pytest.mark.usefixtures("restored")
+def test_other_signals_pass() -> None:
+    """Signals that are not watched go to their handlers, and are not acted upon."""
+    calls: list[int] = []
+    earlier = signal.signal(signal.SIGUSR1, lambda signum, _: calls.append(signum))
+    acted: list[int] = []
+    try:
+        with SignalWatch(acted.append) as watch:
+            thread = watch_thread()
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
+    assert thread is not None
+    thread.join()
+    assert (calls, acted, watch.received) == ([signal.SIGUSR1], [], None)
