@@ -1,0 +1,1 @@
+"""The graph-mode facades on ``tf.compat.v1``: the only package here, beside the Keras one, that imports tensorflow."""

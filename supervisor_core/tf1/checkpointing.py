@@ -1,0 +1,184 @@
+"""`Checkpointing`: when a save happens, and who is told what became of it.
+
+`CheckpointSaver` writes one checkpoint; here it is decided whether there is anything to write, the result goes to the
+events file, the metrics and the log, and a failure becomes an error that says what to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import SaveFailedError
+from supervisor_core.events.telemetry import CheckpointRecord, Trigger
+from supervisor_core.options import Options
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.retry import Backoff
+from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.tf1.faults import is_outside_fault
+from supervisor_core.tf1.restore import Restored
+from supervisor_core.tf1.saving import CheckpointSaver, SaveResult
+
+_LOG = logging.getLogger("supervisor_core")
+
+_NEVER_RISES = (
+    "The global step %s has not moved since the last checkpoint, though %d runs have ended: each checkpoint is written "
+    "over %s. Check that the training op increments it: optimizer.minimize(loss, global_step=global_step)."
+)
+
+
+class Checkpointing:
+    """Takes the checkpoints of one supervisor, session after session. Thread-safe.
+
+    Args:
+        graph: the model's graph, not yet finalized: ops are added for snapshots.
+        saver: the saver whose variables are saved.
+        save_path: what checkpoints' paths begin with.
+        global_step: the step in their names; None for none.
+        meta_graph_def: what goes into ``.meta``.
+        interval_secs: seconds between two checkpoints.
+        gate: keeps steps out while a snapshot is taken.
+        options: how saves behave.
+        final_retry_secs: for how long the last save is tried again where the outside world refuses it, in seconds.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: Any,
+        saver: Any,
+        save_path: str,
+        global_step: Any,
+        meta_graph_def: Any,
+        interval_secs: float,
+        gate: Gate,
+        options: Options,
+        final_retry_secs: float,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.interval_secs = interval_secs
+        self.serving = False
+        """Whether the checkpoint service was started in this session: without it nothing is saved at the end either."""
+        self._options = options
+        self._final_retry_secs = final_retry_secs
+        self._clock = clock
+        self._saver = CheckpointSaver(
+            graph=graph,
+            saver=saver,
+            save_path=save_path,
+            global_step=global_step,
+            meta_graph_def=meta_graph_def,
+            gate=gate,
+            options=options,
+            clock=clock,
+        )
+        self._lock = threading.RLock()
+        self._sess: Any = None
+        self._run: SupervisedRun | None = None
+        self._writer: Any = None
+        self._newest: tuple[str, int | None] | None = None
+        self._runs_at_newest: int | None = None
+        self._warned = False
+
+    def attach(self, sess: Any, run: SupervisedRun, writer: Any, restored: Restored | None) -> None:
+        """Begin a session: checkpoints are taken of ``sess`` from now on."""
+        with self._lock:
+            self._sess, self._run, self._writer = sess, run, writer
+            self.serving = False
+            self._newest = None if restored is None else (restored.path, restored.step)
+            self._runs_at_newest = None if restored is None else run.progress.runs
+
+    def save(self, trigger: Trigger) -> str | None:
+        """Save a checkpoint now, unless nothing has run since the last one; return its path.
+
+        Raises:
+            SaveFailedError: if it could not be saved. A fault of the outside world is raised as it is.
+        """
+        with self._lock:
+            if self._sess is None or self._run is None:
+                raise SaveFailedError("There is no session to save: call managed_session() first.")
+            run = self._run
+            runs = run.progress.runs
+            if self._newest is not None and runs == self._runs_at_newest:
+                return self._newest[0]  # as it stands on the disk, so it is in memory
+            result = self._saver.save(self._sess, trigger)
+            run.progress.moved()
+            self._tell(run, result)
+            if result.cause is not None:
+                raise result.cause
+            if result.error is not None or result.path is None:
+                return None
+            self._warn_if_stuck(result, runs)
+            self._newest, self._runs_at_newest = (result.path, result.step), runs
+            return result.path
+
+    def save_last(self, trigger: Trigger, has_failed: Callable[[], bool]) -> tuple[str | None, int | None]:
+        """Save what is not on the disk yet; return path and step of the newest checkpoint.
+
+        Args:
+            trigger: why.
+            has_failed: whether the session has turned out to be broken meanwhile, so that nothing is to be saved.
+
+        Raises:
+            SaveFailedError: if the outside world kept refusing.
+        """
+        deadline = self._clock.monotonic() + self._final_retry_secs
+        backoff = Backoff(initial_secs=self._options.retry_initial_secs, max_secs=self._options.retry_max_secs)
+        failures = 0
+        while True:
+            try:
+                if not has_failed():
+                    self.save(trigger)
+                return self._newest or (None, None)
+            except Exception as error:
+                failures += 1
+                delay = backoff.next_delay(failures)
+                if not is_outside_fault(error) or self._clock.monotonic() + delay > deadline:
+                    raise SaveFailedError(self._last_words(error)) from error
+                _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s", delay, error)
+                threading.Event().wait(delay)
+
+    def _last_words(self, error: Exception) -> str:
+        newest = f"the newest checkpoint is {self._newest[0]}" if self._newest else "there is no checkpoint"
+        return (
+            f"The final checkpoint could not be saved ({type(error).__name__}: {error}); {newest}. What was trained "
+            "since is lost when this process ends."
+        )
+
+    def _tell(self, run: SupervisedRun, result: SaveResult) -> None:
+        run.saved(
+            CheckpointRecord(
+                session=run.session_id,
+                trigger=result.trigger,
+                path=result.path,
+                step=result.step,
+                bytes=result.bytes,
+                secs=result.secs,
+                blocked_secs=result.blocked_secs,
+                consistent=result.consistent,
+                verified=result.verified,
+                error=result.error,
+            )
+        )
+        if result.error is not None:
+            _LOG.warning("Checkpoint of step %s failed: %s", result.step, result.error)
+            return
+        _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training held up for %.0f ms.",
+                  result.path, result.bytes, result.secs, result.blocked_secs * 1e3)  # fmt: skip
+        if result.step is not None:
+            run.progress.step_read(result.step)
+            if self._writer:
+                log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
+                self._writer.add_session_log(log, result.step)
+
+    def _warn_if_stuck(self, result: SaveResult, runs: int) -> None:
+        stuck = self._newest is not None and result.step is not None and result.step == self._newest[1]
+        if stuck and not self._warned:
+            self._warned = True
+            _LOG.warning(_NEVER_RISES, result.step, runs - (self._runs_at_newest or 0), result.path)

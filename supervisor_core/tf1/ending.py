@@ -1,0 +1,59 @@
+"""How a session's end came about: told by what was seen on the way."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from supervisor_core.runtime.coordinator import Coordinator
+from supervisor_core.supervision.outcome import Outcome
+
+
+@dataclass
+class Ending:
+    """What has been seen of a session's end so far; `outcome` says what it amounts to. One per session."""
+
+    signum: int | None = None
+    """The signal that asked for the end."""
+    body_error: BaseException | None = None
+    """What the training loop raised."""
+    stop_was_requested: bool = False
+    """Whether somebody had asked for a stop before the training loop ended."""
+    final_checkpoint: str | None = None
+    final_checkpoint_step: int | None = None
+
+    def is_clean(self, error: BaseException, coord: Coordinator) -> bool:
+        """Tell whether an error of the training loop is only the way in which a stop reached it.
+
+        Exhausted input is; and so is a run that was cancelled because a stop had been requested.
+        """
+        if coord.is_clean_stop(error):
+            return True
+        return self.stop_was_requested and type(error) is tf.errors.CancelledError
+
+    def outcome(self, error: BaseException | None, coord: Coordinator) -> Outcome:
+        """Return how the session ended.
+
+        Args:
+            error: what stopping raised, if anything.
+            coord: the session's coordinator.
+        """
+        body_error = self.body_error
+        if error is None and body_error is not None and not self.is_clean(body_error, coord):
+            error = body_error
+        facts: dict[str, Any] = {
+            "final_checkpoint": self.final_checkpoint,
+            "final_checkpoint_step": self.final_checkpoint_step,
+        }
+        if self.signum is not None:
+            facts["signal"] = signal.Signals(self.signum).name
+        if error is not None:
+            return Outcome(reason="error", error=f"{type(error).__name__}: {error}"[:1000], **facts)
+        if self.signum is not None:
+            return Outcome(reason="signal", **facts)
+        if body_error is not None and coord.is_clean_stop(body_error):
+            return Outcome(reason="exhausted", **facts)
+        return Outcome(reason="requested" if self.stop_was_requested else "completed", **facts)

@@ -1,0 +1,254 @@
+"""`Lifecycle`: one supervised session of the graph-mode facades, from the first line to the last.
+
+The facade is TensorFlow's API; this is what happens behind it: begin, ready, save, finish, end, and what a signal does.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.events.telemetry import Trigger
+from supervisor_core.options import Options
+from supervisor_core.runtime.coordinator import Coordinator
+from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.signals import SignalWatch
+from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.ending import Ending
+from supervisor_core.tf1.restore import Restored
+
+_LOG = logging.getLogger("supervisor_core")
+
+LOOP_SHARE = 0.5
+"""Which part of the grace time after a signal the training loop has to end by itself, before a checkpoint is saved
+beside it."""
+
+_OPEN: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
+
+
+class Lifecycle:
+    """The session under way, and the one before it: begins, ends, and is stopped by signals.
+
+    Args:
+        coord: the coordinator.
+        options: how the run behaves.
+        facade: what the program called.
+        logdir: the run's directory; None where nothing is written.
+        writer: the run's summary writer, or None.
+        is_chief: whether this process writes.
+        checkpoints: takes the checkpoints; None where none are taken.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        coord: Coordinator,
+        options: Options,
+        facade: str,
+        logdir: str | None,
+        writer: Any,
+        is_chief: bool,
+        checkpoints: Checkpointing | None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.services = ServiceRegistry()
+        self.checkpoints = checkpoints
+        self._coord = coord
+        self._options = options
+        self._facade = facade
+        self._logdir = logdir
+        self._writer = writer
+        self._is_chief = is_chief
+        self._clock = clock
+        self._run: SupervisedRun | None = None
+        self._session: Any = None
+        self._ending = Ending()
+        self._finished = threading.Event()
+        self._watch: SignalWatch | None = None
+        self._close_lock = threading.Lock()
+
+    @property
+    def run(self) -> SupervisedRun:
+        """The session under way, or the last one.
+
+        Raises:
+            RuntimeError: before the first session.
+        """
+        if self._run is None:
+            raise RuntimeError(
+                "There is no session yet: call managed_session() or prepare_or_wait_for_session() first."
+            )
+        return self._run
+
+    @property
+    def ending(self) -> Ending:
+        """What has been seen so far of the session's end."""
+        return self._ending
+
+    def begin(self) -> SupervisedRun:
+        """Begin a session; one that is still open ends as requested.
+
+        Raises:
+            LogdirInUseError: if another live chief holds the logdir.
+        """
+        if self._run is not None:
+            self.end(None)
+            self._run.close(0.0)
+            self.services.clear()
+        for other in list(_OPEN):  # a program may close a session, never stop its supervisor, and begin another
+            if other._logdir == self._logdir and getattr(other._session, "_closed", False):
+                other.end(None)
+        self._ending = Ending(signum=self._watch.received if self._watch else None)
+        self._finished.clear()
+        self._run = SupervisedRun(
+            logdir=self._logdir,
+            facade=self._facade,
+            options=self._options,
+            writer=self._writer,
+            services=self.services,
+            checkpoint_interval_secs=self.checkpoints.interval_secs if self.checkpoints else None,
+            is_chief=self._is_chief,
+            on_taken_over=self._coord.request_stop,
+            clock=self._clock,
+        )
+        self._run.begin()
+        _OPEN.add(self)
+        return self._run
+
+    def ready(self, sess: Any, restored: Restored | None, services: Sequence[Mapping[str, Any]]) -> None:
+        """Take note that the session is ready, and of what it came from."""
+        self._session = sess
+        if self.checkpoints is not None:
+            self.checkpoints.attach(sess, self.run, self._writer, restored)
+        if restored is None:
+            self.run.ready(services=services)
+            return
+        self.run.saves.restored(
+            path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
+        )
+        self.run.ready(
+            restored_checkpoint=restored.path,
+            restored_step=restored.step,
+            skipped=[{"path": item.path, "reason": item.reason} for item in restored.skipped],
+            state_problem=restored.state_problem,
+            services=services,
+        )
+
+    def service_failed(self, name: str, error: BaseException, tick: int) -> None:
+        """Take note of a service's failed tick: the heartbeat that says so is written at once."""
+        _LOG.info("Service %s: tick %d failed: %s", name, tick, error)
+        if self._run is not None:
+            self._run.beat()
+
+    def finish(self) -> None:
+        """Stop training in good order: save what is not on disk yet. Does nothing after an error or an interrupt.
+
+        Raises:
+            SaveFailedError: if the final checkpoint could not be saved, with the last cause.
+        """
+        if self._run is None or self._run.ended:
+            return
+        self.run.enter("stopping")
+        checkpoints = self.checkpoints
+        if checkpoints is None or not checkpoints.serving or not self._options.save_on_stop or self._has_failed():
+            return
+        with self.run.phase("checkpointing"):
+            self._save_last(checkpoints)
+
+    def end(self, error: BaseException | None) -> None:
+        """Say that the session has ended; once per session.
+
+        Args:
+            error: what stopping raised, if anything.
+        """
+        if self._run is not None:
+            _OPEN.discard(self)
+            self._run.end(self._ending.outcome(error, self._coord))
+
+    def close_writer(self, stop_log: Any) -> None:
+        """Append STOP and close the writer, which a signal's deadline may be doing at the same moment."""
+        with self._close_lock:
+            self._writer.add_session_log(stop_log)
+            self._writer.close()
+
+    def stop_serving(self) -> None:
+        """Stop serving metrics; lingers until the end has been seen, as far as the moment allows."""
+        if self._run is None:
+            return
+        watch = self._watch
+        if watch is None or watch.received_at is None:
+            self._run.close()
+        elif watch.received == signal.SIGINT:
+            self._run.close(0.0)
+        else:
+            left = watch.received_at + self._options.signal_grace_secs - self._clock.monotonic()
+            self._run.close(min(self._options.metrics_linger_secs, max(0.0, left)))
+
+    @contextmanager
+    def signals(self, stop_log: Any) -> Iterator[None]:
+        """Turn SIGTERM and SIGINT into an orderly stop for the length of a block, then end as the signal would have.
+
+        Args:
+            stop_log: the ``SessionLog`` to append when the loop does not end in time.
+        """
+        if not self._options.handle_signals:
+            yield
+            return
+        with SignalWatch(lambda signum: self._on_signal(signum, stop_log), clock=self._clock) as watch:
+            self._watch = watch
+            try:
+                yield
+            finally:
+                self._finished.set()
+                self._watch = None
+        watch.finish()
+
+    def _save_last(self, checkpoints: Checkpointing) -> None:
+        trigger: Trigger = "final" if self._ending.signum is None else "signal"
+        path, step = checkpoints.save_last(trigger, self._has_failed)
+        self._ending.final_checkpoint, self._ending.final_checkpoint_step = path, step
+
+    def _has_failed(self) -> bool:
+        """Whether the session has an error, or was interrupted: then its variables are not to be trusted."""
+        body_error = self._ending.body_error
+        if body_error is not None and not self._ending.is_clean(body_error, self._coord):
+            return True
+        try:
+            self._coord.raise_requested_exception()
+        except BaseException:  # asked for, not handled: stopping raises it
+            return True
+        return False
+
+    def _on_signal(self, signum: int, stop_log: Any) -> None:
+        """Stop in good order within the grace time. Runs in the signal watch's thread."""
+        name = signal.Signals(signum).name
+        grace_secs = self._options.signal_grace_secs
+        _LOG.warning("%s: stopping in good order, within %.0f s (Ctrl-C once more: at once).", name, grace_secs)
+        deadline = self._clock.monotonic() + grace_secs
+        self._ending.signum = signum
+        self._coord.request_stop()
+        if self._finished.wait(grace_secs * LOOP_SHARE):
+            return
+        checkpoints = self.checkpoints
+        if checkpoints is not None and checkpoints.serving and self._options.save_on_stop and not self._has_failed():
+            _LOG.warning("The training loop does not end by itself: a checkpoint is saved beside it.")
+            try:
+                self._save_last(checkpoints)
+            except Exception:  # the process is about to end; the loop may still get to its own save
+                _LOG.exception("The checkpoint could not be saved")
+        if self._finished.wait(max(0.0, deadline - self._clock.monotonic())):
+            return
+        _LOG.error("The training loop did not end within %.0f s of %s; the process ends now.", grace_secs, name)
+        self.end(None)
+        if self._writer is not None:
+            self.close_writer(stop_log)
+        if self._watch is not None:
+            self._watch.end_process()

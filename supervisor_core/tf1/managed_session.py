@@ -1,0 +1,100 @@
+"""`managed_session`: the ``with`` block around a training loop, and what its end means."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from supervisor_core.tf1.ending import Ending
+from supervisor_core.tf1.finalized import explain_finalized
+from supervisor_core.tf1.lifecycle import Lifecycle
+
+if TYPE_CHECKING:
+    from supervisor_core.tf1.supervisor import Supervisor
+
+_LOG = logging.getLogger("supervisor_core")
+
+RELEASE_AFTER_SECS = 30.0
+"""How long threads may take to end by themselves before the session is closed under them, in seconds, if half of
+``stop_grace_secs`` is not less."""
+
+
+@contextmanager
+def managed_session(
+    supervisor: Supervisor,
+    lifecycle: Lifecycle,
+    *,
+    stop_log: Any,
+    close_summary_writer: bool,
+    master: str,
+    config: Any,
+    start_standard_services: bool,
+) -> Iterator[Any]:
+    """Prepare a session, yield it, and end everything in good order; see `Supervisor.managed_session`."""
+    with lifecycle.signals(stop_log):
+        try:
+            try:
+                sess = supervisor.prepare_or_wait_for_session(
+                    master=master, config=config, start_standard_services=start_standard_services
+                )
+            except BaseException:
+                _give_up(supervisor, close_summary_writer)
+                raise
+            # A run that blocks in a dequeue is released by closing the session, before the grace time is over.
+            supervisor.coord.register_release(sess.close, after_secs=RELEASE_AFTER_SECS)
+            yield from _guarded(supervisor, lifecycle, sess, close_summary_writer)
+        finally:
+            lifecycle.stop_serving()
+
+
+def _guarded(supervisor: Supervisor, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
+    ending = lifecycle.ending
+    try:
+        try:
+            yield sess
+        except BaseException as error:
+            ending.stop_was_requested |= supervisor.should_stop()
+            ending.body_error = error
+            if not isinstance(error, Exception):
+                raise
+            explain_finalized(error)
+            supervisor.request_stop(error)
+        finally:
+            _stop(supervisor, ending.body_error, close_summary_writer)
+    finally:
+        _close(sess)
+    _raise_unless_clean(ending, supervisor)
+
+
+def _raise_unless_clean(ending: Ending, supervisor: Supervisor) -> None:
+    """Raise the body's error, which the coordinator ignores if a stop had been requested before."""
+    error = ending.body_error
+    if error is not None and not ending.is_clean(error, supervisor.coord):
+        raise error
+
+
+def _stop(supervisor: Supervisor, body_error: BaseException | None, close_summary_writer: bool) -> None:
+    try:
+        # A run that has finished is never failed by a thread that has not; the coordinator's log names it.
+        supervisor.stop(close_summary_writer=close_summary_writer, ignore_live_threads=True)
+    except BaseException as error:
+        if body_error is not None and error is not body_error and error.__context__ is None:
+            error.__context__ = body_error
+        raise
+
+
+def _give_up(supervisor: Supervisor, close_summary_writer: bool) -> None:
+    """End what a failed preparation has begun; its own error is the one that counts."""
+    try:
+        supervisor.stop(close_summary_writer=close_summary_writer, ignore_live_threads=True)
+    except Exception as error:
+        _LOG.info("Stopping after a failed preparation failed: %s", error)
+
+
+def _close(sess: Any) -> None:
+    try:
+        sess.close()
+    except Exception as error:  # as in the original: pending calls end with it, and whatever it raises is of no use
+        _LOG.info("Closing the session failed: %s", error)

@@ -1,0 +1,204 @@
+"""The standard services: summaries, steps per second, checkpoints; and the reader of the global step.
+
+Source: the service threads of ``tf.compat.v1.train.Supervisor`` (contract, items 12 to 14). Each ticks at once, then on
+its interval. They run around the gate and uncounted (``run_internal``), so they neither hold a snapshot up nor pass for
+steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.runtime.coordinator import Coordinator
+from supervisor_core.runtime.policy import Policy
+from supervisor_core.runtime.service import OnFailure, ServiceThread
+from supervisor_core.tf1.global_step import read_global_step, step_value
+
+_LOG = logging.getLogger("supervisor_core")
+
+STEP_READER_SECS = 1.0
+"""How often the global step is read for heartbeats and metrics."""
+
+_UNFED = re.compile(r"You must feed a value for placeholder tensor '([^']*)'")
+
+
+def runner(sess: Any) -> Callable[..., Any]:
+    """Return the session's uncounted, ungated ``run``; plain ``run`` for a session that is not ours."""
+    run: Callable[..., Any] = getattr(sess, "run_internal", sess.run)
+    return run
+
+
+class SummaryService(ServiceThread):
+    """Runs the summary op and appends what it returns.
+
+    Args:
+        coord: the coordinator.
+        interval_secs: seconds between two runs.
+        sess: the session.
+        summary_op: returns a serialized ``Summary``.
+        global_step: read in the same run; None when there is none.
+        writer: the summary writer.
+        feed_dict: `Options.summary_feed_dict`.
+        name: the thread's name.
+        policy: what becomes of errors.
+        on_failure: told of every failure.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        interval_secs: float,
+        sess: Any,
+        *,
+        summary_op: Any,
+        global_step: Any,
+        writer: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        name: str,
+        policy: Policy,
+        on_failure: OnFailure,
+    ) -> None:
+        super().__init__(coord, interval_secs, name=name, policy=policy, on_failure=on_failure)
+        self._run = runner(sess)
+        self._summary_op = summary_op
+        self._global_step = global_step
+        self._writer = writer
+        self._feed_dict = feed_dict
+
+    def run_loop(self) -> None:
+        """Compute and append the summaries once."""
+        if self._global_step is None:
+            summary, step = self._run(self._summary_op, feed_dict=self._feed_dict), None
+        else:
+            summary, value = self._run([self._summary_op, self._global_step], feed_dict=self._feed_dict)
+            step = step_value(value, self._global_step)
+        _LOG.info("Recording summary at step %s.", step)
+        self._writer.add_summary(summary, step)
+
+
+def explain_unfed(error: BaseException) -> str:
+    """Return what to do about a summary op that needs a placeholder fed; empty for any other error."""
+    unfed = _UNFED.search(str(error))
+    if unfed is None:
+        return ""
+    return (
+        f"The summary op needs the placeholder {unfed[1]!r}, which the summary service cannot feed by itself: pass "
+        f"Options(summary_feed_dict={{{unfed[1]!r} or its tensor: value}}), or summary_op=None and call "
+        "sv.summary_computed() in the training loop."
+    )
+
+
+class StepCounterService(ServiceThread):
+    """Appends the steps per second of each interval, as ``<global step's name>/sec``; nothing before two readings.
+
+    Args:
+        coord: the coordinator.
+        interval_secs: seconds between two readings.
+        sess: the session.
+        global_step: what counts.
+        writer: the summary writer.
+        name: the thread's name.
+        policy: what becomes of errors.
+        on_failure: told of every failure.
+        clock: the time; monotonic for the rate.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        interval_secs: float,
+        sess: Any,
+        *,
+        global_step: Any,
+        writer: Any,
+        name: str,
+        policy: Policy,
+        on_failure: OnFailure,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(coord, interval_secs, name=name, policy=policy, on_failure=on_failure, clock=clock)
+        self._sess = sess
+        self._global_step = global_step
+        self._writer = writer
+        self._tag = f"{global_step.op.name}/sec"
+        self._last: tuple[float, int] | None = None
+
+    def run_loop(self) -> None:
+        """Read the step; append the rate since the last reading."""
+        step = read_global_step(self._sess, self._global_step)
+        now = self._clock.monotonic()
+        last, self._last = self._last, (now, step)
+        if last is None or now <= last[0]:
+            return
+        rate = (step - last[1]) / (now - last[0])
+        value = tf.compat.v1.Summary.Value(tag=self._tag, simple_value=rate)
+        self._writer.add_summary(tf.compat.v1.Summary(value=[value]), step)
+        _LOG.info("%s: %g", self._tag, rate)
+
+
+class CheckpointService(ServiceThread):
+    """Saves a checkpoint on a timer.
+
+    Args:
+        coord: the coordinator.
+        interval_secs: seconds between two checkpoints.
+        save: saves one checkpoint, or raises.
+        name: the thread's name.
+        policy: what becomes of errors.
+        on_failure: told of every failure.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        interval_secs: float,
+        *,
+        save: Callable[[], object],
+        name: str,
+        policy: Policy,
+        on_failure: OnFailure,
+    ) -> None:
+        super().__init__(coord, interval_secs, name=name, policy=policy, on_failure=on_failure)
+        self._save = save
+
+    def run_loop(self) -> None:
+        """Save once."""
+        self._save()
+
+
+class StepReader(ServiceThread):
+    """Reads the global step, for whoever may not touch the session: heartbeats, metrics.
+
+    Args:
+        coord: the coordinator.
+        sess: the session.
+        global_step: what to read.
+        tell: told each reading.
+        name: the thread's name.
+        policy: what becomes of errors.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        sess: Any,
+        *,
+        global_step: Any,
+        tell: Callable[[int], None],
+        name: str,
+        policy: Policy,
+    ) -> None:
+        super().__init__(coord, STEP_READER_SECS, name=name, policy=policy)
+        self._sess = sess
+        self._global_step = global_step
+        self._tell = tell
+
+    def run_loop(self) -> None:
+        """Read once."""
+        self._tell(read_global_step(self._sess, self._global_step))

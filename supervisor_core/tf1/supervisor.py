@@ -1,0 +1,404 @@
+"""`Supervisor`: the drop-in successor of ``tf.compat.v1.train.Supervisor``.
+
+Same twenty arguments, defaults, properties, methods, camel-case aliases, events and order of events; what is better is
+in the README's table. What happens behind the API is in `lifecycle`, `checkpointing` and `services`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.options import Options
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.service import ServiceThread
+from supervisor_core.tf1 import defaults
+from supervisor_core.tf1.additions import Additions
+from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.coordinator import Coordinator
+from supervisor_core.tf1.global_step import read_global_step
+from supervisor_core.tf1.graph_record import GraphRecord
+from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.managed_session import managed_session
+from supervisor_core.tf1.model import SupervisedModel
+from supervisor_core.tf1.session import SupervisedSession
+from supervisor_core.tf1.session_manager import SessionManager
+from supervisor_core.tf1.standard_services import StandardServices
+from supervisor_core.tf1.threads import CoordinatedThreads
+
+_LOG = logging.getLogger("supervisor_core")
+
+_STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
+_EAGER = (
+    "Supervisors are incompatible with eager execution. Build the model in a graph of its own: "
+    "with tf.Graph().as_default(): ... sv = Supervisor(...)"
+)
+
+
+class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
+    """Keeps a training alive that runs for days: checkpoints, summaries, recovery, and metrics to watch it by.
+
+    Source: seed documents 000, 002 and 003; arguments, defaults and order are those of the original.
+
+    Args:
+        graph: the model's graph, which is finalized here. Default: the default graph.
+        ready_op: a 1-D string tensor that names what is not initialized. None checks nothing.
+        ready_for_local_init_op: the same, for when ``local_init_op`` may run. Default: from its collection, or None.
+        is_chief: whether this process initialises, restores, saves and writes; others wait for it.
+        init_op: initialises the model. Default: all global variables. None initialises nothing.
+        init_feed_dict: feeds for ``init_op``.
+        local_init_op: run for every new session. Default: local variables and tables. None runs nothing.
+        logdir: where checkpoints and events go; created if need be. None writes nothing.
+        summary_op: computes summaries. Default: all of the graph's, merged. None runs no summary service.
+        saver: saves and restores. Default: one for all global variables. None saves nothing.
+        global_step: an integer of size 1 that counts steps. Default: the graph's ``global_step``. None: not recorded.
+        save_summaries_secs: seconds between summaries, and between step rates. 0: none.
+        save_model_secs: seconds between checkpoints. 0: none.
+        recovery_wait_secs: the longest wait between two looks whether the chief has made the model ready, in seconds.
+        stop_grace_secs: seconds that threads have to end once a stop was requested.
+        checkpoint_basename: what checkpoint files are called.
+        session_manager: creates the sessions. Default: a `SessionManager` with the ops above.
+        summary_writer: where summaries go. Default: a `FileWriter` on the logdir. None writes none.
+        init_fn: called with the session after ``init_op``, when nothing was restored.
+        local_init_run_options: ``RunOptions`` for ``local_init_op``.
+        options: everything that the original does not know; see `Options`.
+
+    Raises:
+        RuntimeError: under eager execution.
+        ValueError: if this is no chief and a variable has no device.
+
+    Example:
+        sv = supervisor_core.Supervisor(logdir="/my/training/directory")
+        with sv.managed_session() as sess:
+            while not sv.should_stop():
+                sess.run(train_op)
+    """
+
+    USE_DEFAULT = defaults.USE_DEFAULT
+
+    def __init__(
+        self,
+        graph: Any = None,
+        ready_op: Any = USE_DEFAULT,
+        ready_for_local_init_op: Any = USE_DEFAULT,
+        is_chief: bool = True,
+        init_op: Any = USE_DEFAULT,
+        init_feed_dict: Mapping[Any, Any] | None = None,
+        local_init_op: Any = USE_DEFAULT,
+        logdir: str | None = None,
+        summary_op: Any = USE_DEFAULT,
+        saver: Any = USE_DEFAULT,
+        global_step: Any = USE_DEFAULT,
+        save_summaries_secs: float = 120,
+        save_model_secs: float = 600,
+        recovery_wait_secs: float = 30,
+        stop_grace_secs: float = 120,
+        checkpoint_basename: str = "model.ckpt",
+        session_manager: Any = None,
+        summary_writer: Any = USE_DEFAULT,
+        init_fn: Callable[[Any], Any] | None = None,
+        local_init_run_options: Any = None,
+        *,
+        options: Options | None = None,
+    ) -> None:
+        if tf.executing_eagerly():
+            raise RuntimeError(_EAGER)
+        self._stop_grace_secs = stop_grace_secs
+        self._options = options if options is not None else Options()
+        self._clock: Clock = SYSTEM_CLOCK
+        SupervisedModel.__init__(
+            self,
+            graph=graph,
+            is_chief=is_chief,
+            ready_op=ready_op,
+            ready_for_local_init_op=ready_for_local_init_op,
+            init_op=init_op,
+            init_feed_dict=init_feed_dict,
+            local_init_op=local_init_op,
+            summary_op=summary_op,
+            saver=saver,
+            global_step=global_step,
+        )
+        coord = Coordinator(clock=self._clock)
+        self._init_fn = init_fn
+        self._logdir = logdir if is_chief else None
+        self._save_summaries_secs = save_summaries_secs if is_chief else None
+        self._save_model_secs = save_model_secs if is_chief else None
+        self._save_path = os.path.join(logdir, checkpoint_basename) if is_chief and logdir else None
+        self._summary_writer = None
+        if is_chief:
+            self._summary_writer = summary_writer
+            if summary_writer is Supervisor.USE_DEFAULT:
+                self._summary_writer = FileWriter(logdir) if logdir else None
+        self._graph_record = GraphRecord(self._graph_def, self._meta_graph_def)
+        self._gate = Gate(clock=self._clock)
+        lifecycle = Lifecycle(
+            coord=coord,
+            options=self._options,
+            facade="Supervisor",
+            logdir=logdir,
+            writer=self._summary_writer,
+            is_chief=is_chief,
+            checkpoints=self._build_checkpoints(),
+            clock=self._clock,
+        )
+        CoordinatedThreads.__init__(self, coord, self._graph, lifecycle, self._options, self._clock)
+        Additions.__init__(self, lifecycle)
+        self._session_manager = session_manager
+        if session_manager is None:
+            self._session_manager = SessionManager(
+                local_init_op=self._local_init_op,
+                ready_op=self._ready_op,
+                ready_for_local_init_op=self._ready_for_local_init_op,
+                graph=self._graph,
+                recovery_wait_secs=recovery_wait_secs,
+                local_init_run_options=local_init_run_options,
+                session_factory=self._new_session,
+                checkpoint_basename=checkpoint_basename,
+                wait=self._coord.wait_for_stop,
+                on_restore=lambda: self._lifecycle.run.enter("restoring"),
+                clock=self._clock,
+            )
+        self._graph.finalize()
+
+    @property
+    def session_manager(self) -> Any:
+        """What creates the sessions."""
+        return self._session_manager
+
+    @property
+    def summary_writer(self) -> Any:
+        """What appends to the run's one events file; None on a worker and without a logdir."""
+        return self._summary_writer
+
+    @property
+    def save_summaries_secs(self) -> float | None:
+        """Seconds between summaries; None on a worker."""
+        return self._save_summaries_secs
+
+    @property
+    def save_model_secs(self) -> float | None:
+        """Seconds between checkpoints; None on a worker."""
+        return self._save_model_secs
+
+    @property
+    def save_path(self) -> str | None:
+        """What checkpoints' paths begin with; None on a worker and without a logdir."""
+        return self._save_path
+
+    def prepare_or_wait_for_session(
+        self,
+        master: str = "",
+        config: Any = None,
+        wait_for_checkpoint: bool = False,
+        max_wait_secs: float = 7200,
+        start_standard_services: bool = True,
+    ) -> Any:
+        """Return a session whose model is ready: restored or initialised here, or by the chief.
+
+        Args:
+            master: the TensorFlow master, ``""`` for this process.
+            config: a ``ConfigProto`` for the session.
+            wait_for_checkpoint: wait for a checkpoint rather than initialise.
+            max_wait_secs: how long to wait, in seconds.
+            start_standard_services: start the services and the queue runners.
+
+        Raises:
+            LogdirInUseError: if another live chief holds the logdir.
+            NoUsableCheckpointError: if there are checkpoints and none can be read.
+        """
+        self._coord.clear_stop()
+        if self._summary_writer:
+            self._summary_writer.reopen()
+        self._lifecycle.begin()
+        try:
+            if self._is_chief:
+                sess = self._session_manager.prepare_session(
+                    master,
+                    init_op=self._init_op,
+                    saver=self._saver,
+                    checkpoint_dir=self._logdir,
+                    wait_for_checkpoint=wait_for_checkpoint,
+                    max_wait_secs=max_wait_secs,
+                    config=config,
+                    init_feed_dict=self._init_feed_dict,
+                    init_fn=self._init_fn,
+                )
+                self._graph_record.write(self._logdir, self._summary_writer)
+            else:
+                sess = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
+            services = self._standard_services(sess)
+            restored = getattr(self._session_manager, "restored", None)
+            self._lifecycle.ready(sess, restored, services.described() if start_standard_services else ())
+            if start_standard_services:
+                if self._is_chief:
+                    self.start_standard_services(sess)
+                _LOG.info("Starting queue runners.")
+                self.start_queue_runners(sess)
+        except BaseException as error:
+            self._lifecycle.ending.body_error = error
+            self._lifecycle.end(error)
+            raise
+        self._lifecycle.run.enter("training")
+        return sess
+
+    def start_standard_services(self, sess: Any) -> list[ServiceThread] | None:
+        """Log START and start the summary, step counter and checkpoint services, as far as they are wanted.
+
+        Returns:
+            Their threads, in that order; None, with a warning, without a logdir.
+
+        Raises:
+            RuntimeError: on a worker.
+        """
+        if not self._is_chief:
+            raise RuntimeError(
+                "Only chief supervisor can start standard services. Because only chief supervisors can write events."
+            )
+        if not self._logdir:
+            _LOG.warning("Standard services need a 'logdir' passed to the SessionManager")
+            return None
+        _LOG.info("Starting standard services.")
+        if self._global_step is not None and self._summary_writer:
+            log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+            self._summary_writer.add_session_log(log, read_global_step(sess, self._global_step))
+        return self._standard_services(sess).start()
+
+    def stop(
+        self, threads: Iterable[Any] | None = None, close_summary_writer: bool = True, ignore_live_threads: bool = False
+    ) -> None:
+        """Stop the services: a final checkpoint after a clean end, then STOP. The session stays open.
+
+        Args:
+            threads: threads to join besides the services, queue runners and loops.
+            close_summary_writer: log STOP and close the writer.
+            ignore_live_threads: only log the threads that did not end in time, rather than raise.
+
+        Raises:
+            Exception: the first that was reported to the coordinator.
+            RuntimeError: if threads did not end within ``stop_grace_secs``.
+            SaveFailedError: if the final checkpoint could not be saved.
+        """
+        self._lifecycle.ending.stop_was_requested |= self._coord.should_stop()
+        self._coord.request_stop()
+        stopped_by: BaseException | None = None
+        try:
+            try:
+                self._lifecycle.finish()
+            finally:
+                self._coord.join(
+                    threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads
+                )
+        except BaseException as error:
+            stopped_by = error
+            raise
+        finally:
+            self._lifecycle.end(stopped_by)
+            if close_summary_writer and self._summary_writer:
+                self._lifecycle.close_writer(_STOP)
+                self._graph_record.writer_was_closed()
+
+    def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
+        """Append a summary to the run's events file.
+
+        Args:
+            sess: the session, to read the step in.
+            summary: a ``Summary``, or one serialized.
+            global_step: the summary's step. Default: the present one.
+
+        Raises:
+            TypeError: if ``summary`` is neither.
+            RuntimeError: without a summary writer.
+        """
+        if not self._summary_writer:
+            raise RuntimeError("Writing a summary requires a summary writer.")
+        if global_step is None and self._global_step is not None:
+            global_step = read_global_step(sess, self._global_step)
+        self._summary_writer.add_summary(summary, global_step)
+
+    @contextmanager
+    def managed_session(
+        self,
+        master: str = "",
+        config: Any = None,
+        start_standard_services: bool = True,
+        close_summary_writer: bool = True,
+    ) -> Iterator[Any]:
+        """Yield a session whose model is ready, and end everything in good order when the block ends.
+
+        An exception of the block or of a service is raised when the block ends; `OutOfRangeError`, exhausted input, is
+        a clean end. SIGTERM and SIGINT make ``should_stop()`` true; the process then ends as the signal would have it.
+
+        Args:
+            master: the TensorFlow master, ``""`` for this process.
+            config: a ``ConfigProto`` for the session.
+            start_standard_services: start the services and the queue runners.
+            close_summary_writer: close the writer at the end.
+        """
+        with managed_session(
+            self,
+            self._lifecycle,
+            stop_log=_STOP,
+            close_summary_writer=close_summary_writer,
+            master=master,
+            config=config,
+            start_standard_services=start_standard_services,
+        ) as sess:
+            yield sess
+
+    def _new_session(self, target: str, graph: Any, config: Any) -> Any:
+        return SupervisedSession(
+            target,
+            graph=graph,
+            config=config,
+            gate=self._gate,
+            observer=self._lifecycle.run.progress,
+            global_step=self._global_step,
+            clock=self._clock,
+        )
+
+    def _standard_services(self, sess: Any) -> StandardServices:
+        return StandardServices(
+            coord=self._coord,
+            sess=sess,
+            lifecycle=self._lifecycle,
+            options=self._options,
+            writer=self._summary_writer,
+            summary_op=self._summary_op,
+            global_step=self._global_step,
+            save_summaries_secs=self._save_summaries_secs,
+        )
+
+    def _build_checkpoints(self) -> Checkpointing | None:
+        if not (self._is_chief and self._save_path and self._saver and self._save_model_secs):
+            return None
+        return Checkpointing(
+            graph=self._graph,
+            saver=self._saver,
+            save_path=self._save_path,
+            global_step=self._global_step,
+            meta_graph_def=self._meta_graph_def,
+            interval_secs=self._save_model_secs,
+            gate=self._gate,
+            options=self._options,
+            final_retry_secs=self._stop_grace_secs,
+            clock=self._clock,
+        )
+
+    PrepareSession = prepare_or_wait_for_session
+    StartQueueRunners = CoordinatedThreads.start_queue_runners
+    StartStandardServices = start_standard_services
+    Stop = stop
+    RequestStop = CoordinatedThreads.request_stop
+    Loop = CoordinatedThreads.loop
+    ShouldStop = CoordinatedThreads.should_stop
+    StopOnException = CoordinatedThreads.stop_on_exception
+    WaitForStop = CoordinatedThreads.wait_for_stop
+    SummaryComputed = summary_computed
