@@ -176,8 +176,8 @@ def start(contender: str, closing: ExitStack) -> Contender:
 
 
 def rows(quick: bool) -> Iterable[Row]:
-    """Measure all contenders in turns, and return what each needs at its median turn."""
-    turns, scrapes = (3, 50) if quick else (9, 200)
+    """Measure all contenders in turns, and return each one's best: what else the machine does only ever adds."""
+    turns, scrapes = (5, 40) if quick else (25, 40)
     names = (OURS, LIBRARY_SERVER, INSTRUMENTED)
     cpu: dict[str, list[float]] = {name: [] for name in names}
     waited: dict[str, list[float]] = {name: [] for name in names}
@@ -190,19 +190,19 @@ def rows(quick: bool) -> Iterable[Row]:
                 spent, wait = contender.measure(scrapes)
                 cpu[name].append(spent)
                 waited[name].append(wait)
-    note = f"median of {turns} turns of {scrapes} scrapes; one run, six service threads"
+    note = f"best of {turns} turns of {scrapes} scrapes; one run, six service threads"
     for what, measured in (
         ("CPU time of the trainer per scrape", cpu),
         ("a scrape as the scraper sees it", waited),
     ):
-        median = {name: round(statistics.median(values), 3) for name, values in measured.items()}
-        ours = median.pop(OURS)
+        best = {name: round(min(values), 3) for name, values in measured.items()}
+        ours = best.pop(OURS)
         yield Row(
             area="metrics",
             what=what,
             unit="ms",
             ours=ours,
-            peers=median,
+            peers=best,
             goal=f"below {GOAL_MS:g} ms",
             met=ours < GOAL_MS,
             note=note,
