@@ -1,0 +1,82 @@
+"""The documentation is in step with the code: what exists is documented, and what is documented exists."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.events.telemetry import KINDS, from_json, to_json
+from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
+from supervisor_core.supervision.metrics_endpoint import ADDRESS_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+
+
+def rows(text: str, section: str = "") -> dict[str, list[str]]:
+    """The tables of a page (from a heading on, up to the next): first cell without backticks -> the other cells."""
+    if section:
+        text = text.split(f"\n{section}\n", 1)[1].split("\n#", 1)[0]
+    cells = (re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("| `"))
+    return {row[0].strip().strip("`"): [cell.strip() for cell in row[1:]] for row in cells}
+
+
+def test_options_page_lists_every_option_with_its_default() -> None:
+    """Each option is documented under its name and default, and no other is."""
+    page = (ROOT / "docs/options.md").read_text()
+    table = rows(page.split("## Stall budgets")[0])
+    assert set(table) == set(OPTION_NAMES)
+    for name in OPTION_NAMES:
+        assert table[name][0] == f"`{getattr(Options(), name)!r}`"
+
+
+def test_options_page_lists_every_budget_and_variable() -> None:
+    """The stall budgets are the code's, and so is the environment's variable."""
+    page = (ROOT / "docs/options.md").read_text()
+    assert {phase: float(cells[0]) for phase, cells in rows(page, "## Stall budgets").items()} == STALL_TIMEOUT_SECS
+    assert set(rows(page, "## Environment")) == {ADDRESS_VARIABLE}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_events_page_lists_every_field(kind: str) -> None:
+    """Each kind of record is documented field by field, and no other field is."""
+    table = rows((ROOT / "docs/events.md").read_text(), f"### `{kind}`")
+    assert set(table) == {"v"} | {item.name for item in fields(KINDS[kind])}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_events_page_shows_records_that_are_read_back(kind: str) -> None:
+    """The example of each kind is a record, whole: read and written again it is the same."""
+    section = (ROOT / "docs/events.md").read_text().split(f"\n### `{kind}`\n", 1)[1]
+    example = section.split("```json\n", 1)[1].split("\n```", 1)[0]
+    assert json.loads(to_json(from_json(kind, example))) == json.loads(example)
+
+
+def test_every_dependency_has_a_reason() -> None:
+    """What pyproject.toml asks for is on the page of dependencies, and pinned."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(item for extra in project["optional-dependencies"].values() for item in extra)]
+    names = {re.split(r"[<>=\[]", item)[0] for item in asked} - {project["name"]}
+    page = (ROOT / "docs/dependencies.md").read_text()
+    pins = (ROOT / "constraints.txt").read_text().lower()
+    for name in names:
+        assert re.search(rf"\b{re.escape(name)}\b", page), f"{name} has no reason"
+        assert f"\n{name.lower()}==" in pins, f"{name} is not pinned"
+
+
+def test_lock_and_configuration_name_no_host() -> None:
+    """Where packages come from is the machine's business: no registry's host, no download address."""
+    for name in ("constraints.txt", "pyproject.toml", "setup.cfg", "Makefile"):
+        assert not re.search(r"https?://|index-url|find-links", (ROOT / name).read_text()), name
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
+def test_links_lead_somewhere(page: str) -> None:
+    """Each relative link of a page leads to a file of the repository."""
+    path = ROOT / page
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text()):
+        assert (path.parent / target).exists(), f"{page} links to {target}"
