@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import signal
 import sys
 from datetime import datetime
@@ -31,7 +30,7 @@ PIPE_WIDTH = 120
 
 
 def main() -> int:
-    """Run the demo; return 0 if every promise was seen to be kept, 1 if not, 130 if interrupted."""
+    """Run the demo; return 0 if every promise was seen to be kept, 1 if not, 130 or 143 if interrupted."""
     args = _Parser.read()
     signal.signal(signal.SIGTERM, _leave)  # so that the training is not left behind
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
@@ -55,9 +54,9 @@ def main() -> int:
         if args.once or not console.is_terminal:
             return status
         return serve_board(args.logdir, lambda url: console.print(f"\nTensorBoard: {url} (Ctrl-C ends it)")) or status
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _Terminated) as interruption:
         console.print(f"\nInterrupted; what there is so far is in {args.logdir}", highlight=False, soft_wrap=True)
-        return 128 + signal.SIGINT
+        return 128 + (signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT)
 
 
 def _command(run: Path, steps: int) -> list[str]:
@@ -117,9 +116,12 @@ def _new_directory() -> Path:
     raise FileExistsError(f"demo-logs holds too many directories named {name}")
 
 
-def _leave(signum: int, _frame: object) -> NoReturn:
-    os.write(2, b"\ndemo: stopped by SIGTERM\n")
-    sys.exit(128 + signum)
+class _Terminated(BaseException):  # no error, like KeyboardInterrupt
+    """SIGTERM has come."""
+
+
+def _leave(signum: int, frame: object) -> NoReturn:
+    raise _Terminated
 
 
 if __name__ == "__main__":

@@ -104,8 +104,9 @@ class Play:
         self._story.steps_per_epoch = trainer.said.get("steps_per_epoch")
         number = len(self._story.sessions)
         again = self._story.rewind(number) if number > 1 else None
-        since = "starts" if again is None else f"resumes, {again} steps to do again,"
-        self._show.note(f"{since} at step {seen.start_step}; metrics at {trainer.metrics_url}")
+        where = f"begins at step {seen.start_step}" if again is None else f"goes on from step {seen.start_step}"
+        lost = "" if again is None else f", {again} steps to do again"
+        self._show.note(f"{where}{lost}; metrics at {trainer.metrics_url}")
 
     def _kill_in_mid_epoch(self, trainer: Trainer, seen: SessionSeen) -> None:
         per_epoch = self._story.steps_per_epoch or 1
@@ -146,6 +147,11 @@ class Play:
         for reading in self._readings(trainer, seen, what_was_to_come):
             if until(reading):
                 return reading
+        if seen.end_step == self._story.steps:
+            raise _BrokenOffError(
+                f"it had finished before {what_was_to_come}: a fast machine. Give it more to do: "
+                f"--steps {4 * self._story.steps}"
+            )
         raise _broken_off(trainer, f"it ended by itself (exit status {seen.exit_status}) before {what_was_to_come}")
 
     def _watch_to_the_end(self, trainer: Trainer, seen: SessionSeen) -> None:

@@ -133,7 +133,7 @@ def _saves(first: SessionSeen) -> Check:
     return Check(
         promise=f"it writes {CHECKPOINTS_BEFORE_KILL} checkpoints while it trains",
         seen=len(first.checkpoints) >= CHECKPOINTS_BEFORE_KILL,
-        detail=f"at steps {_list(first.checkpoints)}",
+        detail=f"{len(first.checkpoints)} seen, the newest at steps {_list(first.checkpoints[-3:])}",
     )
 
 

@@ -62,11 +62,13 @@ def test_a_training_that_does_nothing_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_training_that_finishes_too_early_is_said(tmp_path: Path) -> None:
-    """What it said of itself before it ended is part of the story."""
+    """What it said of itself before it ended is part of the story, and the remedy is named."""
     source = 'print(\'{"start_step": 0, "end_step": 100, "test_accuracy": 0.5}\')'
     story, _ = perform([sys.executable, "-c", source], tmp_path)
     seen = story.session(1)
     assert (seen.start_step, seen.end_step, seen.test_accuracy, seen.exit_status) == (0, 100, 0.5, 0)
+    assert story.broken_off is not None
+    assert story.broken_off.endswith("--steps 400")
 
 
 @pytest.mark.parametrize("name", ["no-such-program", "."])

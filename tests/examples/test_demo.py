@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -35,15 +36,21 @@ def test_the_demo_sees_every_promise_kept(tmp_path: Path) -> None:
 
 
 @needs_training
-def test_an_interrupted_demo_leaves_no_training_behind(tmp_path: Path) -> None:
-    """Ctrl-C ends the demo with status 130, says where the files are, and takes the training with it."""
-    command = [sys.executable, "-u", "-m", "examples.demo", "--once", "--logdir", str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_training_behind(tmp_path: Path, signum: signal.Signals) -> None:
+    """Ctrl-C or SIGTERM ends the demo with 128 and the signal's number, and takes the training with it."""
+    # A shell that runs the tests in the background has SIGINT ignored, and children inherit that.
+    source = (
+        "import runpy, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_module('examples.demo', run_name='__main__')"
+    )
+    command = [sys.executable, "-u", "-c", source, "--once", "--logdir", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        (line,) = [line for line in iter(process.stdout.readline, "") if " imports TensorFlow" in line][:1]
-        process.send_signal(2)
+        started = next(line for line in process.stdout if " imports TensorFlow" in line)
+        process.send_signal(signum)
         rest = process.stdout.read()
-    assert process.returncode == 130
+    assert process.returncode == 128 + signum
     assert f"Interrupted; what there is so far is in {tmp_path}" in rest
     with pytest.raises(ProcessLookupError):
-        os.kill(int(line.split()[1]), 0)
+        os.kill(int(started.split()[1]), 0)
