@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from supervisor_core.metrics.collector import RunCollector
+from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
 
 NOW = 1_700_000_000.0
@@ -79,3 +86,67 @@ def running() -> RunStatus:
 def starting() -> RunStatus:
     """A run that has only just begun: no step, no checkpoint, no thread."""
     return RunStatus(run="fresh", active=True, phase="starting", session_started_at=NOW, last_progress_at=NOW)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Talk:
+    """Ways to talk to a server under test."""
+
+    @staticmethod
+    def ask(
+        server: MetricsServer, path: str = "/metrics", method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> Answer:
+        """Return what the server answers; header names with underscores for dashes."""
+        assert server.address is not None
+        connection = http.client.HTTPConnection(server.address)
+        try:
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.getheaders()), response.read())
+        finally:
+            connection.close()
+
+    @staticmethod
+    def connect(server: MetricsServer) -> socket.socket:
+        """Return a connection over which nothing has been said."""
+        assert server.address is not None
+        host, _, port = server.address.rpartition(":")
+        return socket.create_connection((host, int(port)))
+
+    @staticmethod
+    def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
+        """Begin a call in a thread; return what waits for its result."""
+        results: list[Any] = []
+        thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+        thread.start()
+
+        def result() -> Any:
+            thread.join()
+            return results[0]
+
+        return result
+
+
+@pytest.fixture
+def talk() -> type[Talk]:
+    """Ways to talk to a server under test."""
+    return Talk
+
+
+@pytest.fixture
+def collector(running: RunStatus, clock) -> RunCollector:
+    """A collector of the running run, whose scrape is `EXPECTED`."""
+    return RunCollector(lambda: [running], clock=clock)
+
+
+@pytest.fixture
+def server(collector: RunCollector, clock) -> Iterator[MetricsServer]:
+    """A server of that collector, on a free port."""
+    with MetricsServer(collector, ":0", clock=clock) as serving:
+        yield serving

@@ -65,13 +65,6 @@ def scrape(server: MetricsServer, certificate: Path) -> bytes:
         return body
 
 
-def connect(server: MetricsServer) -> socket.socket:
-    """Return a TCP connection over which nothing has been said, not even a handshake."""
-    assert server.address is not None
-    host, _, port = server.address.rpartition(":")
-    return socket.create_connection((host, int(port)))
-
-
 def rest(client: socket.socket) -> bytes:
     """Return what still comes until the server hangs up."""
     heard = b""
@@ -86,28 +79,28 @@ def test_metrics_over_tls(server: MetricsServer, certificate: Path) -> None:
     assert b"supervisor_scrape_success 1.0\n" in scrape(server, certificate)
 
 
-def test_an_unfinished_handshake_holds_up_nobody(server: MetricsServer, certificate: Path) -> None:
+def test_an_unfinished_handshake_holds_up_nobody(talk, server: MetricsServer, certificate: Path) -> None:
     """Clients that connect and never shake hands do not delay a scrape."""
-    clients = [connect(server) for _ in range(8)]
+    clients = [talk.connect(server) for _ in range(8)]
     clients[0].sendall(b"\x16\x03\x01\x02\x00")  # the beginning of a handshake
     assert b"supervisor_scrape_success 1.0\n" in scrape(server, certificate)
     for client in clients:
         client.close()
 
 
-def test_close_ends_an_unfinished_handshake(server: MetricsServer, certificate: Path) -> None:
+def test_close_ends_an_unfinished_handshake(talk, server: MetricsServer, certificate: Path) -> None:
     """Closing hangs up on clients in the midst of a handshake as well."""
-    with connect(server) as client:
+    with talk.connect(server) as client:
         scrape(server, certificate)
         server.close()
         assert rest(client)[:1] in (b"", ALERT)
 
 
 def test_who_speaks_no_tls_is_hung_up_on(
-    server: MetricsServer, certificate: Path, capfd: pytest.CaptureFixture[str]
+    talk, server: MetricsServer, certificate: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Plain HTTP to the TLS port ends that connection, without noise and without harm to the next."""
-    with connect(server) as client:
+    with talk.connect(server) as client:
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert rest(client)[:1] in (b"", ALERT)
     assert b"supervisor_scrape_success 1.0\n" in scrape(server, certificate)
