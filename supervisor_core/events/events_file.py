@@ -17,11 +17,16 @@ _LOG = logging.getLogger(__name__)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
+def counted(events: int) -> str:
+    """Return "1 event", "2 events"."""
+    return f"{events} event{'s' if events != 1 else ''}"
+
+
 class SyncError(Exception):
     """Events were appended, and then could not be made durable."""
 
     def __init__(self, events: int, path: str, reason: Exception) -> None:
-        super().__init__(f"{events} events in {path} may not survive a power cut, syncing failed: {reason}")
+        super().__init__(f"{counted(events)} in {path} may not survive a power cut, syncing failed: {reason}")
         self.events = events
         self.reason = reason
 
@@ -68,17 +73,19 @@ class EventsFile:
         self._size = len(record)
         self._in_file = 0
 
-    def append(self, batch: Batch) -> None:
-        """Append a batch. When it raises, what got through has been taken out of the batch: append the rest later."""
-        file = self._file
-        if file is not None and file.is_gone():
+    def ensure_open(self) -> AppendFile:
+        """Begin a new file unless there is one that can be appended to."""
+        if self._file is not None and self._file.is_gone():
             _LOG.warning("%s was deleted while in use; a new events file takes over.", self.path)
             self._close_file()
-            file = None
-        if file is None:
+        if self._file is None:
             self.open()
-            file = self._file
-            assert file is not None
+        assert self._file is not None
+        return self._file
+
+    def append(self, batch: Batch) -> None:
+        """Append a batch. When it raises, what got through has been taken out of the batch: append the rest later."""
+        file = self.ensure_open()
         try:
             file.append(batch.chunks)
         except Exception as error:

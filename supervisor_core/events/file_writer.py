@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from supervisor_core.errors import EventsWriteError, WriterClosedError
@@ -253,10 +253,14 @@ class _NoopIfClosed:
 
 
 def _warn_closed() -> None:
+    level = 1
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename == __file__:  # the line to show is the caller's
+        level, frame = level + 1, frame.f_back
     warnings.warn(
         "Attempting to use a closed FileWriter. The operation will be a noop unless the FileWriter is explicitly "
         "reopened.",
-        stacklevel=4,
+        stacklevel=level,
     )
 
 

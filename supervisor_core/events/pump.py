@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from supervisor_core.errors import EventsWriteError
 from supervisor_core.events.batch import Batch, BatchEncoder, Item
-from supervisor_core.events.events_file import EventsFile, SyncError
+from supervisor_core.events.events_file import EventsFile, SyncError, counted
 from supervisor_core.events.queue import EventQueue, Request
 
 _LOG = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Pump:
         self.queue.begin()
         try:
             while not self._finished:
-                if self._batch is None:
+                if not self.failing:
                     self.queue.gather(self._linger_secs)
                 elif not self.queue.pause(self._retry_secs):
                     self._retry_secs = min(2 * self._retry_secs, self._retry_max_secs)
@@ -129,50 +129,63 @@ class Pump:
     def _serve(self) -> None:
         """Write what can be written now, then answer whoever asked."""
         requests: list[Request] = []
-        if self._write_batch():
+        if self._write_batch() and self._has_file():
             items, requests = self.queue.take()
             self._encode(items)
-            self._write_batch()
-        if self._batch is not None:
+            if self._write_batch():
+                self._recover()
+        if self.failing:
             requests += self.queue.take_requests()
+        if not requests:
+            return
         closing = any(request.close for request in requests)
         doubt = self._sync() if closing or any(request.sync for request in requests) else None
         if closing:
             self._finish()
-        newly_lost, self._told_lost = self.dropped - self._told_lost, self.dropped
+        lost, self._told_lost = self.dropped - self._told_lost, self.dropped
         for request in requests:
-            asked_to_sync = request.sync or request.close
-            self.queue.answer(request, self._outcome(newly_lost, doubt if asked_to_sync else None))
+            self.queue.answer(request, self._outcome(lost, doubt if request.sync or request.close else None))
         if closing:
             self.queue.end()
 
-    def _encode(self, items: list[Item]) -> None:
-        if not items:
-            return
+    def _has_file(self) -> bool:
+        """See to it that what is encoded next has a file to go to, and that this one gets each tag's metadata."""
+        if self.queue.items:
+            try:
+                self.file.ensure_open()
+            except Exception as error:
+                self._fail(error)
+                return False
         if self._files_seen != self.file.opened:
             self._files_seen = self.file.opened
             self._encoder.forget_metadata()
-        try:
-            self._batch = self._encoder.encode(items)
-        except Exception as error:  # out of memory; the thread must outlive it
-            self._lost += len(items)
-            self._fail(error)
+        return True
+
+    def _encode(self, items: list[Item]) -> None:
+        if items:
+            try:
+                self._batch = self._encoder.encode(items)
+            except Exception as error:  # out of memory; the thread must outlive it
+                self._lost += len(items)
+                self._reason = error
+                _LOG.error("%s could not be encoded: %s", counted(len(items)), error)
 
     def _write_batch(self) -> bool:
         """Append the batch at hand, if there is one; say whether none is left."""
-        if self._batch is None:
-            return True
-        try:
-            self.file.append(self._batch)
-        except Exception as error:  # a remote file system's client raises what it likes
-            self._fail(error)
-            return False
-        self._batch = None
+        if self._batch is not None:
+            try:
+                self.file.append(self._batch)
+            except Exception as error:  # a remote file system's client raises what it likes
+                self._fail(error)
+                return False
+            self._batch = None
+        return True
+
+    def _recover(self) -> None:
         if self.failing:
             self.failing = False
             self._retry_secs = self._retry_initial_secs
             _LOG.warning("Events are written again, to %s; %d were lost.", self.file.path, self.dropped)
-        return True
 
     def _sync(self) -> SyncError | None:
         try:
@@ -208,16 +221,15 @@ class Pump:
                 _LOG.exception("on_error of the events writer failed.")
 
     def _outcome(self, lost: int, doubt: SyncError | None) -> EventsWriteError | None:
-        pending = self._batch.events + len(self.queue.items) if self._batch is not None else 0
+        pending = self.pending if self.failing else 0
         parts = []
         if lost:
-            parts.append(
-                f"{lost} events for {self._place} are lost: {self._reason or 'the file system did not answer'}."
-            )
+            reason = self._reason or "the file system did not answer"
+            parts.append(f"{counted(lost)} for {self._place} {'is' if lost == 1 else 'are'} lost: {reason}.")
         if pending:
             parts.append(
-                f"{pending} events could not be written to {self._place} yet: {self._reason}. They are held in memory "
-                "and written as soon as that is possible again."
+                f"{counted(pending)} could not be written to {self._place} yet: {self._reason}. What fits is held in "
+                "memory and written as soon as that is possible again."
             )
         if doubt is not None:
             parts.append(f"{doubt}.")

@@ -121,8 +121,8 @@ class EventQueue:
         with self._changed:
             if not self._changed.wait_for(lambda: request.done, timeout_secs):
                 raise WaitTimeoutError(
-                    f"{len(self.items)} events were not written within {timeout_secs:g} seconds; "
-                    "they stay queued, and the file system does not answer."
+                    f"The file system did not answer within {timeout_secs:g} seconds: {len(self.items)} events stay "
+                    "queued, and those before them may not be written."
                 )
         if request.error is not None:
             raise request.error

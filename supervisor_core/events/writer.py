@@ -323,8 +323,10 @@ class EventsWriter:
         self._finalizer.detach()
         self._lifecycle = threading.RLock()
         self._written_before = self._dropped_before = 0
-        if not self._closed:
-            self._begin(create=False)
+        self._begin(create=False)
+        if self._closed:
+            self._finalizer.detach()
+            self._pump.queue.end()
 
 
 def close_after(close: Callable[[], None], error: BaseException | None) -> None:

@@ -1,0 +1,91 @@
+"""Records survive the way to the disk and back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tensorboard.compat.proto import summary_pb2, types_pb2
+
+from supervisor_core.errors import EventsError
+from supervisor_core.events.telemetry import (
+    KINDS,
+    CheckpointRecord,
+    HeartbeatRecord,
+    Record,
+    SessionRecord,
+    StallRecord,
+    StopRecord,
+    from_json,
+    summary_bytes,
+    to_json,
+)
+
+RECORDS: list[Record] = [
+    SessionRecord(
+        session="s", attempt=2, host="hôte", pid=1, facade="Supervisor", started_at=1.5,
+        skipped=({"path": "模型.ckpt-1", "reason": "cut"},), services=({"name": "summary", "interval_secs": 120},),
+        versions={"python": "3.11"},
+    ),
+    CheckpointRecord(session="s", trigger="signal", path="/a/model.ckpt-7", step=7, bytes=9, secs=1.0, consistent=True),
+    HeartbeatRecord(session="s", phase="training", step=-1, threads=({"name": "x", "state": "idle"},)),
+    StallRecord(session="s", state="begin", phase="training", since=1.0, stacks={"MainThread": ("a.py:1 f", "b.py:2 g")}),
+    StopRecord(session="s", reason="error", error="ValueError: \"quoted\"\nand broken", activity_secs={"stall": 0.5}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.kind)
+def test_a_record_comes_back_as_it_was(record: Record) -> None:
+    """Through JSON, field by field, whatever script it is in."""
+    assert from_json(record.kind, to_json(record)) == record
+
+
+def test_every_kind_is_tried() -> None:
+    """No kind of record goes untested."""
+    assert {record.kind for record in RECORDS} == set(KINDS)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.kind)
+def test_tensorboard_reads_the_summary_as_written(record: Record) -> None:
+    """One value, the plugin's name, a rank-0 string tensor, and nothing that TensorBoard does not know."""
+    summary = summary_pb2.Summary.FromString(summary_bytes(record))
+    assert summary.SerializeToString(deterministic=True) == summary_bytes(record)
+    (value,) = summary.value
+    assert value.tag == f"supervisor/{record.kind}"
+    assert value.metadata.plugin_data.plugin_name == "supervisor"
+    assert value.metadata.data_class == summary_pb2.DATA_CLASS_TENSOR
+    assert (value.tensor.dtype, list(value.tensor.tensor_shape.dim)) == (types_pb2.DT_STRING, [])
+    assert from_json(record.kind, value.tensor.string_val[0].decode()) == record
+
+
+def test_numbers_that_json_cannot_hold_become_null() -> None:
+    """A rate that is infinite does not make the record unreadable."""
+    text = to_json(
+        HeartbeatRecord(session="s", phase="training", steps_per_sec=math.inf, activity_secs={"stall": math.nan})
+    )
+    assert from_json("heartbeat", text) == HeartbeatRecord(
+        session="s", phase="training", steps_per_sec=None, activity_secs={"stall": None}
+    )
+
+
+def test_fields_from_the_future_are_left_out() -> None:
+    """A reader of today understands a record of tomorrow, as long as its version is the same."""
+    text = to_json(RECORDS[1]).replace('{"v"', '{"added_later": [1], "v"')
+    assert from_json("checkpoint", text) == RECORDS[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        ("unheard", "{}", "'unheard'"),
+        ("stop", "no json", "no JSON"),
+        ("stop", "[1]", "list"),
+        ("stop", '{"v": 2}', "version 2"),
+        ("stop", "{}", "version None"),
+        ("stop", '{"v": 1, "session": "s"}', "reason"),
+    ],
+)
+def test_what_is_no_record_is_refused_and_said(kind: str, text: str, said: str) -> None:
+    """Each text says what came."""
+    with pytest.raises(EventsError, match=said):
+        from_json(kind, text)
