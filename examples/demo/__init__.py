@@ -6,5 +6,6 @@ telemetry.py what it leaves in its events files
 story.py     what was seen, and which promises that proves; plain data
 acts.py      start, kill, start, stop, start
 display.py   the terminal, or plain lines in a pipe
+summary.py   what was seen, the figures, and what to type next
 board.py     TensorBoard on the result
 """

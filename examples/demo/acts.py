@@ -15,6 +15,7 @@ from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError, EventsError
 
 POLL_SECS = 0.1
+EPOCHS_BEFORE_KILL = 2
 PATIENCE_SECS = 60.0
 """How long nothing at all may move before the story is broken off."""
 
@@ -112,8 +113,9 @@ class Play:
         per_epoch = self._story.steps_per_epoch or 1
 
         def unlucky(reading: Reading) -> bool:
-            saved = len(seen.checkpoints) >= CHECKPOINTS_BEFORE_KILL
-            return saved and _beyond_checkpoint(reading) and in_mid_epoch(reading.step or 0, per_epoch)
+            step = reading.step or 0
+            worth_it = step >= EPOCHS_BEFORE_KILL * per_epoch and len(seen.checkpoints) >= CHECKPOINTS_BEFORE_KILL
+            return worth_it and _beyond_checkpoint(reading) and in_mid_epoch(step, per_epoch)
 
         reading = self._watch(trainer, seen, unlucky, "it was killed")
         trainer.kill()
