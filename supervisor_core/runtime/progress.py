@@ -29,6 +29,9 @@ BUCKETS = (
 )
 """Goodput buckets that one process can tell apart, as ml-goodput-measurement names them where they mean the same."""
 
+_STEPS_TO_JUDGE = 10
+"""After how many steps it is judged by how much each of them moves the global step."""
+
 _BUCKET_OF_PHASE = {
     "starting": "program_startup",
     "restoring": "checkpoint_restore",
@@ -74,6 +77,7 @@ class Progress:
         self._last_step: float | None = None
         self._last_progress = now
         self._step_secs = Histogram(STEP_BOUNDS)
+        self._first_read: tuple[int, int] | None = None
         self._read_step: int | None = None
         self._steps_at_read = 0
         self._stride = 1
@@ -139,13 +143,13 @@ class Progress:
     def step_read(self, step: int) -> None:
         """Take a reading of the global step variable."""
         with self._lock:
-            if self._read_step is not None:
-                counted = self._steps - self._steps_at_read
-                moved = step - self._read_step
-                if counted > 0:
-                    # A step may end between the reading and this line, so the two may differ by one or two.
-                    stride = round(moved / counted)
-                    self._stride = stride if abs(moved - stride * counted) <= 2 else 0
+            if self._first_read is None:
+                self._first_read = (step, self._steps)
+            moved, counted = step - self._first_read[0], self._steps - self._first_read[1]
+            if counted >= _STEPS_TO_JUDGE:
+                # A step may end between the reading and this line, so the two may differ by one or two.
+                stride = round(moved / counted)
+                self._stride = stride if abs(moved - stride * counted) <= 2 else 0
             self._read_step = step
             self._steps_at_read = self._steps
 

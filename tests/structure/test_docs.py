@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,6 +13,11 @@ import pytest
 from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
 from supervisor_core.supervision.metrics_endpoint import ADDRESS_VARIABLE
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 

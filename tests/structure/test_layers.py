@@ -45,14 +45,17 @@ PUBLIC = [
 
 
 def sources() -> list[Path]:
+    """Every module of the package."""
     return sorted(PACKAGE.rglob("*.py"))
 
 
 def part_of(path: Path) -> str:
+    """The package, or top-level module, that a file belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path) -> Iterator[str]:
+    """The modules that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

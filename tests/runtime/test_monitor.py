@@ -1,0 +1,124 @@
+"""What the monitor writes and when, with a clock set by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord
+from supervisor_core.options import Options
+from supervisor_core.run.status import ThreadStatus
+from supervisor_core.runtime.monitor import RunMonitor, SessionIdentity
+from supervisor_core.runtime.progress import Progress
+from supervisor_core.runtime.recorder import Recorder
+from supervisor_core.runtime.save_tally import SaveTally
+
+
+class Heard(Recorder):
+    """Keeps the records instead of writing them."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.records: list[Record] = []
+
+    def write(self, record: Record, step: int | None = None, *, durable: bool = False) -> None:
+        self.records.append(record)
+
+    def of(self, kind: type) -> list[Any]:
+        return [record for record in self.records if isinstance(record, kind)]
+
+
+@pytest.fixture
+def make(clock):
+    """Make a monitor over fakes; returns it with what it hears and its progress."""
+
+    def make(options: Options | None = None, **identity: Any):
+        heard, progress = Heard(), Progress(clock)
+        who = SessionIdentity(session_id="s1", run="a", started_at=clock.wall_now, **identity)
+        beats: list[int | None] = []
+        monitor = RunMonitor(
+            who,
+            options=options or Options(heartbeat_secs=10),
+            progress=progress,
+            saves=SaveTally(600.0),
+            recorder=heard,
+            threads=lambda: (ThreadStatus(name="checkpoint", state="idle"),),
+            on_beat=beats.append,
+            clock=clock,
+        )
+        return monitor, heard, progress, beats
+
+    return make
+
+
+def test_heartbeats_come_at_their_interval(make, clock) -> None:
+    """One at once, then one every ten seconds, however often the monitor looks; each renews the lease."""
+    monitor, heard, _, beats = make()
+    for _ in range(31):
+        monitor.tick()
+        clock.advance(1)
+    assert len(heard.of(HeartbeatRecord)) == len(beats) == 4
+
+
+def test_a_change_of_phase_is_said_at_once(make) -> None:
+    """And a phase that is entered twice is said once."""
+    monitor, heard, _, _ = make(Options(heartbeat_secs=0))
+    monitor.enter("training")
+    monitor.enter("training")
+    with monitor.phase("evaluating"):
+        pass
+    assert [record.phase for record in heard.of(HeartbeatRecord)] == ["training", "evaluating", "training"]
+
+
+def test_a_heartbeat_shows_the_threads(make) -> None:
+    """Field by field, as a reader gets them."""
+    monitor, heard, _, _ = make()
+    monitor.beat()
+    (record,) = heard.of(HeartbeatRecord)
+    assert record.threads[0]["name"] == "checkpoint"
+    assert record.threads[0]["state"] == "idle"
+
+
+def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock) -> None:
+    """The time without progress is booked as a stall, and the metrics show it while it lasts."""
+    monitor, heard, progress, _ = make(Options(heartbeat_secs=0, stall_timeout_secs={"training": 30.0}))
+    monitor.enter("training")
+    clock.advance(31)
+    monitor.tick()
+    assert monitor.status().stalled
+    clock.advance(9)
+    progress.run_ended(True, clock.now - 1, clock.now)
+    monitor.tick()
+    begin, end = heard.of(StallRecord)
+    assert (begin.state, begin.secs, begin.timeout_secs) == ("begin", 31, 30.0)
+    assert begin.stacks
+    assert (end.state, end.secs, end.stacks) == ("end", 40, {})
+    assert not monitor.status().stalled
+    assert progress.snapshot().activity_secs["stall"] == 40
+
+
+def test_evaluating_has_a_budget_of_its_own(make, clock) -> None:
+    """An evaluation longer than a step's budget is no stall."""
+    monitor, heard, _, _ = make(Options(heartbeat_secs=0, stall_timeout_secs={"training": 30.0}))
+    with monitor.phase("evaluating"):
+        clock.advance(100)
+        monitor.tick()
+    assert heard.of(StallRecord) == []
+
+
+def test_a_planned_stop_is_not_active(make) -> None:
+    """That is what keeps the stall alert silent."""
+    monitor, _, _, _ = make()
+    assert monitor.status().active
+    monitor.deactivate()
+    assert not monitor.status().active
+
+
+def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) -> None:
+    """Before the first failure nothing is known; then it is Young's optimum."""
+    monitor, _, _, _ = make()
+    assert monitor.status().checkpoint.recommended_interval_secs is None
+    monitor, _, _, _ = make(restarts={"lost": 2, "completed": 5}, first_started_at=clock.wall_now - 20_000)
+    monitor._saves.saved(path="p", step=1, at=clock.wall_now, size_bytes=1, secs=1.0, blocked_secs=0.5)
+    assert monitor.status().checkpoint.recommended_interval_secs == pytest.approx((2 * 0.5 * 10_000) ** 0.5)

@@ -1,0 +1,119 @@
+"""How far, how fast, and where the time went."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor_core.runtime.progress import BUCKETS, Progress
+
+
+def steps(progress: Progress, clock, count: int, secs: float = 0.1) -> None:
+    """Do so many steps, each of so many seconds."""
+    for _ in range(count):
+        started = clock.now
+        clock.advance(secs)
+        progress.run_ended(True, started, clock.now)
+
+
+def test_only_steps_count_as_steps(clock) -> None:
+    """A run that does not move the global step is progress, and no step."""
+    progress = Progress(clock)
+    progress.run_ended(False, clock.now, clock.now)
+    steps(progress, clock, 3)
+    assert (progress.steps, progress.runs) == (3, 4)
+    assert sum(progress.snapshot().step_secs.counts) == 3
+
+
+def test_between_two_readings_the_count_carries_the_step_on(clock) -> None:
+    """The global step is exact though the variable is read rarely."""
+    progress = Progress(clock)
+    progress.step_read(100)
+    steps(progress, clock, 20)
+    assert progress.snapshot().global_step == 120
+    progress.step_read(120)
+    steps(progress, clock, 5)
+    assert progress.snapshot().global_step == 125
+
+
+def test_a_run_that_moves_the_step_by_more_than_one_is_understood(clock) -> None:
+    """Ten increments in a run: readings tell, and the estimate follows."""
+    progress = Progress(clock)
+    progress.step_read(0)
+    steps(progress, clock, 20)
+    progress.step_read(200)
+    steps(progress, clock, 1)
+    assert progress.snapshot().global_step == 210
+
+
+def test_where_others_move_the_step_too_only_readings_count(clock) -> None:
+    """In a cluster nothing is made up between two readings, and the rate is the global step's."""
+    progress = Progress(clock)
+    progress.step_read(0)
+    progress.sample()
+    steps(progress, clock, 20)
+    progress.step_read(73)
+    progress.sample()
+    steps(progress, clock, 1)
+    assert progress.snapshot().global_step == 73
+
+
+def test_there_is_no_rate_before_there_is_anything_to_divide(clock) -> None:
+    """The first rate is none, rather than 0."""
+    progress = Progress(clock)
+    clock.advance(10)
+    assert progress.snapshot().steps_per_second is None
+
+
+def test_the_rate_is_the_window_s_and_falls_when_nothing_moves(clock) -> None:
+    """Ten steps a second are told as such, and a minute later, without a step, as none."""
+    progress = Progress(clock)
+    for _ in range(60):
+        steps(progress, clock, 10)
+        progress.sample()
+    assert progress.snapshot().steps_per_second == pytest.approx(10.0)
+    for _ in range(60):
+        clock.advance(1.0)
+        progress.sample()
+    assert progress.snapshot().steps_per_second == 0.0
+
+
+def test_every_second_is_booked_once(clock) -> None:
+    """The buckets sum to the time that has passed, whatever was moved between them."""
+    progress = Progress(clock)
+    start = clock.now
+    for phase, secs in (("restoring", 3.0), ("training", 5.0), ("checkpointing", 2.0), ("training", 7.0)):
+        clock.advance(1.5)
+        progress.enter(phase)
+        clock.advance(secs)
+    progress.book("unproductive_checkpoint_save", 0.25)
+    progress.book("stall", 1e9)
+    activity = progress.snapshot().activity_secs
+    assert set(activity) == set(BUCKETS)
+    assert sum(activity.values()) == pytest.approx(clock.now - start, abs=1e-9)
+    assert activity["stall"] > 0
+    assert activity["productive"] == 0.0
+
+
+def test_progress_ages_and_anything_that_moves_makes_it_young(clock) -> None:
+    """A step, a phase and a word from a save are progress; nothing else is."""
+    progress = Progress(clock)
+    clock.advance(40)
+    assert progress.snapshot().progress_age_secs == 40
+    progress.moved()
+    assert progress.snapshot().progress_age_secs == 0
+    clock.advance(5)
+    progress.sample()
+    assert progress.snapshot().progress_age_secs == 5
+    progress.enter("training")
+    assert progress.snapshot().progress_age_secs == 0
+
+
+def test_times_are_told_by_the_wall_clock_and_measured_by_the_other(clock) -> None:
+    """Setting the machine's clock back an hour changes no duration, only the hour that is shown."""
+    progress = Progress(clock)
+    steps(progress, clock, 1)
+    clock.wall_now -= 3600
+    clock.advance(2)
+    now = progress.snapshot()
+    assert now.progress_age_secs == pytest.approx(2)
+    assert now.last_step_at == pytest.approx(clock.wall_now - 2)

@@ -1,0 +1,64 @@
+"""Telemetry must never end a training."""
+
+from __future__ import annotations
+
+import logging
+
+from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.runtime.recorder import Recorder
+
+RECORD = HeartbeatRecord(session="s", phase="training")
+
+
+class Writer:
+    """A summary writer that may be broken, and may know how to sync."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.calls: list[str] = []
+        self.broken = broken
+        self.dropped = 7
+
+    def add_summary(self, summary: bytes, global_step: int | None = None) -> None:
+        if self.broken:
+            raise OSError("no space")
+        self.calls.append("add")
+
+    def flush(self) -> None:
+        self.calls.append("flush")
+
+
+class SyncingWriter(Writer):
+    """One that can put things on the disk."""
+
+    def sync(self) -> None:
+        self.calls.append("sync")
+
+
+def test_a_durable_record_is_synced_where_that_is_possible() -> None:
+    """And flushed with a writer, like TensorFlow's own, that cannot."""
+    for writer, how in ((SyncingWriter(), "sync"), (Writer(), "flush")):
+        Recorder(writer).write(RECORD, 1, durable=True)
+        assert writer.calls == ["add", how]
+
+
+def test_a_record_that_need_not_last_waits_for_nothing() -> None:
+    """A heartbeat is handed over, and that is all."""
+    writer = SyncingWriter()
+    Recorder(writer).write(RECORD)
+    assert writer.calls == ["add"]
+
+
+def test_a_broken_writer_is_said_once_and_never_raises(caplog) -> None:
+    """Training goes on; the log does not fill."""
+    recorder = Recorder(Writer(broken=True))
+    with caplog.at_level(logging.WARNING, "supervisor_core"):
+        recorder.write(RECORD)
+        recorder.write(RECORD, durable=True)
+    assert len(caplog.records) == 1
+    assert "no space" in caplog.text
+
+
+def test_what_the_writer_dropped_is_known() -> None:
+    """And nothing is known of no writer."""
+    assert Recorder(Writer()).dropped == 7
+    assert Recorder(None).dropped == 0

@@ -1,0 +1,62 @@
+"""Options are checked once, and what is refused is said."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from supervisor_core.errors import OptionsError
+from supervisor_core.options import PHASES, STALL_TIMEOUT_SECS, Options
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"heartbeat_secs": -1},
+        {"heartbeat_secs": math.nan},
+        {"heartbeat_secs": "10"},
+        {"heartbeat_secs": True},
+        {"retry_initial_secs": 0},
+        {"retry_initial_secs": 5.0, "retry_max_secs": 1.0},
+        {"lease_timeout_secs": math.inf},
+        {"service_errors": "ignore"},
+        {"max_save_failures": -1},
+        {"max_save_failures": 1.5},
+        {"save_on_stop": "yes"},
+        {"run_name": ""},
+        {"metrics_address": 9464},
+        {"stall_timeout_secs": [("training", 1)]},
+        {"stall_timeout_secs": {"trainig": 1}},
+        {"stall_timeout_secs": {"training": 0}},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_used_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    """The text names the option and shows what came."""
+    with pytest.raises(OptionsError) as caught:
+        Options(**wrong)
+    name, value = list(wrong.items())[-1]
+    assert f"Options.{name}" in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    shown = value if not isinstance(value, dict) else next(iter(value))
+    assert str(shown).strip("'[]()") in str(caught.value) or repr(value) in str(caught.value)
+
+
+def test_budgets_left_out_keep_their_defaults() -> None:
+    """One phase can be changed without naming the others."""
+    options = Options(stall_timeout_secs={"training": 5})
+    assert options.stall_timeout("training") == 5
+    assert options.stall_timeout("restoring") == STALL_TIMEOUT_SECS["restoring"]
+
+
+def test_only_a_stopped_session_cannot_stall() -> None:
+    """Every other phase has a budget."""
+    assert [phase for phase in PHASES if Options().stall_timeout(phase) is None] == ["stopped"]
+
+
+def test_options_cannot_be_changed_afterwards() -> None:
+    """What was checked stays."""
+    with pytest.raises(AttributeError):
+        Options().heartbeat_secs = 1  # type: ignore[misc]
