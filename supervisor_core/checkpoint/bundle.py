@@ -112,9 +112,9 @@ def verify(
         DamagedCheckpointError: for the first damage found; says in which file, what and where.
     """
     filesystem, name = filesystem_for(prefix)
-    tables = legacy.files_of(filesystem, name)
-    if tables:
-        with _damage_of(name):
+    with _damage_of(name):
+        tables = legacy.files_of(filesystem, name)
+        if tables:
             return VerifiedCheckpoint(*legacy.verify(filesystem, tables, step_name, data=data, on_progress=on_progress))
     index = _read_index(filesystem, name)
     with _Shards(filesystem, name, index) as shards:
@@ -135,11 +135,10 @@ def read_scalar(prefix: str | os.PathLike[str], name: str = GLOBAL_STEP) -> int:
         DamagedCheckpointError: if it cannot be read; says why.
     """
     filesystem, path = filesystem_for(prefix)
-    tables = legacy.files_of(filesystem, path)
-    if tables:
-        with _damage_of(path):
-            value = legacy.read_scalar(filesystem, tables, name)
-    else:
+    with _damage_of(path):
+        tables = legacy.files_of(filesystem, path)
+        value = legacy.read_scalar(filesystem, tables, name) if tables else None
+    if not tables:
         index = _read_index(filesystem, path)
         with _Shards(filesystem, path, index) as shards:
             value = shards.integer(name, index.entries[name])

@@ -98,6 +98,7 @@ class LogdirLease:
         self._previous: LeaseRecord | None = None
         self._taken_over: LogdirInUseError | None = None
         self._renewing = False
+        self._said = False
         self._state_lock = threading.Lock()
         self._file_lock = threading.Lock()
 
@@ -186,7 +187,7 @@ class LogdirLease:
             self._spawn(self._renew)
         except RuntimeError as error:  # no more threads, or the interpreter is going down
             self._renewing = False
-            _LOG.warning("The lease %s could not be renewed: %s", self._file.path, error)
+            self._say_once(error)
 
     def release(self, reason: str, *, last_step: int | None = None, steps_lost: int | None = None) -> None:
         """Give the lease back. Never raises; once is enough.
@@ -274,10 +275,17 @@ class LogdirLease:
             with self._state_lock:
                 self._taken_over = error
         except OSError as error:
-            _LOG.warning("The lease %s could not be renewed: %s", self._file.path, error)
+            self._say_once(error)
+        else:
+            self._said = False
         finally:
             with self._state_lock:
                 self._renewing = False
+
+    def _say_once(self, error: Exception) -> None:
+        if not self._said:
+            _LOG.warning("The lease %s could not be renewed: %s", self._file.path, error)
+        self._said = True
 
     def _write_if_ours(self) -> None:
         with self._state_lock:

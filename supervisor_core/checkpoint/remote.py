@@ -35,7 +35,7 @@ def _as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
-        except (OSError, ImportError):
+        except OSError:
             raise
         except Exception as error:  # clients of object stores share no base class
             code = getattr(error, "error_code", None)
