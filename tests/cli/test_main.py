@@ -1,0 +1,91 @@
+"""The command as a whole: its version, its help, and that its documentation is in step with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import Result
+
+from supervisor_core.cli import DISTRIBUTION, main
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def documented() -> dict[str, str]:
+    """Return the sections of the documentation: command -> text."""
+    parts = re.split(r"^## `tb-supervisor ?([\w-]*)`$", DOCS.read_text("utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def options_in(text: str) -> set[str]:
+    """Return the options that a section describes, each in a table row of its own."""
+    return {
+        option for row in re.findall(r"^\| `(-[^|]*)\|", text, re.MULTILINE) for option in re.findall(r"--?[\w-]+", row)
+    }
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Return the options that a command takes."""
+    return {name for item in command.params if isinstance(item, click.Option) for name in item.opts}
+
+
+def test_every_command_is_documented() -> None:
+    """docs/cli.md has a section for each command, and none for a command that does not exist."""
+    assert set(documented()) == {"", *main.commands}
+
+
+@pytest.mark.parametrize("name", ["", *main.commands])
+def test_every_option_is_documented(name: str) -> None:
+    """Each section has a row for each option, and none for an option that does not exist."""
+    command = main.commands[name] if name else main
+    assert options_in(documented()[name]) - {"-h", "--help"} == options_of(command)
+
+
+@pytest.mark.parametrize("name", list(main.commands))
+def test_every_exit_status_is_documented(name: str) -> None:
+    """The exit statuses are in the help and in the documentation."""
+    assert "Exit status: 0 " in (main.commands[name].help or "").replace("\n", " ")
+    assert re.search(r"^\| 0 \|", documented()[name], re.MULTILINE)
+    assert re.search(r"^\| 2 \|", documented()[name], re.MULTILINE)
+
+
+def test_the_json_fields_are_documented() -> None:
+    """Every field of the JSON output is described, and no other."""
+    from dataclasses import fields
+
+    from supervisor_core.cli.verify import CheckpointVerdict, RunVerdict
+
+    text = documented()["verify"]
+    described = set(re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE))
+    top = {"v", "logdir", "good", "damaged", "missing", "unsearched", "runs"}
+    assert described == top | {item.name for kind in (CheckpointVerdict, RunVerdict) for item in fields(kind)}
+
+
+def test_help(run: Callable[..., Result]) -> None:
+    """Both spellings of help show the commands."""
+    for option in ("-h", "--help"):
+        result = run(option)
+        assert result.exit_code == 0
+        assert "verify" in result.stdout
+
+
+def test_version(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version is the distribution's; from bare sources it says that there is none."""
+    monkeypatch.setattr("supervisor_core.cli.version", lambda name: {DISTRIBUTION: "1.2.3"}[name])
+    assert run("--version").stdout == "tb-supervisor 1.2.3\n"
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("supervisor_core.cli.version", missing)
+    assert "running from the sources" in run("--version").stdout
+
+
+def test_an_unknown_command(run: Callable[..., Result]) -> None:
+    """A command that does not exist is a wrong call."""
+    assert run("no-such-command").exit_code == 2

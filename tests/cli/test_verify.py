@@ -1,0 +1,259 @@
+"""`tb-supervisor verify` reads checkpoints back, says what is wrong, and ends with a status that scripts can use."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def logdir(tmp_path: Path, writer: Any) -> Path:
+    """A logdir with two runs, each with checkpoints at steps 100 and 200."""
+    for name in ("first", "second"):
+        writer.write_run(tmp_path / "logs" / name, [100, 200])
+    return tmp_path / "logs"
+
+
+def test_all_is_well(run: Run, logdir: Path) -> None:
+    """Each run, each checkpoint with its step, size and verdict, and what a restart would resume from; status 0."""
+    result = run("verify", logdir)
+    assert result.exit_code == 0
+    size = sum(path.stat().st_size for path in (logdir / "first").glob("model.ckpt-200.*"))
+    assert result.stdout == "".join(
+        f"{name}\n"
+        f"  good     step 200       model.ckpt-200  {size:,} bytes, 2 tensors\n"
+        f"  good     step 100       model.ckpt-100  {size:,} bytes, 2 tensors\n"
+        "  A restart would resume from model.ckpt-200 (step 200).\n"
+        for name in ("first", "second")
+    )
+
+
+def test_a_run_directory_itself(run: Run, logdir: Path) -> None:
+    """The directory given may itself be the run; it is called `.`, as TensorBoard calls it."""
+    result = run("verify", logdir / "first")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(".\n")
+
+
+def test_damage_is_shown_with_its_place(run: Run, logdir: Path) -> None:
+    """A damaged checkpoint shows the file and the place; what a restart falls back to is said; status 1."""
+    os.truncate(logdir / "second" / "model.ckpt-200.data-00000-of-00001", 700)
+    result = run("verify", logdir)
+    assert result.exit_code == 1
+    assert (
+        "  damaged  step 200       model.ckpt-200  model.ckpt-200.data-00000-of-00001: it ends at byte 700, 508 bytes "
+        "before the end of 'global_step'\n"
+    ) in result.stdout
+    assert result.stdout.endswith("  A restart would resume from model.ckpt-100 (step 100).\n")
+
+
+def test_when_nothing_is_left(run: Run, logdir: Path) -> None:
+    """Where no checkpoint can be read, a restart would stop with an error, and that is said; status 1."""
+    for path in (logdir / "first").glob("*.index"):
+        path.write_bytes(b"")
+    result = run("verify", logdir / "first")
+    assert result.exit_code == 1
+    assert result.stdout.count("damaged") == 2
+    assert "A restart would stop with an error: none of its checkpoints can be read." in result.stdout
+
+
+def test_a_torn_state_file_is_noted(run: Run, logdir: Path) -> None:
+    """The checkpoints are found all the same; the torn file is noted; status 1."""
+    (logdir / "first" / "checkpoint").write_bytes(b'model_checkpoint_path: "mod')
+    result = run("verify", logdir / "first")
+    assert result.exit_code == 1
+    assert "  note     the state file 'checkpoint' cannot be understood:" in result.stdout
+    assert "A restart would resume from model.ckpt-200 (step 200)." in result.stdout
+
+
+def test_an_empty_run_with_a_torn_state_file(run: Run, tmp_path: Path) -> None:
+    """A state file without any checkpoint: a restart would begin anew, and that needs somebody's attention."""
+    (tmp_path / "checkpoint").write_bytes(b"")
+    result = run("verify", tmp_path)
+    assert result.exit_code == 1
+    assert "A restart would begin anew: there is no checkpoint." in result.stdout
+
+
+def test_older_ones_that_were_deleted_are_no_damage(run: Run, logdir: Path) -> None:
+    """A checkpoint that the state file still names and somebody deleted is missing; only the chosen one matters."""
+    for path in (logdir / "first").glob("model.ckpt-100.*"):
+        path.unlink()
+    result = run("verify", logdir / "first")
+    assert result.exit_code == 0
+    assert "  missing  step 100       model.ckpt-100  model.ckpt-100.index: the file is missing\n" in result.stdout
+    for path in (logdir / "second").glob("model.ckpt-200.*"):
+        path.unlink()
+    assert run("verify", logdir / "second").exit_code == 1
+
+
+def test_the_step_inside_counts(run: Run, tmp_path: Path, writer: Any) -> None:
+    """The step shown is the one stored in the checkpoint, whatever its name says."""
+    writer.write_bundle(tmp_path / "model.ckpt-100", {"global_step": writer.step(123)})
+    assert "A restart would resume from model.ckpt-100 (step 123)." in run("verify", tmp_path).stdout
+
+
+def test_json(run: Run, logdir: Path) -> None:
+    """One JSON object with everything that the text shows, and nothing else on the way."""
+    (logdir / "second" / "model.ckpt-100.data-00000-of-00001").unlink()
+    result = run("verify", logdir, "--json")
+    assert result.exit_code == 1
+    shown = json.loads(result.stdout)
+    assert {key: shown[key] for key in ("v", "logdir", "good", "damaged", "missing", "unsearched")} == {
+        "v": 1,
+        "logdir": str(logdir),
+        "good": 3,
+        "damaged": 1,
+        "missing": 0,
+        "unsearched": [],
+    }
+    second = shown["runs"][1]
+    assert second["run"] == "second"
+    assert (second["resume"], second["resume_step"]) == (str(logdir / "second" / "model.ckpt-200"), 200)
+    assert (second["state_problem"], second["problem"]) == (None, None)
+    assert second["checkpoints"][1] == {
+        "path": str(logdir / "second" / "model.ckpt-100"),
+        "name": "model.ckpt-100",
+        "step": 100,
+        "bytes": None,
+        "tensors": None,
+        "verdict": "damaged",
+        "reason": "model.ckpt-100.data-00000-of-00001: the file is missing",
+        "source": "state",
+    }
+
+
+def test_several_savers_in_one_directory(run: Run, logdir: Path, writer: Any) -> None:
+    """Checkpoints of other names in the same directory are read as well; a restart looks for the state file's."""
+    writer.write_run(logdir / "first", [900], basename="best", state=False)
+    result = run("verify", logdir / "first")
+    assert result.exit_code == 0
+    assert "model.ckpt-100" in result.stdout
+    assert "best-900" in result.stdout
+    assert result.stdout.endswith("resume from model.ckpt-200 (step 200).\n")
+
+
+def test_without_a_state_file(run: Run, tmp_path: Path, writer: Any) -> None:
+    """Checkpoints of any name are found without a state file; that it is missing is noted."""
+    writer.write_run(tmp_path, [5], basename="net", state=False)
+    result = run("verify", tmp_path)
+    assert "  note     the state file 'checkpoint' is missing\n" in result.stdout
+    assert "A restart would resume from net-5 (step 5)." in result.stdout
+
+
+def test_names_are_shown_as_they_are(run: Run, tmp_path: Path, writer: Any) -> None:
+    """Brackets and other letters in names are names, not formatting; long lines are not broken."""
+    name = "训练 [bold] " + "x" * 120
+    writer.write_run(tmp_path / name, [5])
+    result = run("verify", tmp_path)
+    assert result.stdout.startswith(f"{name}\n  good     step 5 ")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "does not exist."),
+        (lambda path: path.write_text(""), "is a file; give the directory that it is in."),
+        (lambda path: Path(f"{path}.index").write_text(""), "is a checkpoint; give the directory that it is in."),
+        (lambda path: path.mkdir(), "There are no checkpoints in"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(run: Run, tmp_path: Path, make: Callable[[Path], Any], words: str) -> None:
+    """What is no directory, or holds no checkpoints, is said in one line; status 2, nothing on the way out."""
+    make(tmp_path / "given")
+    result = run("verify", tmp_path / "given")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("--no-such-option", "."), (".", "more")])
+def test_a_wrong_call_shows_the_usage(run: Run, arguments: tuple[str, ...]) -> None:
+    """A missing or superfluous argument ends with status 2 and the usage."""
+    result = run("verify", *arguments)
+    assert result.exit_code == 2
+    assert "Usage: " in result.stderr
+
+
+def test_a_remote_logdir_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that does not answer, or is not known, is one clear line as well."""
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    for logdir in ("nosuchscheme://bucket/run", "memory://no-such-run"):
+        result = run("verify", logdir)
+        assert result.exit_code == 2
+        assert f"Error: {logdir} cannot be listed: " in result.stderr
+
+
+def test_a_remote_logdir(run: Run, logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in an object store are verified through TensorBoard's gfile."""
+    import fsspec
+
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    memory = fsspec.filesystem("memory")
+    for path in logdir.rglob("*"):
+        if path.is_file():
+            memory.pipe(f"/verify-test/{path.relative_to(logdir)}", path.read_bytes())
+    result = run("verify", "memory://verify-test")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("first\n  good     step 200 ")
+
+
+def test_a_directory_that_may_not_be_searched(run: Run, logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be looked at is listed, and is no all-clear: status 1."""
+    real = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        if str(path).endswith("second"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    result = run("verify", logdir)
+    assert result.exit_code == 1
+    assert result.stdout.endswith(f"not searched {logdir / 'second'}: Permission denied\n")
+
+
+def test_quiet_in_a_pipe(logdir: Path) -> None:
+    """Into a pipe go plain lines: no progress, no colours, nothing on the error stream, no tensorflow in memory."""
+    script = (
+        "import sys\n"
+        "from supervisor_core.cli import main\n"
+        "try:\n"
+        "    main(['verify', sys.argv[1]])\n"
+        "finally:\n"
+        "    assert not {'tensorflow', 'tensorboard'} & set(sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script, str(logdir)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert "\x1b" not in result.stdout
+
+
+def test_progress_on_a_terminal(logdir: Path) -> None:
+    """On a terminal the error stream shows progress, and takes it away again."""
+    leader, follower = pty.openpty()
+    result = subprocess.run(
+        [sys.executable, "-c", "from supervisor_core.cli import main; main()", "verify", str(logdir)],
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm"},
+        text=True,
+    )
+    os.close(follower)
+    shown = os.read(leader, 1 << 16).decode()
+    os.close(leader)
+    assert result.returncode == 0
+    assert "model.ckpt-100" in shown
+    assert "\x1b" not in result.stdout
