@@ -102,7 +102,7 @@ class HeartbeatRecord:
     progress_timeout_secs: float | None = None
     """The stall budget of the phase."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of this session by goodput bucket; they sum to its wall time."""
+    """Seconds of this session by goodput bucket; they sum to its wall time up to the last progress."""
     threads: tuple[Mapping[str, Any], ...] = ()
     """`ThreadStatus` of each service, field by field."""
     events_dropped: int = 0

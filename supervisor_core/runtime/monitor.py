@@ -201,8 +201,6 @@ class RunMonitor:
                 timeout or 0.0,
                 now.global_step,
             )
-        else:
-            self._progress.book("stall", change.secs)
         record = StallRecord(
             session=self._identity.session_id,
             state=change.state,

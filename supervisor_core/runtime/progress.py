@@ -7,9 +7,10 @@ between two of them the steps counted here carry it on, if the last readings agr
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -56,22 +57,32 @@ class ProgressSnapshot:
     progress_age_secs: float
     step_secs: Distribution
     activity_secs: Mapping[str, float]
+    """By bucket; they sum to the time up to the last progress, or up to now while stalled."""
 
 
 class Progress:
     """Counts steps, keeps the phase, and books every second of the session into one bucket. Thread-safe.
 
+    Seconds are booked once it is known what they were, and never moved afterwards, since a counter must not fall: those
+    since the last progress are still open, and turn out as a stall when they exceed the phase's budget.
+
     Args:
         clock: the time; monotonic for every duration.
+        stall_timeout: the stall budget of a phase in seconds; None where it cannot stall. Default: none can.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, clock: Clock = SYSTEM_CLOCK, stall_timeout: Callable[[str], float | None] = lambda phase: None
+    ) -> None:
         self._clock = clock
+        self._stall_timeout = stall_timeout
         self._lock = threading.Lock()
         now = clock.monotonic()
         self._phase = "starting"
-        self._phase_since = now
+        self._budget = _budget(stall_timeout("starting"))
+        self._booked_until = now
         self._booked = dict.fromkeys(BUCKETS, 0.0)
+        self._held_up = 0.0
         self._runs = 0
         self._steps = 0
         self._last_step: float | None = None
@@ -107,6 +118,8 @@ class Progress:
             ended: monotonic seconds at which it ended.
         """
         with self._lock:
+            if ended - self._last_progress > self._budget:
+                self._book(ended)
             self._last_progress = ended
             self._runs += 1
             if is_step:
@@ -118,27 +131,23 @@ class Progress:
         """Take note that something moved, so that this is no stall: a part of a save, a chunk of a restore."""
         now = self._clock.monotonic()
         with self._lock:
-            self._last_progress = max(self._last_progress, now)
+            self._progress_at(now)
 
     def enter(self, phase: str) -> str:
         """Change the phase, and return the one before."""
         now = self._clock.monotonic()
         with self._lock:
             before = self._phase
+            self._progress_at(now)
             self._book(now)
             self._phase = phase
-            self._last_progress = max(self._last_progress, now)
+            self._budget = _budget(self._stall_timeout(phase))
             return before
 
-    def book(self, bucket: str, secs: float) -> None:
-        """Move seconds of the phase under way into another bucket: training held up by a save, or stalled."""
-        now = self._clock.monotonic()
+    def held_up(self, secs: float) -> None:
+        """Take note that a save has held training up: so many seconds, of those to come, are not productive ones."""
         with self._lock:
-            self._book(now)
-            source = _BUCKET_OF_PHASE[self._phase]
-            moved = min(secs, self._booked[source])
-            self._booked[source] -= moved
-            self._booked[bucket] += moved
+            self._held_up += secs
 
     def step_read(self, step: int) -> None:
         """Take a reading of the global step variable."""
@@ -194,6 +203,26 @@ class Progress:
             return (self._steps - steps) / (now - since)
         return max(0.0, (latest - step) / (now - since))
 
+    def _progress_at(self, now: float) -> None:
+        if now - self._last_progress > self._budget:
+            self._book(now)
+        self._last_progress = max(self._last_progress, now)
+
     def _book(self, now: float) -> None:
-        self._booked[_BUCKET_OF_PHASE[self._phase]] += now - self._phase_since
-        self._phase_since = now
+        """Book what is decided: the time up to the last progress, and what has become a stall since."""
+        decided = max(self._booked_until, self._last_progress)
+        bucket, secs = _BUCKET_OF_PHASE[self._phase], decided - self._booked_until
+        if bucket == "productive":
+            held_up = min(self._held_up, secs)
+            self._held_up -= held_up
+            self._booked["unproductive_checkpoint_save"] += held_up
+            secs -= held_up
+        self._booked[bucket] += secs
+        self._booked_until = decided
+        if now - self._last_progress > self._budget:
+            self._booked["stall"] += now - decided
+            self._booked_until = now
+
+
+def _budget(timeout_secs: float | None) -> float:
+    return math.inf if timeout_secs is None else timeout_secs

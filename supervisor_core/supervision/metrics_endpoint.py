@@ -23,7 +23,7 @@ class MetricsEndpoint:
     """The metrics of this process over HTTP, if an address is given anywhere.
 
     Args:
-        options: the address, and for how long to linger.
+        options: the address.
         source: returns the present status of every run of the process.
         ready: whether the run is under way, for ``/-/ready``.
 
@@ -32,7 +32,6 @@ class MetricsEndpoint:
     """
 
     def __init__(self, options: Options, source: Callable[[], Iterable[RunStatus]], ready: Callable[[], bool]) -> None:
-        self._linger_secs = options.metrics_linger_secs
         self._server: MetricsServer | None = None
         address = options.metrics_address or os.environ.get(ADDRESS_VARIABLE)
         if address:
@@ -48,17 +47,15 @@ class MetricsEndpoint:
         """Where the metrics are; None where nothing is served."""
         return None if self._server is None else self._server.url
 
-    def linger_and_close(self) -> None:
-        """Let Prometheus see the planned stop, if it was looking, then free the port."""
+    def close(self, linger_secs: float) -> None:
+        """Let Prometheus see the planned stop, if it was looking at all, then free the port.
+
+        Args:
+            linger_secs: how long to wait for two more scrapes at most, in seconds.
+        """
         server, self._server = self._server, None
         if server is None:
             return
-        if server.scrapes and self._linger_secs:
-            server.wait_for_scrapes(LINGER_SCRAPES, self._linger_secs)
+        if server.scrapes and linger_secs > 0:
+            server.wait_for_scrapes(LINGER_SCRAPES, linger_secs)
         server.close()
-
-    def close(self) -> None:
-        """Free the port at once."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()

@@ -10,13 +10,14 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from supervisor_core.checkpoint.lease import LogdirLease
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
@@ -38,8 +39,10 @@ class SupervisedRun:
         facade: what the program called, for the session record.
         options: how the run behaves.
         writer: the run's summary writer; None writes nothing.
+        services: the session's service threads.
         checkpoint_interval_secs: configured seconds between checkpoints; None where none are taken.
-        exclusive: whether to hold the logdir's lease; workers do not.
+        is_chief: whether to hold the logdir's lease; workers do not.
+        on_taken_over: called when another chief has taken the logdir over, with the error that says so.
         clock: the time.
     """
 
@@ -50,21 +53,25 @@ class SupervisedRun:
         facade: str,
         options: Options,
         writer: SummaryWriter | None,
+        services: ServiceRegistry,
         checkpoint_interval_secs: float | None = None,
-        exclusive: bool = True,
+        is_chief: bool = True,
+        on_taken_over: Callable[[BaseException], None] = lambda error: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.options = options
-        self.progress = Progress(clock)
-        self.services = ServiceRegistry()
+        self.progress = Progress(clock, options.stall_timeout)
         self.saves = SaveTally(checkpoint_interval_secs)
         self._facade = facade
         self._interval_secs = checkpoint_interval_secs
         self._clock = clock
+        self._on_taken_over = on_taken_over
         self._recorder = Recorder(writer)
         self._lease: LogdirLease | None = None
-        if logdir and exclusive and options.exclusive_logdir:
-            self._lease = LogdirLease(logdir, timeout_secs=options.lease_timeout_secs, clock=clock)
+        if logdir and is_chief:
+            self._lease = LogdirLease(
+                logdir, timeout_secs=options.lease_timeout_secs, exclusive=options.exclusive_logdir, clock=clock
+            )
         self._identity = SessionIdentity(
             session_id=uuid.uuid4().hex[:16],
             run=run_name(options.run_name, logdir),
@@ -83,14 +90,13 @@ class SupervisedRun:
             progress=self.progress,
             saves=self.saves,
             recorder=self._recorder,
-            threads=self.services.statuses,
+            threads=services.statuses,
             on_beat=self._renew_lease,
             clock=clock,
         )
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
         self._previous_outcome: str | None = None
-        self._previous_step: int | None = None
         self._begun = False
         self._ended = False
 
@@ -125,7 +131,7 @@ class SupervisedRun:
                 restarts=before.restarts,
                 steps_lost=before.steps_lost,
             )
-            self._previous_outcome, self._previous_step = before.previous_outcome, before.last_step
+            self._previous_outcome = before.previous_outcome
             self._monitor.identify(self._identity)
         self._begun = True
         self._monitor.start()
@@ -144,8 +150,8 @@ class SupervisedRun:
     ) -> None:
         """Say that the session is ready to train, and what it came from: writes the session record, durably."""
         activity = self.progress.snapshot().activity_secs
-        if restored_step is not None and self._previous_step is not None:
-            lost = max(0, self._previous_step - restored_step)
+        if restored_step is not None and self._lease is not None:
+            lost = self._lease.record_restore(restored_step)
             self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + lost)
             self._monitor.identify(self._identity)
         if restored_step is not None:
@@ -192,7 +198,7 @@ class SupervisedRun:
                 blocked_secs=record.blocked_secs,
             )
         if record.blocked_secs and self.progress.phase == "training":
-            self.progress.book("unproductive_checkpoint_save", record.blocked_secs)
+            self.progress.held_up(record.blocked_secs)
         self._recorder.write(record, record.step, durable=True)
 
     def status(self) -> RunStatus:
@@ -225,11 +231,23 @@ class SupervisedRun:
         if self._lease is not None:
             self._lease.release(outcome.reason, last_step=now.global_step, steps_lost=self._identity.steps_lost)
 
-    def close(self) -> None:
-        """Stop serving metrics, after Prometheus has had the chance to see the end."""
+    def close(self, linger_secs: float | None = None) -> None:
+        """Stop serving metrics, after Prometheus has had the chance to see the end.
+
+        Args:
+            linger_secs: how long to wait for that at most. Default: `Options.metrics_linger_secs`.
+        """
         if self._endpoint is not None:
-            self._endpoint.linger_and_close()
+            self._endpoint.close(self.options.metrics_linger_secs if linger_secs is None else linger_secs)
+
+    def beat(self) -> None:
+        """Write a heartbeat now: something has happened that should be seen."""
+        self._monitor.beat()
 
     def _renew_lease(self, step: int | None) -> None:
-        if self._lease is not None and not self._ended:
+        if self._lease is None or self._ended:
+            return
+        try:
             self._lease.renew(last_step=step)
+        except LogdirInUseError as error:  # another chief works here now: to go on would overwrite what is theirs
+            self._on_taken_over(error)

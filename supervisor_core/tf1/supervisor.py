@@ -55,7 +55,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         init_op: initialises the model. Default: all global variables. None initialises nothing.
         init_feed_dict: feeds for ``init_op``.
         local_init_op: run for every new session. Default: local variables and tables. None runs nothing.
-        logdir: where checkpoints and events go; created if need be. None writes nothing.
+        logdir: where checkpoints and events go. None writes nothing.
         summary_op: computes summaries. Default: all of the graph's, merged. None runs no summary service.
         saver: saves and restores. Default: one for all global variables. None saves nothing.
         global_step: an integer of size 1 that counts steps. Default: the graph's ``global_step``. None: not recorded.
@@ -64,7 +64,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         recovery_wait_secs: the longest wait between two looks whether the chief has made the model ready, in seconds.
         stop_grace_secs: seconds that threads have to end once a stop was requested.
         checkpoint_basename: what checkpoint files are called.
-        session_manager: creates the sessions. Default: a `SessionManager` with the ops above.
+        session_manager: creates the sessions. Default: a `SessionManager`.
         summary_writer: where summaries go. Default: a `FileWriter` on the logdir. None writes none.
         init_fn: called with the session after ``init_op``, when nothing was restored.
         local_init_run_options: ``RunOptions`` for ``local_init_op``.
@@ -234,9 +234,8 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
                 self._graph_record.write(self._logdir, self._summary_writer)
             else:
                 sess = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
-            services = self._standard_services(sess)
-            restored = getattr(self._session_manager, "restored", None)
-            self._lifecycle.ready(sess, restored, services.described() if start_standard_services else ())
+            services = self._standard_services(sess).described() if start_standard_services else ()
+            self._lifecycle.ready(sess, getattr(self._session_manager, "restored", None), services)
             if start_standard_services:
                 if self._is_chief:
                     self.start_standard_services(sess)
@@ -306,15 +305,14 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
                 self._graph_record.writer_was_closed()
 
     def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
-        """Append a summary to the run's events file.
+        """Append a summary, a ``Summary`` or one serialized, to the run's events file.
 
         Args:
             sess: the session, to read the step in.
-            summary: a ``Summary``, or one serialized.
+            summary: the summary; `TypeError` if it is none.
             global_step: the summary's step. Default: the present one.
 
         Raises:
-            TypeError: if ``summary`` is neither.
             RuntimeError: without a summary writer.
         """
         if not self._summary_writer:

@@ -34,12 +34,13 @@ def make(clock):
     """Make a monitor over fakes; returns it with what it hears and its progress."""
 
     def make(options: Options | None = None, **identity: Any):
-        heard, progress = Heard(), Progress(clock)
+        options = options or Options(heartbeat_secs=10)
+        heard, progress = Heard(), Progress(clock, options.stall_timeout)
         who = SessionIdentity(session_id="s1", run="a", started_at=clock.wall_now, **identity)
         beats: list[int | None] = []
         monitor = RunMonitor(
             who,
-            options=options or Options(heartbeat_secs=10),
+            options=options,
             progress=progress,
             saves=SaveTally(600.0),
             recorder=heard,

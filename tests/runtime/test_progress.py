@@ -78,20 +78,48 @@ def test_the_rate_is_the_window_s_and_falls_when_nothing_moves(clock) -> None:
 
 
 def test_every_second_is_booked_once(clock) -> None:
-    """The buckets sum to the time that has passed, whatever was moved between them."""
+    """The buckets sum to the time that has passed, through every phase."""
     progress = Progress(clock)
     start = clock.now
     for phase, secs in (("restoring", 3.0), ("training", 5.0), ("checkpointing", 2.0), ("training", 7.0)):
         clock.advance(1.5)
         progress.enter(phase)
         clock.advance(secs)
-    progress.book("unproductive_checkpoint_save", 0.25)
-    progress.book("stall", 1e9)
+    progress.enter("stopped")
     activity = progress.snapshot().activity_secs
     assert set(activity) == set(BUCKETS)
     assert sum(activity.values()) == pytest.approx(clock.now - start, abs=1e-9)
-    assert activity["stall"] > 0
-    assert activity["productive"] == 0.0
+    assert activity["productive"] == pytest.approx(5.0 + 1.5 + 7.0)
+
+
+def test_no_bucket_ever_falls(clock) -> None:
+    """Seconds that may still turn out as a stall are not booked before, and none is moved after."""
+    progress = Progress(clock, lambda phase: 30.0)
+    progress.enter("training")
+    seen = progress.snapshot().activity_secs
+    for secs in (1, 10, 29, 1, 31, 5, 100, 2):
+        for part in range(4):
+            clock.advance(secs / 4)
+            if part == 3:
+                progress.run_ended(True, clock.now, clock.now)
+            now = progress.snapshot().activity_secs
+            assert all(now[bucket] >= seen[bucket] for bucket in BUCKETS)
+            seen = now
+    assert seen["stall"] == pytest.approx(131)
+    assert seen["productive"] == pytest.approx(1 + 10 + 29 + 1 + 5 + 2)
+
+
+def test_what_a_save_has_held_up_is_not_productive(clock) -> None:
+    """It is taken from the seconds that follow, so that what was told stays told."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 10, secs=1.0)
+    progress.held_up(0.25)
+    assert progress.snapshot().activity_secs["productive"] == pytest.approx(9.75)
+    steps(progress, clock, 2, secs=1.0)
+    activity = progress.snapshot().activity_secs
+    assert activity["productive"] == pytest.approx(11.75)
+    assert activity["unproductive_checkpoint_save"] == pytest.approx(0.25)
 
 
 def test_progress_ages_and_anything_that_moves_makes_it_young(clock) -> None:

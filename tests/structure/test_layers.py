@@ -20,7 +20,8 @@ LAYERS = [
     {"runtime", "metrics"},
     {"run"},
     {"events", "checkpoint"},
-    {"errors", "clock", "options"},
+    {"options"},
+    {"errors", "clock"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
