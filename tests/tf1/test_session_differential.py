@@ -143,7 +143,7 @@ FETCHES: dict[str, Callable[[Any], Any]] = {
     "nested": lambda n: {"k": Pair(n.constant, [n.vector, n.increment_op]), "l": [[n.vector], (), {}]},
     "deep": lambda n: [[[[n.constant]]], ((n.increment_op,),)],
     "tensor's name": lambda n: "constant:0",
-    "operation's name": lambda n: "train/update_w/ResourceApplyGradientDescent" if n.resource else "train/update_w",
+    "operation's name": lambda n: n.increment_op.name,
     "names": lambda n: ["constant:0", n.vector, "vector:0"],
     "names made anew": lambda n: ["".join(["const", "ant:0"])],
     "bytes name": lambda n: b"constant:0",
@@ -279,6 +279,8 @@ FEEDS: dict[str, Callable[[Any], list[Run]]] = {
     "failing shapes": lambda n: [
         (n.matmul, {n.any: v}) for v in (_x(), _x(), np.ones([3, 3], "f4"), _x(), np.ones(2, "f4"))
     ],
+    "failing numbers": lambda n: [([n.finite], {n.rate: v}) for v in (1.0, 1.0, math.inf, 1.0, math.nan, 1.0)],
+    "failing sum": lambda n: [(n.matmul_sum, {n.any: v}) for v in (_x(), _x(), np.ones([3, 3], "f4"), _x(), 5.0)],
     "conditional": lambda n: [([n.conditional, n.increment_op], {n.rate: v}) for v in (0.5, 1.5, 0.5, 1.5)],
     "queue": lambda n: [(n.enqueue, {n.rate: 1.0}), (n.dequeue,)] * 4,
     "closed queue": lambda n: [
@@ -308,7 +310,9 @@ def _more(n: SimpleNamespace) -> None:
         n.w_value, n.loss_next = n.w.value(), n.loss + 1.0
         n.w_sum = tf.reduce_sum(n.w_value)
         n.w_reference = n.w_value if n.resource else n.w.op.outputs[0]
+        n.finite = v1.check_numerics(n.rate, "not finite")
         n.unfeedable_next, n.matmul = n.unfeedable + 1.0, tf.matmul(n.any, n.any, transpose_b=True) @ [[1.0], [2.0]]
+        n.matmul_sum = tf.reduce_sum(n.matmul)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["resource", "ref"])

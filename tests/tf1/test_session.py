@@ -1,0 +1,416 @@
+"""The supervised session: TensorFlow's own in every respect, with a gate and an observer on the way of each run."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.client import session as client
+from tensorflow.python.ops import session_ops
+
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1.session import SupervisedSession
+
+v1 = tf.compat.v1
+
+
+class Diary:
+    """A gate, an observer and a clock which write down what they see."""
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+        self.now = 0.0
+
+    def enter(self) -> None:
+        self.now += 100.0
+        self.lines.append("enter")
+
+    def leave(self) -> None:
+        self.lines.append("leave")
+
+    def run_ended(self, is_step: bool, started: float, ended: float) -> None:
+        self.lines.append("step" if is_step else "run")
+        self.times = started, ended
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture
+def diary() -> Diary:
+    """An empty diary."""
+    return Diary()
+
+
+@pytest.fixture
+def model(graph: Any, build_model: Callable[..., Any]) -> Any:
+    """The smallest model, in the test's own graph."""
+    return build_model()
+
+
+@pytest.fixture
+def sess(model: Any, diary: Diary) -> Iterator[SupervisedSession]:
+    """A session on the model, initialized, with an empty diary as gate, observer and clock."""
+    with SupervisedSession(gate=diary, observer=diary, global_step=model.global_step, clock=diary) as session:
+        session.run_internal(v1.global_variables_initializer())
+        yield session
+
+
+STEP, RUN = ["enter", "leave", "step"], ["enter", "leave", "run"]
+
+
+def test_it_is_a_session(sess: SupervisedSession, model: Any) -> None:
+    """Programs and libraries that ask for a tf.Session get one, with everything that it has."""
+    assert isinstance(sess, v1.Session)
+    assert isinstance(sess, client.BaseSession)
+    assert v1.get_default_session() is sess
+    assert sess.graph is model.global_step.graph
+    assert sess.graph_def == sess.graph.as_graph_def()
+    assert [device.device_type for device in sess.list_devices()].count("CPU") == 1
+    assert not sess.sess_str
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = sess.nothing  # type: ignore[attr-defined]
+
+
+def test_default_session_runs_are_supervised(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+    """``op.run()`` and ``tensor.eval()`` find the session by themselves, and are runs like any other."""
+    model.train_op.run()
+    assert model.weight.value().eval() == 1.0
+    assert diary.lines == STEP + RUN
+
+
+# The original's __del__ stumbles over a session that was never made.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_constructor_errors_are_the_originals(graph: Any) -> None:
+    """Wrong arguments are refused in TensorFlow's words, and leave nothing behind that fails later."""
+    config = v1.ConfigProto()
+
+    def refusal(kind: Any, arguments: Any) -> str:
+        with pytest.raises(TypeError) as refused:
+            kind(*arguments)
+        return str(refused.value)
+
+    for arguments in ((3,), (config,), ("", 3), ("", None, 3)):
+        assert refusal(SupervisedSession, arguments) == refusal(v1.Session, arguments)
+    gc.collect()
+
+
+def test_every_run_passes_the_gate_and_is_observed(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+    """First runs, planned ones and those that Session.run does pass the gate once, and are seen once, as they end."""
+    for _ in range(4):
+        sess.run(model.train_op)
+    assert diary.lines == STEP * 4
+    diary.lines.clear()
+    for _ in range(4):
+        sess.run([model.weight, model.global_step])
+    assert diary.lines == RUN * 4
+    diary.lines.clear()
+    sess.run(model.train_op, options=v1.RunOptions())
+    sess.run({"a": [model.train_op]}, run_metadata=v1.RunMetadata())
+    sess.run("weight:0")
+    sess.run([])
+    assert diary.lines == STEP * 2 + RUN * 2
+
+
+def test_steps_are_timed_without_the_wait_at_the_gate(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+    """A step that had to wait for a snapshot took no longer for that."""
+    for _ in range(3):
+        sess.run(model.train_op)
+        started, ended = diary.times
+        assert ended - started == 1.0
+
+
+def test_a_failed_run_leaves_the_gate_and_is_not_counted(
+    graph: Any, build_model: Callable[..., Any], diary: Diary
+) -> None:
+    """Whatever a run raises, planned or not, the gate is left; the observer hears only of runs that went well."""
+    model = build_model()
+    fed = v1.placeholder(tf.float32, [])
+    checked = v1.check_numerics(fed, "not finite")
+    with SupervisedSession(gate=diary, observer=diary, global_step=model.global_step) as sess:
+        for value in (1.0, 1.0, np.inf, 1.0):
+            if np.isinf(value):
+                with pytest.raises(tf.errors.InvalidArgumentError):
+                    sess.run(checked, {fed: value})
+            else:
+                sess.run(checked, {fed: value})
+        with pytest.raises(TypeError):
+            sess.run(None)
+    assert diary.lines == RUN * 2 + ["enter", "leave"] + RUN + ["enter", "leave"]
+
+
+def test_without_a_global_step_every_run_counts(graph: Any, diary: Diary) -> None:
+    """Where nothing says what a step is, every supervised run is one."""
+    constant = tf.constant(1)
+    with SupervisedSession(gate=diary, observer=diary) as sess:
+        for _ in range(3):
+            sess.run(constant)
+    assert diary.lines == STEP * 3
+
+
+def test_made_callables_are_runs(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+    """Each call of what make_callable returns passes the gate and is observed, with feeds and without."""
+    step = sess.make_callable(model.train_op)
+    look = sess.make_callable([model.weight], accept_options=True)
+    feed = sess.make_callable(model.weight, [model.weight.value()])
+    assert diary.lines == []
+    assert step() is None
+    assert look(options=v1.RunOptions(), run_metadata=v1.RunMetadata()) == [1.0]
+    assert [feed(5.0) for _ in range(3)] == [1.0] * 3
+    assert diary.lines == STEP + RUN * 4
+
+
+def test_partial_runs_are_runs(graph: Any, build_model: Callable[..., Any], diary: Diary) -> None:
+    """Each part of a partial run passes the gate, gives what it should, and is a step if it moves the step."""
+    model = build_model()
+    a, b = v1.placeholder(tf.float32, []), v1.placeholder(tf.float32, [])
+    first = a + 1.0
+    with tf.control_dependencies([v1.assign_add(model.global_step, 1)]):
+        second = first * b
+    with SupervisedSession(gate=diary, observer=diary, global_step=model.global_step) as sess:
+        sess.run_internal(v1.global_variables_initializer())
+        handle = sess.partial_run_setup([first, second], [a, b])
+        assert sess.partial_run(handle, first, {a: 1.0}) == 2.0
+        assert sess.partial_run(handle, second, {b: 3.0}) == 6.0
+    assert diary.lines == RUN + STEP
+
+
+def test_internal_runs_go_unseen(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+    """The supervisor's own runs pass no gate and count as nothing; they give what any run gives."""
+    for expected in range(1, 5):
+        sess.run_internal(model.train_op)
+        assert sess.run_internal({"w": model.weight}) == {"w": float(expected)}
+    metadata = v1.RunMetadata()
+    sess.run_internal(model.weight, None, v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), metadata)
+    assert metadata.step_stats.dev_stats
+    with pytest.raises(TypeError, match="has invalid type"):
+        sess.run_internal(None)
+    assert diary.lines == []
+
+
+def test_the_plain_session_goes_around_the_gate(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+    """What ``ungated`` returns is a plain session on the same state; neither gate nor observer see its runs."""
+    plain = sess.ungated()
+    assert type(plain) is v1.Session
+    plain.run(model.train_op)
+    plain.make_callable(model.train_op)()
+    assert diary.lines == []
+    assert sess.run(model.weight) == 2.0
+    sess.close()
+    with pytest.raises(RuntimeError, match="closed Session"):
+        plain.run(model.train_op)
+
+
+def test_filling_queues_goes_around_the_gate(graph: Any, diary: Diary) -> None:
+    """A run that only fills or closes a queue is not supervised, whoever runs it; one that also trains is."""
+    queue = v1.FIFOQueue(100, tf.float32, shapes=[[]])
+    enqueue, close = queue.enqueue(1.0), queue.close()
+    grouped = tf.group(queue.enqueue(2.0))
+    v1.train.add_queue_runner(v1.train.QueueRunner(queue, [grouped]))
+    with SupervisedSession(gate=diary, observer=diary) as sess:
+        for _ in range(4):
+            sess.run(enqueue)
+            sess.run([enqueue, enqueue])
+            sess.run(grouped)
+        sess.make_callable(enqueue)()
+        sess.run(close)
+        assert diary.lines == []
+        sess.run(queue.dequeue())
+        assert diary.lines == STEP
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_blocked_enqueue_locks_no_snapshot_out(graph: Any, runs: int, wait_until: Any) -> None:
+    """While an enqueue waits for room, a snapshot has the gate to itself at once."""
+    gate = Gate()
+    queue = v1.FIFOQueue(runs, tf.float32, shapes=[[]])
+    enqueue, size, cancel = queue.enqueue(1.0), queue.size(), queue.close(cancel_pending_enqueues=True)
+    with SupervisedSession(gate=gate) as sess:
+        for _ in range(runs):
+            sess.run(enqueue)
+        full = sess.run(size)
+        assert full == runs
+        blocking = threading.Event()
+
+        def fill() -> None:
+            blocking.set()
+            with pytest.raises(tf.errors.CancelledError):
+                sess.run(enqueue)
+
+        thread = threading.Thread(target=fill)
+        thread.start()
+        blocking.wait()
+        with gate.exclusive(timeout_secs=60.0) as held:
+            assert held.consistent
+        sess.run(cancel)
+        thread.join()
+
+
+def test_queue_runners_take_it(graph: Any, diary: Diary) -> None:
+    """TensorFlow's own queue runners start on the session, and stay out of the gate and the count."""
+    queue = v1.FIFOQueue(4, tf.float32, shapes=[[]])
+    v1.train.add_queue_runner(v1.train.QueueRunner(queue, [queue.enqueue(1.0)]))
+    item = queue.dequeue()
+    coordinator = v1.train.Coordinator()
+    with SupervisedSession(gate=diary, observer=diary) as sess:
+        threads = v1.train.start_queue_runners(sess, coordinator)
+        for _ in range(20):
+            assert sess.run(item) == 1.0
+        coordinator.request_stop()
+        coordinator.join(threads)
+    assert diary.lines == STEP * 20
+
+
+def test_closed_sessions_say_so(sess: SupervisedSession, model: Any) -> None:
+    """A run in a closed session raises what it always raised, planned or not; closing twice is no error."""
+    for _ in range(3):
+        sess.run(model.train_op)
+    sess.close()
+    for fetches in (model.train_op, model.weight):
+        with pytest.raises(RuntimeError, match=r"^Attempted to use a closed Session\.$"):
+            sess.run(fetches)
+    with pytest.raises(RuntimeError, match=r"^Attempted to use a closed Session\.$"):
+        sess.run_internal(model.train_op)
+    sess.close()
+
+
+def test_an_empty_graph_says_so() -> None:
+    """Nothing can be run in a graph without operations, in TensorFlow's words."""
+    with tf.Graph().as_default(), SupervisedSession() as sess, pytest.raises(RuntimeError, match="graph is empty"):
+        sess.run("x")
+
+
+def test_it_is_freed_with_its_last_user(model: Any) -> None:
+    """Without the garbage collector's help: plans and callables do not keep a session that nobody uses."""
+    gc.collect()
+    gc.disable()
+    try:
+        sess = SupervisedSession(gate=Gate(), global_step=model.global_step)
+        sess.run(v1.global_variables_initializer())
+        for _ in range(3):
+            sess.run(model.train_op)
+            sess.run([model.weight, model.global_step])
+        plan = sess._plans.find(model.train_op, None)
+        plan.make_callable()
+        assert plan.has_callable
+        sess.run(model.train_op)
+        del plan
+        plain = sess.ungated()
+        gone = weakref.ref(plain)
+        del sess
+        plain.run(model.train_op)
+        del plain
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_it_wraps_a_session_that_exists(model: Any, diary: Diary) -> None:
+    """``around`` supervises a plain session, or takes the plain one out of a supervised one; all share its state."""
+    plain = v1.Session()
+    plain.run(v1.global_variables_initializer())
+    first = SupervisedSession.around(plain, gate=diary, observer=diary, global_step=model.global_step)
+    second = SupervisedSession.around(first)
+    assert first.ungated() is second.ungated() is plain
+    first.run(model.train_op)
+    second.run(model.train_op)
+    assert diary.lines == STEP
+    with second:
+        assert v1.get_default_session() is second
+    with pytest.raises(RuntimeError, match="closed Session"):
+        first.run(model.train_op)
+
+
+def test_tensor_handles_live_in_it(graph: Any) -> None:
+    """Handles to tensors kept in the session can be fetched, fed, evaluated and deleted, over and over."""
+    handle = session_ops.get_session_handle(tf.constant([1.0, 2.0]))
+    holder, value = session_ops.get_session_tensor("", tf.float32)
+    doubled = value * 2.0
+    with SupervisedSession(gate=Gate()) as sess:
+        for _ in range(25):
+            kept = sess.run(handle)
+            assert kept.eval().tolist() == [1.0, 2.0]
+            assert sess.run(doubled, {holder: kept.handle}).tolist() == [2.0, 4.0]
+            kept.delete()
+
+
+def test_many_threads_run_at_once(model: Any) -> None:
+    """Threads that run the same and different structures get their own results, and every step counts once."""
+    lock = threading.Lock()
+    counted: list[bool] = []
+
+    class Counter:
+        def run_ended(self, is_step: bool, started: float, ended: float) -> None:
+            with lock:
+                counted.append(is_step)
+
+    fed = v1.placeholder(tf.float32, [None])
+    doubled = fed * 2.0
+    wrong: list[Any] = []
+    with SupervisedSession(gate=Gate(), observer=Counter(), global_step=model.global_step) as sess:
+        sess.run_internal(v1.global_variables_initializer())
+        start = threading.Barrier(6)
+
+        def work(number: int) -> None:
+            start.wait()
+            for i in range(150):
+                value = [float(number), float(i)]
+                result = sess.run([doubled, {"n": (doubled,)}], {fed: value})
+                if result[0].tolist() != [2.0 * each for each in value] or result[1]["n"][0] is not result[0]:
+                    wrong.append(result)
+                sess.run(model.train_op)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        assert sess.run(model.global_step) == counted.count(True) == 900
+
+
+CALLABLES: dict[str, tuple[Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]] = {
+    "operation": (lambda m: (m.train_op,), ()),
+    "tensor": (lambda m: (m.weight.value(),), ()),
+    "structure": (lambda m: ({"a": [m.weight], "b": m.train_op},), ()),
+    "options": (lambda m: (m.weight, None, True), ()),
+    "feeds": (lambda m: ([m.weight], ["weight/Read/ReadVariableOp:0"]), (2.0,)),
+    "no feeds": (lambda m: ([m.weight], []), ()),
+    "too many arguments": (lambda m: (m.train_op,), (1,)),
+    "feeds that are no list": (lambda m: (m.weight, 3), ()),
+    "None": (lambda m: (None,), ()),
+    "failing": (lambda m: ("unset/Read/ReadVariableOp:0",), ()),
+}
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_callables_are_as_the_originals(model: Any, name: str) -> None:
+    """make_callable returns what the original's returns, and raises what that raises, made or called."""
+    v1.get_variable("unset", [])
+    init = tf.group(model.global_step.initializer, model.weight.initializer)
+    arguments, values = CALLABLES[name]
+    made = arguments(model)
+
+    def outcomes(session: Any) -> list[Any]:
+        found: list[Any] = []
+        with session:
+            session.run(init)
+            try:
+                call = session.make_callable(*made)
+                for _ in range(3):
+                    found.append(repr(call(*values)))
+            except Exception as error:
+                found.append((type(error), str(error).replace("watched", "").replace("_single_operation_run", "")))
+        return found
+
+    assert outcomes(SupervisedSession(gate=Gate(), global_step=model.global_step)) == outcomes(v1.Session())
