@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -178,9 +179,10 @@ def test_item_26_a_looper_is_a_registered_daemon(facade: Any) -> None:
     started, end = threading.Event(), threading.Event()
     looper = facade.LooperThread.loop(coord, 60, lambda: (started.set(), end.wait()))
     assert looper.daemon
+    assert isinstance(looper, facade.LooperThread)
     assert started.wait(30)
     coord.request_stop()
-    with pytest.raises(RuntimeError, match=looper.name):
+    with pytest.raises(RuntimeError, match=re.escape(looper.name)):
         coord.join(stop_grace_period_secs=0.01)
     end.set()
     looper.join()

@@ -61,26 +61,6 @@ def test_item_19_any_other_failed_precondition_is_raised(facade: Any, build_mode
         manager.prepare_session("", init_op=v1.no_op())
 
 
-class Sessions:
-    """Counts the sessions that are opened and closed while it is installed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.opened: list[Any] = []
-        self.closed: list[Any] = []
-        make, close = v1.Session.__init__, v1.Session.close
-
-        def counted_make(sess: Any, *args: Any, **kwargs: Any) -> None:
-            self.opened.append(sess)
-            make(sess, *args, **kwargs)
-
-        def counted_close(sess: Any) -> None:
-            self.closed.append(sess)
-            close(sess)
-
-        monkeypatch.setattr(v1.Session, "__init__", counted_make)
-        monkeypatch.setattr(v1.Session, "close", counted_close)
-
-
 def ready_at_look(number: int) -> Any:
     """Return a ready op that names something missing until it is looked at for the so-many-th time."""
     looks: list[int] = []
@@ -93,12 +73,9 @@ def ready_at_look(number: int) -> Any:
 
 
 @pytest.mark.parametrize("max_wait_secs", [60, None, float("inf")])
-def test_item_21_each_poll_opens_a_session_of_its_own(
-    facade: Any, monkeypatch: pytest.MonkeyPatch, max_wait_secs: float | None
-) -> None:
+def test_item_21_each_poll_opens_a_session_of_its_own(facade: Any, sessions: Any, max_wait_secs: float | None) -> None:
     """Polling goes on, for ever if asked, with a new session each time; those that were not ready are closed."""
     manager = facade.SessionManager(ready_op=ready_at_look(3), recovery_wait_secs=0.01)
-    sessions = Sessions(monkeypatch)
     sess = manager.wait_for_session("", max_wait_secs=max_wait_secs)
     assert len(sessions.opened) == 3
     assert sessions.opened[-1] is sess
@@ -116,10 +93,9 @@ def test_item_21_local_init_runs_in_each_session(facade: Any) -> None:
         assert sess.run(local) == 3
 
 
-def test_item_21_the_wait_has_an_end(facade: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_item_21_the_wait_has_an_end(facade: Any, sessions: Any) -> None:
     """Not ready in time: a DeadlineExceededError that says how long, and every session closed."""
     manager = facade.SessionManager(ready_op=tf.constant(["chief"]), recovery_wait_secs=0.01)
-    sessions = Sessions(monkeypatch)
     with pytest.raises(tf.errors.DeadlineExceededError, match="Session was not ready after waiting"):
         manager.wait_for_session("", max_wait_secs=0.05)
     assert sessions.closed == sessions.opened

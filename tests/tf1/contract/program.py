@@ -1,0 +1,37 @@
+"""A training in a process of its own. It says on standard output what it does, and trains until it is told to stop.
+
+Usage: program.py LOGDIR GRACE_SECS heeds|ignores
+
+``ignores`` is a program whose training loop never looks at ``should_stop()``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import tensorflow as tf
+
+import supervisor_core
+
+
+def main(logdir: str, grace_secs: float, heeds: bool) -> None:
+    """Train; the weight is the step at every moment between two runs."""
+    with tf.Graph().as_default():
+        step = tf.compat.v1.train.get_or_create_global_step()
+        weight = tf.compat.v1.get_variable("weight", initializer=0.0)
+        train_op = weight.assign(tf.cast(tf.identity(step.assign_add(1)), tf.float32)).op
+        options = supervisor_core.Options(signal_grace_secs=grace_secs)
+        supervisor = supervisor_core.Supervisor(logdir=logdir, save_model_secs=0.05, options=options)
+        with supervisor.managed_session() as sess:
+            print("training", flush=True)
+            pause = threading.Event()
+            while not (heeds and supervisor.should_stop()):
+                sess.run(train_op)
+                pause.wait(0.005)  # leaves the machine to the others
+            print("last step", sess.run(step), flush=True)
+    print("the end", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), sys.argv[3] == "heeds")

@@ -1,0 +1,115 @@
+"""Contract part 2: two chiefs on one logdir, and workers that wait for theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from supervisor_core.errors import LogdirInUseError
+from supervisor_core.options import Options
+
+v1 = tf.compat.v1
+
+
+def test_a_second_chief_is_refused(ours: Any, build_model: Callable[..., Any], train: Any, logdir: str) -> None:
+    """While one chief is at work the second is refused, and told what holds the logdir; the first is not disturbed."""
+    model = build_model()
+    supervisor = ours.Supervisor(logdir=logdir)
+    with supervisor.managed_session() as sess:
+        with pytest.raises(LogdirInUseError) as raised:
+            train()
+        sess.run(model.train_op)
+        assert not supervisor.should_stop()
+    text = str(raised.value)
+    assert logdir in text
+    assert "this very process" in text
+    assert "exclusive_logdir=False" in text
+    assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-1"
+
+
+def test_a_refused_chief_says_nothing_in_the_others_run(
+    ours: Any, build_model: Callable[..., Any], train: Any, logdir: str, read_events: Any, read_telemetry: Any
+) -> None:
+    """The refused one logs no STOP and writes no record into the run of the one at work."""
+    build_model()
+    with ours.Supervisor(logdir=logdir).managed_session():
+        with pytest.raises(LogdirInUseError):
+            train()
+        _, *others = read_events(logdir)
+    assert [event for file in others for event in file if not event.file_version] == []
+
+
+def test_the_logdir_is_free_again_after_the_end(train: Any) -> None:
+    """After a session that ended, well or not, the next one starts."""
+    assert train(steps=2) == (0, 2)
+    with pytest.raises(ZeroDivisionError):
+        train(body=lambda *_: 1 / 0)
+    assert train() == (2, 2)
+
+
+def test_a_second_chief_can_be_allowed(ours: Any, build_model: Callable[..., Any], train: Any, logdir: str) -> None:
+    """With `Options(exclusive_logdir=False)` nobody is refused."""
+    build_model()
+    with ours.Supervisor(logdir=logdir).managed_session():
+        assert train(options=Options(exclusive_logdir=False)) == (0, 0)
+
+
+def ready_at_look(number: int) -> Any:
+    """Return a ready op that names something missing until it is looked at for the so-many-th time."""
+    looks: list[int] = []
+
+    def look() -> Any:
+        looks.append(1)
+        return np.array([b"weight"] if len(looks) < number else [], dtype=object)
+
+    return v1.py_func(look, [], tf.string, stateful=True)
+
+
+def test_waiting_lasts_as_long_as_was_asked(ours: Any) -> None:
+    """With a wait shorter than the poll interval the worker still looks more than once, soon."""
+    manager = ours.SessionManager(ready_op=ready_at_look(3), recovery_wait_secs=30)
+    manager.wait_for_session("", max_wait_secs=10).close()
+
+
+def test_waiting_says_what_it_waits_for(ours: Any) -> None:
+    """The error of a wait that was in vain names what was not initialized."""
+    manager = ours.SessionManager(ready_op=ready_at_look(1000), recovery_wait_secs=0.01)
+    with pytest.raises(tf.errors.DeadlineExceededError, match="weight"):
+        manager.wait_for_session("", max_wait_secs=0.05)
+
+
+def test_a_worker_does_not_start_before_init_fn(ours: Any, build_model: Callable[..., Any], logdir: str) -> None:
+    """Between the chief's init_op and its init_fn the model is not ready for a worker; afterwards it is."""
+    server = v1.train.Server.create_local_server()
+    seen: list[str] = []
+
+    def worker(max_wait_secs: float) -> str:
+        with tf.Graph().as_default():
+            with tf.device("/cpu:0"):
+                model = build_model()
+            supervisor = ours.Supervisor(is_chief=False, recovery_wait_secs=0.01)
+            try:
+                sess = supervisor.prepare_or_wait_for_session(server.target, max_wait_secs=max_wait_secs)
+            except tf.errors.DeadlineExceededError:
+                return "waits"
+            value = str(sess.run(model.weight))
+            supervisor.stop()
+            sess.close()
+            return value
+
+    with tf.device("/cpu:0"):
+        model = build_model()
+        assign = model.weight.assign(5.0)
+
+    def init_fn(sess: Any) -> None:
+        seen.append(worker(0.05))
+        sess.run(assign)
+
+    supervisor = ours.Supervisor(logdir=logdir, init_fn=init_fn)
+    with supervisor.managed_session(server.target):
+        seen.append(worker(60))
+    assert seen == ["waits", "5.0"]

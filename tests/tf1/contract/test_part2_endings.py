@@ -1,0 +1,202 @@
+"""Contract part 2: what a session's end owes to its errors, its last steps, its threads, and the events file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from supervisor_core.options import Options
+
+v1 = tf.compat.v1
+START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
+
+
+@pytest.fixture
+def ending(logdir: str, read_telemetry: Callable[..., Any]) -> Callable[[], Any]:
+    """Returns a function that reads the one stop record."""
+
+    def read() -> Any:
+        [record] = [record for record in read_telemetry(logdir) if record.kind == "stop"]
+        return record
+
+    return read
+
+
+@pytest.fixture
+def logs(logdir: str, read_events: Any) -> Callable[[], list[tuple[int, int, str]]]:
+    """Returns a function that reads status, step and checkpoint of each session log."""
+
+    def read() -> list[tuple[int, int, str]]:
+        events = [event for file in read_events(logdir) for event in file if event.HasField("session_log")]
+        return [(event.session_log.status, event.step, event.session_log.checkpoint_path) for event in events]
+
+    return read
+
+
+def newest(logdir: str) -> str | None:
+    """Return the name of the checkpoint that TensorFlow itself finds to be the newest."""
+    path = v1.train.latest_checkpoint(logdir)
+    return None if path is None else os.path.basename(path)
+
+
+def test_the_error_of_the_body_is_never_lost(train: Any, ending: Any) -> None:
+    """An error raised after somebody had asked for a stop comes out all the same."""
+
+    def body(supervisor: Any, sess: Any, model: Any) -> None:
+        supervisor.request_stop()
+        raise ValueError("after the stop")
+
+    with pytest.raises(ValueError, match="after the stop"):
+        train(body=body)
+    assert (ending().reason, ending().error) == ("error", "ValueError: after the stop")
+
+
+def test_the_first_of_two_errors_comes_out(train: Any) -> None:
+    """A service's error that stopped the run is the one raised; the body's own, which followed, is its context."""
+
+    def broken() -> None:
+        raise KeyError("the cause")
+
+    def body(supervisor: Any, sess: Any, model: Any) -> None:
+        supervisor.loop(9999, broken)
+        supervisor.wait_for_stop()
+        raise ValueError("what followed")
+
+    with pytest.raises(KeyError, match="the cause") as raised:
+        train(body=body)
+    assert isinstance(raised.value.__context__, ValueError)
+
+
+def test_a_clean_end_at_step_500_is_on_disk(train: Any, logdir: str, logs: Any, ending: Any) -> None:
+    """The last step is saved at a clean end, then STOP is written; the state file names it."""
+    assert train(steps=500) == (0, 500)
+    assert newest(logdir) == "model.ckpt-500"
+    assert tf.train.load_checkpoint(f"{logdir}/model.ckpt-500").get_tensor("weight") == 500.0
+    assert logs()[0][:2] == (START, 0)
+    assert [status for status, _, _ in logs()][-2:] == [CHECKPOINT, STOP]
+    assert logs()[-2] == (CHECKPOINT, 500, f"{logdir}/model.ckpt-500")
+    record = ending()
+    assert (record.reason, record.step, record.final_checkpoint_step) == ("completed", 500, 500)
+    assert record.final_checkpoint == f"{logdir}/model.ckpt-500"
+
+
+@pytest.mark.parametrize("how", ["requested", "exhausted"])
+def test_other_clean_ends_are_saved_too(train: Any, logdir: str, ending: Any, how: str) -> None:
+    """A stop that was asked for and an input that is exhausted both end with a checkpoint of the last step."""
+
+    def body(supervisor: Any, sess: Any, model: Any) -> None:
+        if how == "requested":
+            supervisor.request_stop()
+        else:
+            raise tf.errors.OutOfRangeError(None, None, "exhausted")
+
+    train(steps=4, body=body)
+    assert newest(logdir) == "model.ckpt-4"
+    assert ending().reason == how
+
+
+def test_an_error_is_not_saved(train: Any, logdir: str, ending: Any) -> None:
+    """After an error the variables are not to be trusted: the last good checkpoint stays the newest."""
+
+    def body(supervisor: Any, sess: Any, model: Any) -> None:
+        assert supervisor.save_checkpoint() == f"{logdir}/model.ckpt-0"
+        sess.run(model.train_op)
+        raise ValueError("in the body")
+
+    with pytest.raises(ValueError, match="in the body"):
+        train(body=body, save_model_secs=9999)
+    assert newest(logdir) == "model.ckpt-0"
+    assert ending().final_checkpoint is None
+
+
+def test_the_final_checkpoint_can_be_declined(train: Any, logdir: str, wait_until: Callable[..., None]) -> None:
+    """With `Options(save_on_stop=False)` only the timer saves."""
+
+    def body(supervisor: Any, sess: Any, model: Any) -> None:
+        wait_until(lambda: newest(logdir))
+        for _ in range(50):
+            sess.run(model.train_op)
+
+    train(body=body, options=Options(save_on_stop=False))
+    assert newest(logdir) == "model.ckpt-0"
+
+
+def test_a_straggler_is_named_and_fails_nothing(
+    train: Any, logdir: str, ending: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A thread that outlives a finished run is named in the log; the run is complete all the same."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name="a thread that stays", daemon=True)
+    thread.start()
+
+    def body(supervisor: Any, sess: Any, model: Any) -> None:
+        supervisor.coord.register_thread(thread)
+
+    with caplog.at_level(logging.WARNING, logger="supervisor_core"):
+        train(steps=3, body=body, stop_grace_secs=0.05)
+    end.set()
+    thread.join()
+    assert "Coordinator stopped with threads still running: a thread that stays" in caplog.text
+    assert newest(logdir) == "model.ckpt-3"
+    assert ending().reason == "completed"
+
+
+def test_what_blocks_in_the_session_is_released_before_the_grace_is_over(
+    ours: Any, build_model: Callable[..., Any], logdir: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service blocked in a dequeue is let go by closing the session, and ends within the grace time."""
+    build_model()
+    empty = tf.queue.FIFOQueue(1, [tf.int32], [[]]).dequeue()
+    supervisor = ours.Supervisor(logdir=logdir, stop_grace_secs=3.0)
+    begun = threading.Event()
+    with caplog.at_level(logging.WARNING, logger="supervisor_core"), supervisor.managed_session() as sess:
+
+        def blocked() -> None:
+            begun.set()
+            sess.run(empty)
+
+        looper = supervisor.loop(None, blocked)
+        assert begun.wait(30)
+    assert not looper.is_alive()
+    assert "still running" not in caplog.text
+
+
+def test_each_opening_of_the_writer_has_its_own_file(
+    ours: Any, build_model: Callable[..., Any], logdir: str, read_events: Any
+) -> None:
+    """Sessions that follow within one second lose no event: each has a file of its own, with one graph in it."""
+    build_model()
+    supervisor = ours.Supervisor(logdir=logdir, save_summaries_secs=0, save_model_secs=0)
+    for number in range(3):
+        with supervisor.managed_session() as sess:
+            for step in range(10):
+                summary = v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=float(number))])
+                supervisor.summary_computed(sess, summary, step)
+    files = read_events(logdir, telemetry=False)
+    values = [[value.simple_value for event in file for value in event.summary.value] for file in files]
+    assert values == [[float(number)] * 10 for number in range(3)]
+    for file in files:
+        assert sum(event.HasField("graph_def") for event in file) == 1
+        assert [event.session_log.status for event in file if event.HasField("session_log")] == [START, STOP]
+
+
+def test_a_session_that_is_not_managed_is_saved_by_stop(
+    ours: Any, build_model: Callable[..., Any], logdir: str
+) -> None:
+    """Programs that call prepare_or_wait_for_session() and stop() get their last step on disk as well."""
+    model = build_model()
+    supervisor = ours.Supervisor(logdir=logdir)
+    sess = supervisor.prepare_or_wait_for_session()
+    for _ in range(5):
+        sess.run(model.train_op)
+    supervisor.stop()
+    sess.close()
+    assert newest(logdir) == "model.ckpt-5"
+    assert Path(logdir, "model.ckpt-5.meta").exists()
