@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import tensorflow as tf
+
+from supervisor_core.events.file_writer import FileWriter
 
 
 class GraphRecord:
     """Writes ``graph.pbtxt`` at every start, and graph and meta graph once into each events file.
 
     Args:
-        graph_def: the graph without what the supervisor added to it.
-        meta_graph_def: the same with its collections and saver.
+        graph: the graph.
+        graph_def: the same without what the supervisor added to it.
+        meta_graph_def: that with its collections and saver.
     """
 
-    def __init__(self, graph_def: Any, meta_graph_def: Any) -> None:
+    def __init__(self, graph: Any, graph_def: Any, meta_graph_def: Any) -> None:
+        self._graph = graph
         self._graph_def = graph_def
         self._meta_graph_def = meta_graph_def
         self._is_in_events = False
@@ -31,11 +34,21 @@ class GraphRecord:
         if logdir:
             tf.io.write_graph(self._graph_def, logdir, "graph.pbtxt")
         if writer and not self._is_in_events:
-            event = tf.compat.v1.Event(wall_time=time.time(), graph_def=self._graph_def.SerializeToString())
-            writer.add_event(event)
+            writer.add_graph(_Own(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph)
             writer.add_meta_graph(self._meta_graph_def)
             self._is_in_events = True
 
     def writer_was_closed(self) -> None:
         """Take note that the next events file is a new one."""
         self._is_in_events = False
+
+
+class _Own:
+    """The program's own part of a graph, as a `FileWriter` takes a graph."""
+
+    def __init__(self, graph: Any, graph_def: Any) -> None:
+        self._graph_def = graph_def
+        self.get_collection = graph.get_collection
+
+    def as_graph_def(self, add_shapes: bool) -> Any:
+        return self._graph_def

@@ -89,6 +89,11 @@ class Lifecycle:
         return self._run
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there is, or was, a session since the last `begin`; not when the logdir was refused."""
+        return self._run is not None
+
+    @property
     def ending(self) -> Ending:
         """What has been seen so far of the session's end."""
         return self._ending
@@ -108,7 +113,8 @@ class Lifecycle:
                 other.end(None)
         self._ending = Ending(signum=self._watch.received if self._watch else None)
         self._finished.clear()
-        self._run = SupervisedRun(
+        self._run = None
+        run = SupervisedRun(
             logdir=self._logdir,
             facade=self._facade,
             options=self._options,
@@ -119,9 +125,10 @@ class Lifecycle:
             on_taken_over=self._coord.request_stop,
             clock=self._clock,
         )
-        self._run.begin()
+        run.begin()
+        self._run = run
         _OPEN.add(self)
-        return self._run
+        return run
 
     def ready(self, sess: Any, restored: Restored | None, services: Sequence[Mapping[str, Any]]) -> None:
         """Take note that the session is ready, and of what it came from."""

@@ -40,7 +40,7 @@ def managed_session(
                     master=master, config=config, start_standard_services=start_standard_services
                 )
             except BaseException:
-                _give_up(supervisor, close_summary_writer)
+                _give_up(supervisor, lifecycle, close_summary_writer)
                 raise
             # A run that blocks in a dequeue is released by closing the session, before the grace time is over.
             supervisor.coord.register_release(sess.close, after_secs=RELEASE_AFTER_SECS)
@@ -85,8 +85,12 @@ def _stop(supervisor: Supervisor, body_error: BaseException | None, close_summar
         raise
 
 
-def _give_up(supervisor: Supervisor, close_summary_writer: bool) -> None:
+def _give_up(supervisor: Supervisor, lifecycle: Lifecycle, close_summary_writer: bool) -> None:
     """End what a failed preparation has begun; its own error is the one that counts."""
+    if not lifecycle.has_begun:  # refused: not a word into the run of the one at work
+        if supervisor.summary_writer:
+            supervisor.summary_writer.close()
+        return
     try:
         supervisor.stop(close_summary_writer=close_summary_writer, ignore_live_threads=True)
     except Exception as error:

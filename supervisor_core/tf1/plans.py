@@ -78,7 +78,8 @@ class Plans:
         if self._base.run is not self._original_run or len(self._expansions) != self._expansion_count:
             return None  # a profiler wants to see the runs, or the program has taught Session.run new fetches
         # A graph that was dismantled is empty again.
-        return plan if self._graph.version and plan.still_allowed() else None
+        usable = not self._session._closed and self._graph.version and plan.still_allowed()
+        return plan if usable else None
 
     def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
         """Take note of a run that ``Session.run`` did well, in so many seconds."""
@@ -113,15 +114,28 @@ class Plans:
         return plan
 
 
-def plans_for(session: Any, analysis: RunAnalysis) -> Plans | None:
-    """Return the plans of a session, or None where this TensorFlow does not have what they need."""
+class NoPlans(Plans):
+    """For a TensorFlow that lacks what plans are made from: every run is for ``Session.run``."""
+
+    def __init__(self) -> None:
+        self._table = {}
+
+    def find(self, fetches: Any, feed_dict: Any) -> None:
+        """Return None."""
+
+    def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
+        """Do nothing."""
+
+
+def plans_for(session: Any, analysis: RunAnalysis) -> Plans:
+    """Return the plans of a session."""
     native = installed()
     if native is None:
-        return None
+        return NoPlans()
     try:
         return Plans(native, session, analysis)
     except AttributeError:
-        return None
+        return NoPlans()
 
 
 def _run_key(fetches: Any, feed_dict: Any) -> Hashable | None:

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.tf1.plan import Plan
 from supervisor_core.tf1.plans import plans_for
 from supervisor_core.tf1.run_traits import RunAnalysis, RunTraits
 
@@ -142,12 +141,13 @@ class SupervisedSession(tf.compat.v1.Session):
         """Run as ``tf.compat.v1.Session.run`` does: same arguments, results and errors."""
         plan, arrays = None, None
         if options is None and run_metadata is None:
-            plan, arrays = self._planned(fetches, feed_dict)
+            plan = self._plans.find(fetches, feed_dict)
+            arrays = None if plan is None else plan.arrays(feed_dict)
         if plan is None or arrays is None:
             traits = self._traits(fetches, feed_dict)
             result, secs = self._watched(traits, self._plain.run, fetches, feed_dict, options, run_metadata)
             if plan is None:
-                self._remember(fetches, feed_dict, secs)
+                self._plans.remember(fetches, feed_dict, secs)
             return result
         supervised, is_step = plan.traits
         gate = self._gate if supervised else None
@@ -169,12 +169,13 @@ class SupervisedSession(tf.compat.v1.Session):
         """Run on behalf of the supervisor: as `run`, but past the gate and unseen by the observer."""
         plan, arrays = None, None
         if options is None and run_metadata is None:
-            plan, arrays = self._planned(fetches, feed_dict)
+            plan = self._plans.find(fetches, feed_dict)
+            arrays = None if plan is None else plan.arrays(feed_dict)
         started = self._monotonic()
         if plan is None or arrays is None:
             result = self._plain.run(fetches, feed_dict, options, run_metadata)
             if plan is None:
-                self._remember(fetches, feed_dict, self._monotonic() - started)
+                self._plans.remember(fetches, feed_dict, self._monotonic() - started)
             return result
         values = plan.run(arrays)
         plan.ran(started, self._monotonic())
@@ -195,17 +196,6 @@ class SupervisedSession(tf.compat.v1.Session):
     def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
         """Continue a partial run as ``tf.compat.v1.Session.partial_run`` does; each call passes the gate by itself."""
         return self._watched(self._traits(fetches, feed_dict), self._plain.partial_run, handle, fetches, feed_dict)[0]
-
-    def _planned(self, fetches: Any, feed_dict: Any) -> tuple[Plan | None, Sequence[Any] | None]:
-        """The plan of a run and the arrays to feed; one of them is None where ``Session.run`` has to do it."""
-        if self._plans is None or self._plain._closed:
-            return None, None
-        plan = self._plans.find(fetches, feed_dict)
-        return plan, None if plan is None else plan.arrays(feed_dict)
-
-    def _remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
-        if self._plans is not None:
-            self._plans.remember(fetches, feed_dict, secs)
 
     def _traits(self, fetches: Any, feed_dict: Any) -> RunTraits:
         return self._analysis.of(fetches, feed_dict if isinstance(feed_dict, Mapping) else ())

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.tf1.announcement import Announcement
 from supervisor_core.tf1.readiness import why_not_ready
 from supervisor_core.tf1.restore import Restored, restore_explicit, restore_newest
 
@@ -36,6 +37,7 @@ class SessionManager:
         local_init_run_options: ``RunOptions`` for the local init op.
         local_init_feed_dict: feeds for the local init op.
         session_factory: called with ``(target, graph, config)`` for each session. Default: ``tf.compat.v1.Session``.
+        announcement: how the chief tells workers that the model is ready. Default: by its variables alone.
         checkpoint_basename: what checkpoint files are called, for those that no state file names. Default: any name.
         wait: waits for the seconds given and tells whether to give up. Default: waits, and never gives up.
         on_restore: called before the first byte of a checkpoint is read.
@@ -62,6 +64,7 @@ class SessionManager:
         local_init_feed_dict: Any = None,
         *,
         session_factory: Callable[[str, Any, Any], Any] | None = None,
+        announcement: Announcement | None = None,
         checkpoint_basename: str | None = None,
         wait: Callable[[float], bool] | None = None,
         on_restore: Callable[[], None] = lambda: None,
@@ -80,6 +83,7 @@ class SessionManager:
         self._local_init_run_options = local_init_run_options
         self._local_init_feed_dict = local_init_feed_dict
         self._session_factory = session_factory or _plain_session
+        self._announcement = announcement
         self._checkpoint_basename = checkpoint_basename
         self._wait = wait or threading.Event().wait
         self._on_restore = on_restore
@@ -130,6 +134,8 @@ class SessionManager:
         """
         sess = self._open(master, config)
         try:
+            if self._announcement is not None:
+                sess.run(self._announcement.take_back)
             loaded = self._restore(
                 sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
             )
@@ -140,6 +146,8 @@ class SessionManager:
                     sess.run(init_op, feed_dict=init_feed_dict)
                 if init_fn:
                     init_fn(sess)
+            if self._announcement is not None:
+                sess.run(self._announcement.announce)
             reason = self._local_init(sess)
             if reason is not None:
                 raise RuntimeError(
@@ -229,6 +237,8 @@ class SessionManager:
                 reason = self._local_init(sess)
                 if reason is None:
                     reason = why_not_ready(self._ready_op, sess, "Model not ready")
+                if reason is None and self._announcement is not None:
+                    reason = why_not_ready(self._announcement.missing, sess, "Model not ready")
             except BaseException:
                 _close_quietly(sess)
                 raise

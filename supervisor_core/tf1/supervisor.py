@@ -1,7 +1,7 @@
 """`Supervisor`: the drop-in successor of ``tf.compat.v1.train.Supervisor``.
 
-Same twenty arguments, defaults, properties, methods, camel-case aliases, events and order of events; what is better is
-in the README's table. What happens behind the API is in `lifecycle`, `checkpointing` and `services`.
+Same arguments, defaults, properties, methods, aliases, events and order of events; what is better is in the README's
+table. What happens behind the API is in `lifecycle`, `checkpointing` and `services`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.service import ServiceThread
 from supervisor_core.tf1 import defaults
 from supervisor_core.tf1.additions import Additions
+from supervisor_core.tf1.announcement import announcement_for
 from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import read_global_step
@@ -35,6 +36,7 @@ from supervisor_core.tf1.threads import CoordinatedThreads
 
 _LOG = logging.getLogger("supervisor_core")
 
+_START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
 _STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
 _EAGER = (
     "Supervisors are incompatible with eager execution. Build the model in a graph of its own: "
@@ -137,7 +139,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             self._summary_writer = summary_writer
             if summary_writer is Supervisor.USE_DEFAULT:
                 self._summary_writer = FileWriter(logdir) if logdir else None
-        self._graph_record = GraphRecord(self._graph_def, self._meta_graph_def)
+        self._graph_record = GraphRecord(self._graph, self._graph_def, self._meta_graph_def)
         self._gate = Gate(clock=self._clock)
         lifecycle = Lifecycle(
             coord=coord,
@@ -161,6 +163,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
                 recovery_wait_secs=recovery_wait_secs,
                 local_init_run_options=local_init_run_options,
                 session_factory=self._new_session,
+                announcement=announcement_for(self._graph),
                 checkpoint_basename=checkpoint_basename,
                 wait=self._coord.wait_for_stop,
                 on_restore=lambda: self._lifecycle.run.enter("restoring"),
@@ -238,6 +241,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             self._lifecycle.ready(sess, getattr(self._session_manager, "restored", None), services)
             if start_standard_services:
                 if self._is_chief:
+                    _LOG.info("Starting standard services.")
                     self.start_standard_services(sess)
                 _LOG.info("Starting queue runners.")
                 self.start_queue_runners(sess)
@@ -252,10 +256,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         """Log START and start the summary, step counter and checkpoint services, as far as they are wanted.
 
         Returns:
-            Their threads, in that order; None, with a warning, without a logdir.
-
-        Raises:
-            RuntimeError: on a worker.
+            Their threads, in that order; None, with a warning, without a logdir. `RuntimeError` on a worker.
         """
         if not self._is_chief:
             raise RuntimeError(
@@ -264,10 +265,8 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         if not self._logdir:
             _LOG.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
-        _LOG.info("Starting standard services.")
         if self._global_step is not None and self._summary_writer:
-            log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-            self._summary_writer.add_session_log(log, read_global_step(sess, self._global_step))
+            self._summary_writer.add_session_log(_START, read_global_step(sess, self._global_step))
         return self._standard_services(sess).start()
 
     def stop(
@@ -278,7 +277,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         Args:
             threads: threads to join besides the services, queue runners and loops.
             close_summary_writer: log STOP and close the writer.
-            ignore_live_threads: only log the threads that did not end in time, rather than raise.
+            ignore_live_threads: only log threads that did not end in time.
 
         Raises:
             Exception: the first that was reported to the coordinator.

@@ -51,7 +51,10 @@ class CoordinatedThreads:
             RuntimeError: under eager execution.
         """
         if tf.executing_eagerly():
-            raise RuntimeError("Queues are not compatible with eager execution.")
+            raise RuntimeError(
+                "Queues are not compatible with eager execution. Start them where the graph is the default one: "
+                "with tf.Graph().as_default(): ..."
+            )
         if queue_runners is None:
             queue_runners = self._runners_graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
         inner = sess.ungated() if isinstance(sess, SupervisedSession) else sess
