@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import google_crc32c
@@ -60,17 +60,15 @@ class BatchEncoder:
         """Start over with each tag's metadata, as a new file needs it."""
         self._metadata_seen.clear()
 
-    def encode(self, items: Iterable[Item]) -> Batch:
+    def encode(self, items: Sequence[Item]) -> Batch:
         """Return the records of the items, in their order."""
         chunks: list[bytes] = []
         small: list[bytes] = []
-        events = 0
         append = small.append
         crc32c, pack_crc, delta = google_crc32c.value, struct.Struct("<I").pack, framing.MASK_DELTA
         step_was, high_was, step_bytes, high_bytes = 0, -1, b"", b""
         scalars = self._scalars.setdefault(0, {})
         for head, body, step, wall_time in items:
-            events += 1
             if head.__class__ is not str:
                 self._encode_payload(head, body, step, wall_time, small, chunks)
                 continue
@@ -95,7 +93,7 @@ class BatchEncoder:
             append(header + event + pack_crc((crc >> 15 | crc << 17) + delta & 0xFFFFFFFF))
         if small:
             chunks.append(b"".join(small))
-        return Batch(chunks, events)
+        return Batch(chunks, len(items))
 
     def _scalar(self, scalars: dict[str, Any], tag: str, step_length: int) -> tuple[Any, bytes, bytes]:
         if self._scalars_cached >= _MAX_CACHED_TAGS:

@@ -64,7 +64,7 @@ class FileWriter:
         self._writer = EventsWriter(
             str(logdir),
             max_queue=max(max_queue, MIN_QUEUE),
-            flush_secs=flush_secs,
+            flush_secs=max(0.0, flush_secs),
             filename_suffix=filename_suffix or "",
         )
         self._run_metadata_tags: set[str] = set()
@@ -86,8 +86,10 @@ class FileWriter:
             _check_summary(summary)
         else:
             summary = _serialized(summary, "Summary", "summary")
-        with _NoopIfClosed():
+        try:
             self._writer.summary(summary, global_step)
+        except WriterClosedError:
+            _warn_closed()
 
     def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
         """Add a ``SessionLog``: START, STOP or CHECKPOINT."""
@@ -127,13 +129,17 @@ class FileWriter:
     def add_event(self, event: Any) -> None:
         """Add an ``Event`` as it is, wall time and step included."""
         serialized = _serialized(event, "Event", "event")
-        with _NoopIfClosed():
+        try:
             self._writer.event_bytes(serialized)
+        except WriterClosedError:
+            _warn_closed()
 
     def scalar(self, tag: str, value: float, step: Any = None, wall_time: float | None = None) -> None:
         """Add the value of a tag without building a message; see `EventsWriter.scalar`."""
-        with _NoopIfClosed():
+        try:
             self._writer.scalar(tag, value, step, wall_time)
+        except WriterClosedError:
+            _warn_closed()
 
     def get_logdir(self) -> str:
         """Return the directory, as it was given."""
@@ -203,8 +209,10 @@ class FileWriter:
         close_after(self.close, error)
 
     def _add(self, kind: PayloadKind, data: bytes, step: Any) -> None:
-        with _NoopIfClosed():
+        try:
             self._writer.payload(kind, data, step)
+        except WriterClosedError:
+            _warn_closed()
 
     def _graph_bytes(self, graph: Any, graph_def: Any) -> bytes:
         if graph is not None and graph_def is not None:
@@ -239,19 +247,6 @@ class FileWriter:
                 filesystem.replace(join(directory, asset), content.encode() if isinstance(content, str) else content)
 
 
-class _NoopIfClosed:
-    """What adding to a closed writer comes to: a warning, and nothing else."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, WriterClosedError):
-            return False
-        _warn_closed()
-        return True
-
-
 def _warn_closed() -> None:
     level = 1
     frame: FrameType | None = sys._getframe()
@@ -280,6 +275,8 @@ def _serialized(value: Any, name: str, argument: str) -> bytes:
 
 
 def _check_summary(data: bytes) -> None:
+    if 2 < len(data) < 130 and data[0] == 10 and data[1] == len(data) - 2:
+        return  # exactly one value, as most summaries are
     try:
         for _ in encoding.fields(data):
             pass

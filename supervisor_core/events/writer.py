@@ -340,6 +340,8 @@ def close_after(close: Callable[[], None], error: BaseException | None) -> None:
 
 
 def _step_number(step: Any) -> int:
+    if step.__class__ is int and STEP_MIN <= step <= STEP_MAX:
+        return int(step)
     if step is None:
         return 0
     item = getattr(step, "item", None)  # an array of one element, of whatever rank
