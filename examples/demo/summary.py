@@ -35,13 +35,15 @@ def show_figures(console: Console, story: Story, logdir: Path, run: Path) -> Non
     table.add_row("test accuracy", "unknown" if accuracy is None else f"{accuracy:.1%}")
     console.print()
     console.print(table)
-    for text in (
-        f"\nCheckpoints and events: {run}",
-        f"What each session printed: {logdir}",
-        "\nWhat to type next:",
-        f"  tensorboard --logdir {logdir}",
-        f"  tb-supervisor verify {run}",
-    ):
+    lines = [f"\nWhat each session printed: {logdir}"]
+    if story.events_files:
+        lines += [
+            f"Checkpoints and events: {run}",
+            "\nWhat to type next:",
+            f"  tensorboard --logdir {logdir}",
+            f"  tb-supervisor verify {run}",
+        ]
+    for text in lines:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

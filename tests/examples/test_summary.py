@@ -43,7 +43,8 @@ def test_the_checks_show_their_numbers(story: Story) -> None:
 
 
 def test_an_unfinished_run_shows_what_is_unknown() -> None:
-    """Figures that were never seen are unknown, not 0."""
+    """Figures that were never seen are unknown, not 0, and nothing is offered to look at that is not there."""
     text = StringIO()
     show_figures(Console(file=text, width=120), Story(steps=1), Path("logs"), Path("logs/digits"))
     assert text.getvalue().count("unknown") == 3
+    assert "tensorboard" not in text.getvalue()
