@@ -170,7 +170,7 @@ def write_legacy(path: Path | str, step_value: int, count: int = 50) -> None:
             (b"\0global_step\0\1\1\0", scalar.SerializeToString()),
             (b"\0w\0\1\1\1", weights.SerializeToString()),
         ],
-        block_bytes=60,
+        block_bytes=40,
     )
 
 

@@ -205,14 +205,15 @@ def test_a_forked_child_does_not_keep_the_lease(tmp_path: Path, make: Make) -> N
 
 
 def test_a_forked_child_is_not_the_holder(tmp_path: Path) -> None:
-    """What the child does with its copy of the lease object (renewing, releasing at exit) changes nothing."""
+    """What the child does with its copy of the lease object (renewing, releasing at exit) changes and says nothing."""
     script = (
         "import os, sys\n"
         "from supervisor_core.checkpoint.lease import LogdirLease, peek\n"
-        "lease = LogdirLease(sys.argv[1])\n"
+        "lease = LogdirLease(sys.argv[1], spawn=lambda renew: renew())\n"
         "lease.acquire('parent')\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
+        "    lease.renew(last_step=98)\n"
         "    lease.renew(last_step=99)\n"
         "    lease.release('child')\n"
         "    os._exit(0)\n"
@@ -222,7 +223,9 @@ def test_a_forked_child_is_not_the_holder(tmp_path: Path) -> None:
         "lease.release('completed', last_step=7)\n"
         "assert peek(sys.argv[1]).ended == 'completed'\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "run")], check=True)
+    command = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "run")]
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_another_machine_is_alive_while_it_renews(make: Make, tmp_path: Path, clock: Hands) -> None:
@@ -544,6 +547,15 @@ def test_no_more_threads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
 
 def test_a_lease_that_is_dropped_is_free(tmp_path: Path) -> None:
     """A session whose object is gone without being closed, as in a notebook, does not hold the logdir."""
+    LogdirLease(tmp_path / "run").acquire("a")
+    second = LogdirLease(tmp_path / "run")
+    assert second.acquire("b").previous_outcome == "lost"
+    second.release("completed")
+
+
+def test_a_dropped_lease_is_free_without_locks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no lock that goes with the object, this process knows that the session is gone."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
     LogdirLease(tmp_path / "run").acquire("a")
     second = LogdirLease(tmp_path / "run")
     assert second.acquire("b").previous_outcome == "lost"
