@@ -1,0 +1,298 @@
+"""`CheckpointSaver`: one checkpoint from its first moment to its last.
+
+    bind, prepare   everything that takes time is done before, while training goes on
+    snapshot        between two steps: is the watched loss finite, which step is it, put the values aside
+    write           in the background, beside the final name, then renamed
+    sync, verify    files and directory survive a power cut; every byte is read back and compared with its checksum
+    record          the state file, durably; then older checkpoints are deleted; then ``.meta``
+
+Whatever fails before the state file is replaced leaves the checkpoints as they were.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.filesystem import filesystem_for
+from supervisor_core.checkpoint.naming import last_part, step_in_name
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError
+from supervisor_core.events.telemetry import Trigger
+from supervisor_core.options import Options
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1.global_step import read_global_step
+from supervisor_core.tf1.rotation import Rotation
+from supervisor_core.tf1.saver_graph import Unshadowable, has_own_save
+from supervisor_core.tf1.shadows import Shadows
+from supervisor_core.tf1.unfinished import Unfinished
+from supervisor_core.tf1.watched_loss import WatchedLoss
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveResult:
+    """What became of one save. The fields are those of `telemetry.CheckpointRecord`, and the exception."""
+
+    trigger: Trigger
+    path: str | None = None
+    step: int | None = None
+    bytes: int | None = None
+    secs: float = 0.0
+    blocked_secs: float = 0.0
+    consistent: bool | None = None
+    verified: bool | None = None
+    error: str | None = None
+    cause: Exception | None = None
+    """The exception of a save that failed; None for a good one, and for one that was refused."""
+
+
+@dataclass
+class _Attempt:
+    path: str | None = None
+    step: int | None = None
+    bytes: int | None = None
+    blocked_secs: float = 0.0
+    consistent: bool | None = None
+    verified: bool | None = None
+    error: str | None = None
+    cause: Exception | None = None
+
+    def failed(self, error: Exception) -> None:
+        """Take note that nothing came of it."""
+        self.path = self.bytes = self.consistent = None
+        self.verified = False if isinstance(error, DamagedCheckpointError) else None
+        self.error = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        self.cause = error
+
+
+class CheckpointSaver:
+    """Writes the checkpoints of one saver, one at a time, from any thread but the one that trains. Thread-safe.
+
+    Args:
+        graph: the saver's graph, not finalized: the operations for snapshots are added to it.
+        saver: a ``tf.compat.v1.train.Saver``. One that cannot be shadowed is run as it is, without holding training up:
+            such checkpoints may mix steps.
+        save_path: what checkpoints' paths begin with; the step follows after a dash.
+        global_step: the step in their names, an integer of size 1; None for none.
+        meta_graph_def: what goes into ``.meta``; None writes none.
+        gate: keeps steps out while a snapshot is taken.
+        options: how saves behave.
+        logdir: the run's directory, where the state file is. Default: the one of ``save_path``.
+        watched: returns the loss that must be finite, or None as long as there is none. Default:
+            ``options.watched_loss`` is read.
+        clock: the time.
+
+    Raises:
+        OptionsError: if ``options.watched_loss`` cannot be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: Any,
+        saver: Any,
+        save_path: str,
+        global_step: Any,
+        meta_graph_def: Any,
+        gate: Gate,
+        options: Options,
+        logdir: str | None = None,
+        watched: Callable[[], Any] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._saver = saver
+        self._save_path = os.fspath(save_path)
+        self._global_step = global_step
+        self._meta_graph_def = meta_graph_def
+        self._gate = gate
+        self._options = options
+        self._clock = clock
+        self._lock = threading.Lock()
+        directory = os.path.dirname(self._save_path) if logdir is None else os.fspath(logdir)
+        basename = os.path.relpath(self._save_path, directory) if logdir else last_part(self._save_path)
+        self._store = CheckpointStore(directory, basename)
+        self._rotation = Rotation(saver, self._store)
+        self._swept = False
+        self._watched = watched
+        self._loss: WatchedLoss | None = None
+        if watched is None and options.watched_loss is not None:
+            self._loss = WatchedLoss(graph, options.watched_loss)
+        self._shadows: Shadows | None = None
+        try:
+            self._shadows = Shadows.build(graph, saver, global_step)
+        except Unshadowable as reason:
+            self._give_up_shadows(reason)
+
+    @property
+    def consistent(self) -> bool:
+        """Whether checkpoints hold values of one step only, as far as runs end within the time to wait for them."""
+        return self._shadows is not None
+
+    def save(self, sess: Any, trigger: Trigger) -> SaveResult:
+        """Save a checkpoint now, and return when it is durable, or has failed.
+
+        Args:
+            sess: the session; of a supervised one the plain session inside is used, past the gate.
+            trigger: why, for the record.
+
+        Returns:
+            What became of it; a failure is in the result, not raised.
+        """
+        with self._lock:
+            started = self._clock.monotonic()
+            attempt = _Attempt()
+            try:
+                self._sweep_once()
+                self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt)
+            except Exception as error:
+                attempt.failed(error)
+            secs = self._clock.monotonic() - started
+            return SaveResult(trigger=trigger, secs=secs, **vars(attempt))
+
+    def _save(self, session: Any, attempt: _Attempt) -> None:
+        if self._shadows is not None:
+            try:
+                self._shadows.bind(session)
+            except Unshadowable as reason:
+                self._give_up_shadows(reason)
+        if self._shadows is not None:
+            self._save_shadows(session, self._shadows, attempt)
+        elif has_own_save(self._saver):
+            self._let_save(session, attempt)
+        else:
+            self._save_as_is(session, attempt)
+
+    def _save_shadows(self, session: Any, shadows: Shadows, attempt: _Attempt) -> None:
+        if self._loss is not None:
+            self._loss.bind(session)
+        try:
+            shadows.prepare()
+            with self._gate.exclusive(self._options.snapshot_wait_secs) as held:
+                if self._refuses(session, attempt):
+                    return
+                attempt.step = shadows.take()
+            attempt.blocked_secs = held.held_secs
+            path = self._path(attempt.step)
+            unfinished = Unfinished(self._store, path)
+            try:
+                self._write(shadows, path)
+                shadows.drop()
+                attempt.consistent = held.consistent
+                self._complete(attempt, path)
+            except BaseException:
+                unfinished.discard()
+                raise
+        finally:
+            self._drop(shadows)
+
+    def _save_as_is(self, session: Any, attempt: _Attempt) -> None:
+        """Save as the original does: while training goes on, so that values may be of different steps."""
+        if self._loss is not None:
+            self._loss.bind(session)
+        if self._refuses(session, attempt):
+            return
+        if self._global_step is not None:
+            attempt.step = read_global_step(session, self._global_step)
+        unfinished = Unfinished(self._store, self._path(attempt.step))
+        try:
+            path = self._saver.save(
+                session, self._save_path, global_step=attempt.step, write_meta_graph=False, write_state=False
+            )
+            if path is not None:  # a saver without variables writes nothing
+                attempt.consistent = False
+                self._complete(attempt, path)
+        except BaseException:
+            unfinished.discard()
+            raise
+
+    def _let_save(self, session: Any, attempt: _Attempt) -> None:
+        """Have a saver of the program's own do all that it does, and look at what came of it."""
+        if self._refuses(session, attempt):
+            return
+        path = self._saver.save(session, self._save_path, global_step=self._global_step)
+        attempt.path, attempt.step, attempt.consistent = path, step_in_name(path or ""), False
+        filesystem, name = filesystem_for(path or "")
+        if path and filesystem.is_file(f"{name}.index"):
+            self._verify(attempt, path)
+
+    @staticmethod
+    def _write(shadows: Shadows, path: str) -> None:
+        try:
+            shadows.write(path)
+        except tf.errors.DataLossError as error:  # shards are read back as they are merged
+            raise DamagedCheckpointError(f"{path} did not read back as written: {error.message}") from error
+
+    def _complete(self, attempt: _Attempt, path: str) -> None:
+        """Make a checkpoint that is written one that counts."""
+        self._store.sync(path)
+        self._verify(attempt, path)
+        attempt.path = path
+        self._rotation.record(path, self._clock.wall())
+        self._write_meta(self._path(attempt.step) + ".meta")
+
+    def _verify(self, attempt: _Attempt, path: str) -> None:
+        verified = bundle.verify(path, data=self._options.verify_checkpoints)
+        attempt.bytes = verified.bytes
+        attempt.verified = self._options.verify_checkpoints
+
+    def _write_meta(self, path: str) -> None:
+        if self._meta_graph_def is None:
+            return
+        if not isinstance(self._meta_graph_def, bytes):
+            self._meta_graph_def = self._meta_graph_def.SerializeToString()
+        filesystem, name = filesystem_for(path)
+        try:
+            filesystem.replace(name, self._meta_graph_def)
+        except OSError as error:  # nothing that is restored is in it
+            _LOG.warning("The graph beside the checkpoint, %s, cannot be written: %s", path, error)
+
+    def _refuses(self, session: Any, attempt: _Attempt) -> bool:
+        """Whether the watched loss, at this moment, forbids a checkpoint; the attempt then says so."""
+        if self._watched is not None:
+            loss = self._watched()
+        else:
+            loss = None if self._loss is None else self._loss.read()
+        if loss is None or np.all(np.isfinite(loss)):
+            return False
+        if self._global_step is not None:
+            attempt.step = read_global_step(session, self._global_step)
+        attempt.error = f"the watched loss is {np.asarray(loss)}: a model like this is not worth a checkpoint"
+        return True
+
+    def _path(self, step: int | None) -> str:
+        if step is None:
+            return self._save_path
+        padded = getattr(self._saver, "_pad_step_number", False)
+        return f"{self._save_path}-{step:08d}" if padded else f"{self._save_path}-{step}"
+
+    def _sweep_once(self) -> None:
+        if self._swept:
+            return
+        self._swept = True
+        try:
+            for path in self._store.sweep_leftovers(clock=self._clock):
+                _LOG.info("Deleted %s, which an earlier save left behind.", path)
+        except (OSError, CheckpointError) as error:
+            _LOG.warning("What earlier saves left behind cannot be deleted: %s", error)
+
+    def _give_up_shadows(self, reason: Unshadowable) -> None:
+        self._shadows = None
+        _LOG.warning("Checkpoints of this saver may mix steps, since %s: it is run while training goes on.", reason)
+
+    @staticmethod
+    def _drop(shadows: Shadows) -> None:
+        try:
+            shadows.drop()
+        except (tf.errors.OpError, RuntimeError) as error:  # the session is gone, and its memory with it
+            _LOG.debug("A snapshot could not be dropped: %s", error)
