@@ -15,7 +15,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,48 +31,15 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.rotation import Rotation
+from supervisor_core.tf1.save_result import Attempt, SaveResult
 from supervisor_core.tf1.saver_graph import Unshadowable, has_own_save
 from supervisor_core.tf1.shadows import Shadows
 from supervisor_core.tf1.unfinished import Unfinished
 from supervisor_core.tf1.watched_loss import WatchedLoss
 
+__all__ = ["CheckpointSaver", "SaveResult"]
+
 _LOG = logging.getLogger("supervisor_core")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SaveResult:
-    """What became of one save. The fields are those of `telemetry.CheckpointRecord`, and the exception."""
-
-    trigger: Trigger
-    path: str | None = None
-    step: int | None = None
-    bytes: int | None = None
-    secs: float = 0.0
-    blocked_secs: float = 0.0
-    consistent: bool | None = None
-    verified: bool | None = None
-    error: str | None = None
-    cause: Exception | None = None
-    """The exception of a save that failed; None for a good one, and for one that was refused."""
-
-
-@dataclass
-class _Attempt:
-    path: str | None = None
-    step: int | None = None
-    bytes: int | None = None
-    blocked_secs: float = 0.0
-    consistent: bool | None = None
-    verified: bool | None = None
-    error: str | None = None
-    cause: Exception | None = None
-
-    def failed(self, error: Exception) -> None:
-        """Take note that nothing came of it."""
-        self.path = self.bytes = self.consistent = None
-        self.verified = False if isinstance(error, DamagedCheckpointError) else None
-        self.error = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        self.cause = error
 
 
 class CheckpointSaver:
@@ -151,7 +117,7 @@ class CheckpointSaver:
         """
         with self._lock:
             started = self._clock.monotonic()
-            attempt = _Attempt()
+            attempt = Attempt()
             try:
                 self._sweep_once()
                 self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt)
@@ -160,7 +126,7 @@ class CheckpointSaver:
             secs = self._clock.monotonic() - started
             return SaveResult(trigger=trigger, secs=secs, **vars(attempt))
 
-    def _save(self, session: Any, attempt: _Attempt) -> None:
+    def _save(self, session: Any, attempt: Attempt) -> None:
         if self._shadows is not None:
             try:
                 self._shadows.bind(session)
@@ -173,16 +139,18 @@ class CheckpointSaver:
         else:
             self._save_as_is(session, attempt)
 
-    def _save_shadows(self, session: Any, shadows: Shadows, attempt: _Attempt) -> None:
+    def _save_shadows(self, session: Any, shadows: Shadows, attempt: Attempt) -> None:
         if self._loss is not None:
             self._loss.bind(session)
         try:
             shadows.prepare()
             with self._gate.exclusive(self._options.snapshot_wait_secs) as held:
-                if self._refuses(session, attempt):
-                    return
-                attempt.step = shadows.take()
+                refused = self._refuses(session, attempt)
+                if not refused:
+                    attempt.step = shadows.take()
             attempt.blocked_secs = held.held_secs
+            if refused:
+                return
             path = self._path(attempt.step)
             unfinished = Unfinished(self._store, path)
             try:
@@ -196,7 +164,7 @@ class CheckpointSaver:
         finally:
             self._drop(shadows)
 
-    def _save_as_is(self, session: Any, attempt: _Attempt) -> None:
+    def _save_as_is(self, session: Any, attempt: Attempt) -> None:
         """Save as the original does: while training goes on, so that values may be of different steps."""
         if self._loss is not None:
             self._loss.bind(session)
@@ -216,7 +184,7 @@ class CheckpointSaver:
             unfinished.discard()
             raise
 
-    def _let_save(self, session: Any, attempt: _Attempt) -> None:
+    def _let_save(self, session: Any, attempt: Attempt) -> None:
         """Have a saver of the program's own do all that it does, and look at what came of it."""
         if self._refuses(session, attempt):
             return
@@ -233,7 +201,7 @@ class CheckpointSaver:
         except tf.errors.DataLossError as error:  # shards are read back as they are merged
             raise DamagedCheckpointError(f"{path} did not read back as written: {error.message}") from error
 
-    def _complete(self, attempt: _Attempt, path: str) -> None:
+    def _complete(self, attempt: Attempt, path: str) -> None:
         """Make a checkpoint that is written one that counts."""
         self._store.sync(path)
         self._verify(attempt, path)
@@ -241,7 +209,7 @@ class CheckpointSaver:
         self._rotation.record(path, self._clock.wall())
         self._write_meta(self._path(attempt.step) + ".meta")
 
-    def _verify(self, attempt: _Attempt, path: str) -> None:
+    def _verify(self, attempt: Attempt, path: str) -> None:
         verified = bundle.verify(path, data=self._options.verify_checkpoints)
         attempt.bytes = verified.bytes
         attempt.verified = self._options.verify_checkpoints
@@ -257,18 +225,18 @@ class CheckpointSaver:
         except OSError as error:  # nothing that is restored is in it
             _LOG.warning("The graph beside the checkpoint, %s, cannot be written: %s", path, error)
 
-    def _refuses(self, session: Any, attempt: _Attempt) -> bool:
+    def _refuses(self, session: Any, attempt: Attempt) -> bool:
         """Whether the watched loss, at this moment, forbids a checkpoint; the attempt then says so."""
-        if self._watched is not None:
-            loss = self._watched()
-        else:
-            loss = None if self._loss is None else self._loss.read()
+        loss = (self._watched or self._read_loss)()
         if loss is None or np.all(np.isfinite(loss)):
             return False
         if self._global_step is not None:
             attempt.step = read_global_step(session, self._global_step)
         attempt.error = f"the watched loss is {np.asarray(loss)}: a model like this is not worth a checkpoint"
         return True
+
+    def _read_loss(self) -> Any:
+        return None if self._loss is None else self._loss.read()
 
     def _path(self, step: int | None) -> str:
         if step is None:
