@@ -12,7 +12,7 @@ as the last of its users is gone, and it is what goes around the gate: queue run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import tensorflow as tf

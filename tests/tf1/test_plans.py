@@ -184,22 +184,28 @@ def test_callables_are_made_only_where_they_cannot_be_told_apart(graph: Any) -> 
 
 
 def test_callables_are_released_with_their_plan(graph: Any) -> None:
-    """A plan that makes room gives its callable back; after the session is closed nothing is given back any more."""
+    """A plan runs by its callable and gives it back with itself; after the session is closed nothing is given back."""
     native = installed()
     assert native is not None
+    run: list[int] = []
     released: list[int] = []
+
+    def run_callable(c_session: Any, handle: int, arrays: Any, metadata: Any) -> Any:
+        run.append(handle)
+        return native.run_callable(c_session, handle, arrays, metadata)
 
     def release(c_session: Any, handle: int) -> None:
         released.append(handle)
         native.release_callable(c_session, handle)
 
-    counting = dataclasses.replace(native, release_callable=release)
+    counting = dataclasses.replace(native, run_callable=run_callable, release_callable=release)
     one = tf.constant(1)
     with v1.Session() as plain:
         plans = [Plan(counting, plain, RunAnalysis(graph), one, []) for _ in range(2)]
         for plan in plans:
             plan.make_callable()
         assert [plan.results(one, plan.run(())) for plan in plans] == [1, 1]
+        assert len(set(run)) == 2
         del plan
         plans.pop()
         assert len(released) == 1
@@ -305,7 +311,7 @@ def test_without_the_private_parts_every_run_is_the_originals(
         assert sess.make_callable(doubled, [fed])([3.0]).tolist() == [6.0]
         with pytest.raises(tf.errors.InvalidArgumentError, match="must feed"):
             sess.run(doubled)
-        assert not sess._plans
+        assert len(sess._plans) == 0
 
 
 def test_a_run_method_put_in_its_place_is_used(sess: SupervisedSession, monkeypatch: pytest.MonkeyPatch) -> None:

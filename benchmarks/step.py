@@ -1,0 +1,203 @@
+"""What a step costs: the same small steps in a bare session, under the original's facades, and under ours.
+
+Every contender has a graph and a session of its own in one process, services running as they do by default, and takes
+its turns between those of the others. The floor is TensorFlow's own prepared callable, called by hand.
+
+    python -m benchmarks.step [--quick]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from benchmarks.report import Row, print_table
+
+OURS = "ours"
+BARE = "bare Session.run"
+ORIGINAL = "original Supervisor"
+MONITORED = "MonitoredTrainingSession"
+FLOOR = "a prepared callable (the floor)"
+BOOKKEEPING_GOAL_US = 2.0
+
+# Enough for our session to have moved on to prepared callables.
+WARM_UP_SECS = 4.0
+
+Step = Callable[[], Any]
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    turns, steps = (15, 200) if quick else (60, 500)
+    command = [sys.executable, "-m", "benchmarks.step", "--measure", str(turns), str(steps)]
+    # In a process of its own, as a program of TensorFlow 1's days: the original needs eager execution to be off.
+    measured = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    for case, times in measured.items():
+        yield from report(case, times, f"{turns} turns of {steps} steps")
+
+
+def measure_all(turns: int, steps: int) -> dict[str, dict[str, list[float]]]:
+    """Return microseconds per step, by case and contender, for each turn."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    import tensorflow as tf
+
+    tf.compat.v1.disable_v2_behavior()
+    tf.get_logger().setLevel("ERROR")
+    with ExitStack() as closing:
+        contenders = {name: closing.enter_context(open_it()) for name, open_it in CONTENDERS.items()}
+        return {
+            case: measure({name: by_case[case] for name, by_case in contenders.items()}, turns, steps)
+            for case in contenders[FLOOR]
+        }
+
+
+def measure(steps: dict[str, Step], turns: int, per_turn: int) -> dict[str, list[float]]:
+    """Return each contender's microseconds per step, one number for each of its turns."""
+    for name, step in steps.items():
+        until = time.monotonic() + (WARM_UP_SECS if name == OURS else 0.0)
+        for _ in range(per_turn):
+            step()
+        while time.monotonic() < until:
+            step()
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for turn in range(turns):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            step = steps[name]
+            started = time.perf_counter()
+            for _ in range(per_turn):
+                step()
+            taken[name].append((time.perf_counter() - started) / per_turn * 1e6)
+    return taken
+
+
+def report(case: str, taken: dict[str, list[float]], note: str) -> Iterator[Row]:
+    medians = {name: statistics.median(times) for name, times in taken.items()}
+    ours = medians.pop(OURS)
+    goal = "below a bare Session.run"
+    yield Row(
+        "step", f"a supervised step: {case}", "us", ours, medians, goal, ours < medians[BARE], f"medians of {note}"
+    )
+    best = {name: min(times) for name, times in taken.items()}
+    floor = best.pop(FLOOR)
+    above = {name: value - floor for name, value in best.items()}
+    ours = above.pop(OURS)
+    goal = f"at most {BOOKKEEPING_GOAL_US:g} us"
+    yield Row(
+        "step",
+        f"spent above the floor: {case}",
+        "us",
+        ours,
+        above,
+        goal,
+        ours <= BOOKKEEPING_GOAL_US,
+        f"best of {note}",
+    )
+
+
+def build() -> tuple[Any, Any, Any, Any]:
+    """Add the model to the default graph: a counter, and a linear regression that is fed."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    step = v1.train.get_or_create_global_step()
+    count = v1.assign_add(step, 1).op
+    x = v1.placeholder(tf.float32, [None, 4])
+    weights = v1.get_variable("weights", [4, 1])
+    loss = tf.reduce_mean(tf.square(x @ weights - 1.0))
+    train = v1.train.GradientDescentOptimizer(0.01).minimize(loss, global_step=step)
+    return count, x, loss, train
+
+
+def cases(session: Any, count: Any, x: Any, loss: Any, train: Any) -> dict[str, Step]:
+    import numpy as np
+
+    batch = np.ones([8, 4], np.float32)
+    return {
+        "one operation": lambda: session.run(count),
+        "a feed and two fetches": lambda: session.run([train, loss], {x: batch}),
+        "a feed and a dictionary": lambda: session.run({"train": train, "loss": loss}, feed_dict={x: batch}),
+    }
+
+
+@contextmanager
+def bare() -> Iterator[dict[str, Step]]:
+    import tensorflow as tf
+
+    with tf.Graph().as_default():
+        model = build()
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            yield cases(session, *model)
+
+
+@contextmanager
+def floor() -> Iterator[dict[str, Step]]:
+    import numpy as np
+    import tensorflow as tf
+    from tensorflow.core.protobuf.config_pb2 import CallableOptions
+
+    with tf.Graph().as_default():
+        count, x, loss, train = build()
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            counting = session._make_callable_from_options(CallableOptions(target=[count.name]))
+            options = CallableOptions(feed=[x.name], fetch=[loss.name], target=[train.name])
+            training = session._make_callable_from_options(options)
+            batch = np.ones([8, 4], np.float32)
+            yield dict(
+                zip(cases(session, count, x, loss, train), [counting, *[lambda: training(batch)] * 2], strict=True)
+            )
+
+
+@contextmanager
+def original() -> Iterator[dict[str, Step]]:
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as logdir, tf.Graph().as_default():
+        model = build()
+        supervisor = tf.compat.v1.train.Supervisor(logdir=logdir)
+        with supervisor.managed_session() as session:
+            yield cases(session, *model)
+
+
+@contextmanager
+def monitored() -> Iterator[dict[str, Step]]:
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as logdir, tf.Graph().as_default():
+        model = build()
+        with tf.compat.v1.train.MonitoredTrainingSession(checkpoint_dir=logdir) as session:
+            yield cases(session, *model)
+
+
+@contextmanager
+def ours() -> Iterator[dict[str, Step]]:
+    import tensorflow as tf
+
+    from supervisor_core.options import Options
+    from supervisor_core.tf1.supervisor import Supervisor
+
+    with tempfile.TemporaryDirectory() as logdir, tf.Graph().as_default():
+        model = build()
+        supervisor = Supervisor(logdir=logdir, options=Options(handle_signals=False))
+        with supervisor.managed_session() as session:
+            yield cases(session, *model)
+
+
+CONTENDERS = {OURS: ours, BARE: bare, ORIGINAL: original, MONITORED: monitored, FLOOR: floor}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        print(json.dumps(measure_all(int(sys.argv[2]), int(sys.argv[3]))))
+    else:
+        print_table(rows("--quick" in sys.argv))
