@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +14,17 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.filesystem import LocalFilesystem
+from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+
+HOLDER = """
+import sys
+from supervisor_core.checkpoint.lease import LogdirLease
+lease = LogdirLease(sys.argv[1])
+lease.acquire("elsewhere")
+lease.record_restore(400)
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +67,79 @@ def failing_filesystem() -> Callable[..., Any]:
         return Failing()
 
     return make
+
+
+class Hands:
+    """A clock whose hands a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Hands:
+    """The time."""
+    return Hands()
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: Hands) -> Iterator[Callable[..., LogdirLease]]:
+    """Returns a function that makes a lease on one logdir; renewals run in line. All are released at the end."""
+    made: list[LogdirLease] = []
+
+    def new(**options: Any) -> LogdirLease:
+        lease = LogdirLease(tmp_path / "run", clock=clock, spawn=lambda renew: renew(), **options)
+        made.append(lease)
+        return lease
+
+    yield new
+    for lease in made:
+        lease.release("end of test")
+
+
+@pytest.fixture
+def holder_script() -> str:
+    """A program that holds the lease of the logdir that it is given, until its input ends."""
+    return HOLDER
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lease of the same logdir."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Callable[[], dict[str, Any]]:
+    """Returns a function that reads the lease file's JSON."""
+
+    def read() -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((tmp_path / "run" / LEASE_NAME).read_bytes())
+        return content
+
+    return read
+
+
+@pytest.fixture
+def edit(tmp_path: Path, on_disk: Callable[[], dict[str, Any]]) -> Callable[..., None]:
+    """Returns a function that changes fields in the lease file, as if another session had written it."""
+
+    def change(**changes: Any) -> None:
+        (tmp_path / "run" / LEASE_NAME).write_text(json.dumps({**on_disk(), **changes}))
+
+    return change

@@ -1,0 +1,156 @@
+"""Holders on other machines, and file systems without locks: renewals tell who lives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint import lease as lease_module
+from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+from supervisor_core.errors import LogdirInUseError
+
+Make = Callable[..., LogdirLease]
+Edit = Callable[..., None]
+OnDisk = Callable[[], dict[str, Any]]
+
+
+def test_another_machine_is_alive_while_it_renews(make: Make, tmp_path: Path, clock: Any, edit: Edit) -> None:
+    """On a shared file system without common locks, a holder that has just renewed is refused to others."""
+    make(boot="kernel-a", host="a").acquire("on a")
+    edit(session="on another", boot="kernel-b", host="b", pid=77)
+    shutil.copy(tmp_path / "run" / LEASE_NAME, tmp_path / "saved")
+    (tmp_path / "run" / LEASE_NAME).unlink()
+    shutil.copy(tmp_path / "saved", tmp_path / "run" / LEASE_NAME)
+    with pytest.raises(LogdirInUseError) as caught:
+        make(boot="kernel-c", host="c", timeout_secs=60.0).acquire("on c")
+    text = str(caught.value)
+    assert "in use by process 77 on b (session on another)" in text
+    assert f"; if it is dead, try again in 60 s, or delete {tmp_path / 'run' / LEASE_NAME}" in text
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, clock: Any, edit: Edit) -> Callable[..., Path]:
+    """Returns a function that leaves the lease of a machine that has not released it, renewed so long ago."""
+
+    def leave(age_secs: float, **changes: Any) -> Path:
+        logdir = tmp_path / "run"
+        lease = LogdirLease(logdir, clock=clock, boot="kernel-b", host="b", pid=77)
+        lease.acquire("on b")
+        lease_module._SESSIONS.discard("on b")
+        content = (logdir / LEASE_NAME).read_bytes()
+        lease.release("end of test")
+        (logdir / LEASE_NAME).write_bytes(content)
+        edit(**changes)
+        written = os.stat(logdir / LEASE_NAME).st_mtime - age_secs
+        os.utime(logdir / LEASE_NAME, (written, written))
+        return logdir
+
+    return leave
+
+
+def test_another_machine_is_dead_when_it_does_not_renew(make: Make, foreign: Callable[..., Path], clock: Any) -> None:
+    """After the timeout it is taken over; the machines' clocks may disagree by hours, the file server's counts."""
+    foreign(61.0)
+    clock.now += 7200.0
+    assert make(boot="kernel-c", host="c").acquire("on c").previous_outcome == "lost"
+
+
+def test_clocks_that_disagree_do_not_kill(make: Make, foreign: Callable[..., Path], clock: Any) -> None:
+    """A holder that has just renewed is alive though this machine's clock is a day ahead of what it wrote."""
+    foreign(5.0)
+    clock.now += 86400.0
+    with pytest.raises(LogdirInUseError, match=r"renewed 5 s ago.* try again in 55 s"):
+        make(boot="kernel-c", host="c").acquire("on c")
+
+
+def test_another_container_of_this_machine_is_dead_at_once(make: Make, foreign: Callable[..., Path]) -> None:
+    """The same kernel under another host name: the lock is the truth, no timeout is waited for."""
+    foreign(0.0)
+    assert make(boot="kernel-b", host="another-pod").acquire("on b again").attempt == 2
+
+
+def test_a_machine_of_the_same_name_is_another(make: Make, foreign: Callable[..., Path]) -> None:
+    """A pod of the same name on another node may be alive: its renewals count, not its name."""
+    foreign(0.0)
+    with pytest.raises(LogdirInUseError):
+        make(boot="kernel-c", host="b").acquire("on c")
+
+
+def test_a_released_lease_is_free(make: Make, foreign: Callable[..., Path]) -> None:
+    """A session that ended in good order on another machine a second ago is no obstacle."""
+    foreign(1.0, ended="completed", ended_at=1.0)
+    assert make(boot="kernel-c", host="c").acquire("on c").previous_outcome == "completed"
+
+
+def test_taken_over_while_suspended(make: Make, tmp_path: Path, edit: Edit, on_disk: OnDisk) -> None:
+    """A holder that wakes up and finds another one in its place hears of it at its next renewal, and writes nothing."""
+    lease = make()
+    lease.acquire("a")
+    edit(session="b", attempt=2, host="b", pid=77)
+    lease.renew()
+    with pytest.raises(LogdirInUseError, match="in use by process 77 on b"):
+        lease.renew()
+    lease.release("completed")
+    assert on_disk()["session"] == "b"
+
+
+def test_going_on_regardless(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, on_disk: OnDisk) -> None:
+    """With `exclusive=False` the second chief goes on, is told of the first, and leaves its lease alone."""
+    make().acquire("a")
+    second = make(exclusive=False)
+    tenancy = second.acquire("b")
+    assert not tenancy.exclusive
+    assert tenancy.attempt == 2
+    assert tenancy.warning is not None
+    assert "another chief may be at work" in tenancy.warning
+    assert "another chief may be at work" in caplog.text
+    second.renew(last_step=5)
+    second.release("completed")
+    assert on_disk()["session"] == "a"
+    assert on_disk()["ended"] is None
+
+
+def test_a_file_system_without_locks(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no flock, the run goes on with a warning; history and renewals work all the same."""
+
+    def no_locks(*_: Any) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    lease = make()
+    tenancy = lease.acquire("a")
+    assert not tenancy.exclusive
+    assert tenancy.warning is not None
+    assert tenancy.warning.endswith("cannot be guarded against a second chief: No locks available")
+    lease.renew(last_step=3)
+    with pytest.raises(LogdirInUseError, match="this very process"):
+        make().acquire("b")
+    lease.release("completed", last_step=4)
+    assert make().acquire("c").last_step == 4
+
+
+def test_without_locks_a_process_that_is_gone_is_dead(
+    make: Make, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no flock, a process of this machine counts as alive while it runs and renews, and no longer."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
+    with pytest.raises(LogdirInUseError, match=f"process {holder.pid} "):
+        make().acquire("b")
+    holder.kill()
+    holder.wait()
+    assert make().acquire("c").previous_outcome == "lost"
+
+
+def test_a_dropped_lease_is_free_without_locks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no lock that goes with the object, this process knows that the session is gone."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
+    LogdirLease(tmp_path / "run").acquire("a")
+    second = LogdirLease(tmp_path / "run")
+    assert second.acquire("b").previous_outcome == "lost"
+    second.release("completed")

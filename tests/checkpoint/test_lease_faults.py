@@ -1,0 +1,203 @@
+"""A lease whose file is deleted, corrupt, or cannot be written never stops a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.lease_file import Grip, LocalLeaseFile
+from supervisor_core.errors import LogdirInUseError
+
+Make = Callable[..., LogdirLease]
+Edit = Callable[..., None]
+OnDisk = Callable[[], dict[str, Any]]
+
+
+def test_a_deleted_lease_file_comes_back(make: Make, tmp_path: Path, on_disk: OnDisk) -> None:
+    """When somebody deletes the lease file, the next renewal puts it back and locks it again."""
+    lease = make()
+    lease.acquire("a")
+    (tmp_path / "run" / LEASE_NAME).unlink()
+    lease.renew(last_step=5)
+    assert on_disk()["last_step"] == 5
+    with pytest.raises(LogdirInUseError):
+        make().acquire("b")
+
+
+def test_a_deleted_logdir_is_not_brought_back(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """When the whole logdir is deleted, renewing does not create it again, and says that it cannot renew."""
+    lease = make()
+    lease.acquire("a")
+    shutil.rmtree(tmp_path / "run")
+    lease.renew()
+    lease.renew()
+    assert caplog.text.count("could not be renewed") == 1
+    lease.release("completed")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_deleted_lease_file_that_another_took(make: Make, tmp_path: Path) -> None:
+    """When the lease file was deleted and another chief has made its own, the first one hears of it."""
+    first, second = make(), make()
+    first.acquire("a")
+    (tmp_path / "run" / LEASE_NAME).unlink()
+    second.acquire("b")
+    first.renew()
+    with pytest.raises(LogdirInUseError):
+        first.renew()
+
+
+def test_a_lease_file_deleted_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted between opening and locking, the file is opened anew: a lock on a nameless file keeps nobody out."""
+    import fcntl
+
+    path = str(tmp_path / LEASE_NAME)
+    flock, deleted = fcntl.flock, []
+
+    def deleting(fd: int, operation: int) -> None:
+        if not deleted:
+            os.unlink(path)
+            deleted.append(path)
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", deleting)
+    first, second = LocalLeaseFile(path), LocalLeaseFile(path)
+    assert first.take() == Grip("ours")
+    assert second.take() == Grip("theirs")
+    first.let_go()
+    second.let_go()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"garbage", b"{}", b'{"v":2}', b"\x00" * 1024, b'{"v":1,"session":"x"}', b'{"v":1', b"[]", b"\xff\xfe"],
+)
+def test_a_corrupt_lease_file_is_unknown_history(make: Make, tmp_path: Path, content: bytes) -> None:
+    """It never stops a run: the history is said to be unknown, and a new one begins."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LEASE_NAME).write_bytes(content * 3)
+    lease = make()
+    tenancy = lease.acquire("a")
+    assert tenancy.attempt == 1
+    assert tenancy.warning is not None
+    assert f"the earlier sessions of {tmp_path / 'run'} are not known" in tenancy.warning
+    assert peek(tmp_path / "run") is not None
+    lease.release("completed")
+    assert make().acquire("b").warning is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"attempt": "3"}, {"restarts": {"lost": "1"}}, {"started_at": None}, {"renewed_at": float("nan")}, {"pid": True}],
+)
+def test_fields_of_the_wrong_kind_are_corrupt(make: Make, tmp_path: Path, changes: dict[str, Any], edit: Edit) -> None:
+    """A field that cannot be what it should be makes the history unknown, rather than wrong."""
+    lease = make()
+    lease.acquire("a")
+    lease.release("completed")
+    edit(**changes)
+    assert make().acquire("b").attempt == 1
+
+
+def test_fields_of_later_versions_are_ignored(make: Make, tmp_path: Path, edit: Edit) -> None:
+    """A field that is not known yet does not make the history unknown."""
+    lease = make()
+    lease.acquire("a")
+    lease.release("completed")
+    edit(some_later_field=1)
+    assert make().acquire("b").attempt == 2
+
+
+def test_a_logdir_that_cannot_be_written(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """A read-only logdir has nothing to guard: a warning, no exception, and nothing is written later."""
+    file = LocalLeaseFile("/proc/1/.supervisor.lease")
+    lease = make(file=file)
+    tenancy = lease.acquire("a")
+    assert not tenancy.exclusive
+    assert tenancy.warning is not None
+    assert "cannot be guarded against a second chief" in tenancy.warning
+    assert lease.record_restore(5) == 0
+    lease.renew(last_step=3)
+    lease.release("completed")
+    assert len(caplog.records) == 1
+
+
+class BrokenFile(LocalLeaseFile):
+    """A lease file on a disk that fails from some moment on."""
+
+    broken = False
+
+    def write(self, data: bytes) -> None:
+        if self.broken:
+            raise OSError(28, "No space left on device")
+        super().write(data)
+
+
+def test_a_full_disk_does_not_stop_the_run(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, on_disk: OnDisk
+) -> None:
+    """A lease that cannot be renewed is said, held on to, and renewed when there is room again."""
+    (tmp_path / "run").mkdir()
+    file = BrokenFile(str(tmp_path / "run" / LEASE_NAME))
+    lease = make(file=file)
+    file.broken = True
+    assert lease.acquire("a").exclusive
+    lease.renew(last_step=5)
+    assert "No space left on device" in caplog.text
+    with pytest.raises(LogdirInUseError):
+        make().acquire("b")
+    file.broken = False
+    lease.renew(last_step=6)
+    assert on_disk()["last_step"] == 6
+    file.broken = True
+    lease.release("completed")
+    assert "The end of the session could not be noted" in caplog.text
+    file.broken = False
+    assert make().acquire("b").previous_outcome == "lost"
+
+
+def test_a_renewal_that_hangs_holds_nobody_up(tmp_path: Path, on_disk: OnDisk) -> None:
+    """Renewing returns at once though the file system hangs; renewals that follow do not pile up."""
+    lease = LogdirLease(tmp_path / "run")
+    lease.acquire("a")
+    file, hang, entered = lease._file, threading.Event(), threading.Event()
+    original = file.write
+
+    def write(data: bytes) -> None:
+        entered.set()
+        assert hang.wait(30.0)
+        original(data)
+
+    file.write = write  # type: ignore[method-assign]
+    lease.renew(last_step=1)
+    assert entered.wait(30.0)
+    for step in range(2, 20):
+        lease.renew(last_step=step)
+    assert [thread.name for thread in threading.enumerate()].count("supervisor-lease") == 1
+    hang.set()
+    lease.release("completed")
+    assert on_disk()["last_step"] == 19
+
+
+def test_no_more_threads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A renewal for which no thread can be started is said, and tried again at the next."""
+    spawned: list[Any] = []
+
+    def spawn(renew: Callable[[], None]) -> None:
+        spawned.append(renew)
+        raise RuntimeError("can't start new thread")
+
+    lease = LogdirLease(tmp_path / "run", spawn=spawn)
+    lease.acquire("a")
+    lease.renew()
+    lease.renew()
+    assert len(spawned) == 2
+    assert "can't start new thread" in caplog.text
+    lease.release("completed")
