@@ -39,7 +39,7 @@ class RecordingWriter:
             self._calls.append("summary")
 
     def add_event(self, event: Any) -> None:
-        self._calls.append("event")
+        self._calls.append("graph event" if event.graph_def else "event")
 
     def flush(self) -> None:
         pass

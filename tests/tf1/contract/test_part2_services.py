@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 
 v1 = tf.compat.v1
@@ -68,6 +71,32 @@ def test_summary_feed_dict_feeds_the_service(
     assert summaries("loss") == [2.5]
 
 
+def test_faults_of_the_world_do_not_stop_the_summary_service(
+    ours: Any, build_model: Callable[..., Any], logdir: str, summaries: Any, wait_until: Any
+) -> None:
+    """A summary that cannot be written is tried again while training goes on."""
+    v1.summary.scalar("loss", build_model().weight)
+    faults = [OSError(errno.EIO, os.strerror(errno.EIO)) for _ in range(2)]
+
+    class FaultyWriter(FileWriter):
+        def add_summary(self, summary: Any, global_step: int | None = None) -> None:
+            if faults and b"loss" in bytes(summary):
+                raise faults.pop()
+            super().add_summary(summary, global_step)
+
+    options = Options(retry_initial_secs=0.01, retry_max_secs=0.02)
+    supervisor = ours.Supervisor(logdir=logdir, summary_writer=FaultyWriter(logdir), options=options)
+    with supervisor.managed_session():
+
+        def written() -> bool:
+            supervisor.summary_writer.flush()
+            return bool(summaries("loss"))
+
+        wait_until(written)
+        assert not supervisor.should_stop()
+    assert faults == []
+
+
 def test_a_failed_service_can_be_borne(
     train: Any, logdir: str, read_telemetry: Any, wait_until: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,17 +148,17 @@ def test_the_first_steps_per_second_are_true(
 ) -> None:
     """No rate is told before there are two readings, so the first is never 0 in a run that trains."""
     model = build_model()
-    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0, save_summaries_secs=0.05)
+    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0, save_summaries_secs=0.5)
 
-    def rates(sess: Any) -> list[float]:
-        for _ in range(10):
-            sess.run(model.train_op)
-        supervisor.summary_writer.flush()
-        return list(summaries("global_step/sec"))
+    def counted_twice(sess: Any) -> bool:
+        sess.run(model.train_op)
+        return any(item.name == "step_counter" and item.ticks > 2 for item in supervisor.run_status().threads)
 
     with supervisor.managed_session() as sess:
-        wait_until(lambda: rates(sess))
-    assert summaries("global_step/sec")[0] > 0
+        wait_until(lambda: counted_twice(sess))
+    rates = summaries("global_step/sec")
+    assert rates
+    assert rates[0] > 0
 
 
 def test_a_resource_variable_is_found_as_global_step(ours: Any, build_model: Callable[..., Any], logdir: str) -> None:

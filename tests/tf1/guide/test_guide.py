@@ -67,8 +67,6 @@ def test_started_services(
         wait_until(served)
         assert sess.run(example) == 7
 
-    assert read_summaries("global_step/sec")[0][1] > 0
-
 
 def test_services_run_every_10_and_every_2_minutes_by_default(logdir: str, read_telemetry: Any) -> None:
     """Checkpoints every 600 s, summaries and step counts every 120 s, unless told otherwise."""
