@@ -55,7 +55,7 @@ class RunMonitor:
         saves: the session's saves.
         recorder: where heartbeats and stalls are written.
         threads: returns the state of every service thread.
-        on_beat: called with the step at each heartbeat; must not block.
+        on_renewal: called with the step, four times per `Options.lease_timeout_secs`; must not block.
         clock: the time.
     """
 
@@ -68,7 +68,7 @@ class RunMonitor:
         saves: SaveTally,
         recorder: Recorder,
         threads: Callable[[], Iterable[ThreadStatus]],
-        on_beat: Callable[[int | None], None] = lambda step: None,
+        on_renewal: Callable[[int | None], None] = lambda step: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._identity = identity
@@ -77,11 +77,12 @@ class RunMonitor:
         self._saves = saves
         self._recorder = recorder
         self._threads = threads
-        self._on_beat = on_beat
+        self._on_renewal = on_renewal
         self._clock = clock
         self._stalls = StallWatch()
         self._active = True
-        self._next_beat = clock.monotonic()
+        self._next_beat = self._next_renewal = clock.monotonic()
+        self._renewal_secs = options.lease_timeout_secs / 4
         self._beat_lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="supervisor_monitor", daemon=True)
@@ -120,13 +121,16 @@ class RunMonitor:
             self.enter(before)
 
     def tick(self) -> None:
-        """Look once: sample the rate, notice a stall, beat when it is time. The thread calls it every second."""
+        """Look once: sample the rate, notice a stall, beat and renew the lease when it is time. Every second."""
         self._progress.sample()
         self._look_for_stall()
         now = self._clock.monotonic()
         if self._options.heartbeat_secs and now >= self._next_beat:
             self._next_beat = now + self._options.heartbeat_secs
             self.beat()
+        if now >= self._next_renewal:
+            self._next_renewal = now + self._renewal_secs
+            self._on_renewal(self._progress.snapshot().global_step)
 
     def beat(self) -> None:
         """Write a heartbeat record now."""
@@ -145,7 +149,6 @@ class RunMonitor:
                 events_dropped=self._recorder.dropped,
             )
             self._recorder.write(record, now.global_step)
-        self._on_beat(now.global_step)
 
     def status(self) -> RunStatus:
         """Return the session as a scrape shows it. Cheap; called from any thread."""

@@ -91,7 +91,7 @@ class SupervisedRun:
             saves=self.saves,
             recorder=self._recorder,
             threads=services.statuses,
-            on_beat=self._renew_lease,
+            on_renewal=self._renew_lease,
             clock=clock,
         )
         self._endpoint: MetricsEndpoint | None = None

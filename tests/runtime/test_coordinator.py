@@ -443,6 +443,22 @@ def test_join_endless_grace(clock: Any) -> None:
     coord.join([ScriptedThread(clock, 3)], stop_grace_period_secs=float("inf"))  # type: ignore[list-item]
 
 
+def test_join_when_the_clock_is_set(clock: Any) -> None:
+    """Setting the machine's clock while join waits neither shortens nor lengthens the grace period."""
+
+    class ClockSetter(ScriptedThread):
+        def join(self, timeout: float) -> None:
+            super().join(min(timeout, 1.0))
+            self.clock.wall_now -= 3600
+
+    coord = Coordinator(clock=clock)
+    coord.request_stop()
+    start = clock.now
+    with pytest.raises(RuntimeError):
+        coord.join([ClockSetter(clock, 1e9)], stop_grace_period_secs=10)  # type: ignore[list-item]
+    assert clock.now - start == 10
+
+
 def test_join_names_stragglers_and_where_they_are(blocked: BlockedThread) -> None:
     """The error names each straggler, and the line at which it is."""
     coord = Coordinator()
@@ -579,6 +595,18 @@ def test_release_moment(clock: Any, after_secs: float, grace_secs: float, expect
     assert thread.joins == [*before, pytest.approx(grace_secs - expected)]
 
 
+def test_releases_in_the_order_of_their_times(clock: Any) -> None:
+    """Several releases come each at its own time, whatever the order in which they were registered."""
+    coord = Coordinator(clock=clock)
+    thread: Any = ScriptedThread(clock, 1e9)
+    for after_secs in (2, 1, 3):
+        coord.register_release(lambda: None, after_secs)
+    coord.request_stop()
+    with pytest.raises(RuntimeError):
+        coord.join([thread], stop_grace_period_secs=10)
+    assert thread.joins == [1, 1, 1, 7]
+
+
 def test_release_only_when_needed(clock: Any) -> None:
     """Threads that end in time are not released, and the release does not outlive the join."""
     coord = Coordinator(clock=clock)
@@ -628,6 +656,7 @@ def test_release_is_over_when_join_returns() -> None:
     def release() -> None:
         thread.blocks_on.set()
         thread.join()
+        sum(range(3_000_000))
         done.append("closed")
 
     coord.register_release(release, 0)

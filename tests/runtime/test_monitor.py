@@ -37,7 +37,7 @@ def make(clock):
         options = options or Options(heartbeat_secs=10)
         heard, progress = Heard(), Progress(clock, options.stall_timeout)
         who = SessionIdentity(session_id="s1", run="a", started_at=clock.wall_now, **identity)
-        beats: list[int | None] = []
+        renewals: list[int | None] = []
         monitor = RunMonitor(
             who,
             options=options,
@@ -45,21 +45,30 @@ def make(clock):
             saves=SaveTally(600.0),
             recorder=heard,
             threads=lambda: (ThreadStatus(name="checkpoint", state="idle"),),
-            on_beat=beats.append,
+            on_renewal=renewals.append,
             clock=clock,
         )
-        return monitor, heard, progress, beats
+        return monitor, heard, progress, renewals
 
     return make
 
 
 def test_heartbeats_come_at_their_interval(make, clock) -> None:
-    """One at once, then one every ten seconds, however often the monitor looks; each renews the lease."""
-    monitor, heard, _, beats = make()
+    """One at once, then one every ten seconds, however often the monitor looks."""
+    monitor, heard, _, _ = make()
     for _ in range(31):
         monitor.tick()
         clock.advance(1)
-    assert len(heard.of(HeartbeatRecord)) == len(beats) == 4
+    assert len(heard.of(HeartbeatRecord)) == 4
+
+
+def test_the_lease_is_renewed_though_there_are_no_heartbeats(make, clock) -> None:
+    """Four times within the time after which others take its holder for dead."""
+    monitor, _, _, renewals = make(Options(heartbeat_secs=0, lease_timeout_secs=60))
+    for _ in range(61):
+        monitor.tick()
+        clock.advance(1)
+    assert len(renewals) == 5
 
 
 def test_a_change_of_phase_is_said_at_once(make) -> None:

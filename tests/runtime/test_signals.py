@@ -64,8 +64,11 @@ class Trainer:
 
     def end(self) -> tuple[int, str, str]:
         """Wait for the end; return the exit status and what else was written to both outputs."""
-        out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        # Not communicate(), which reads past what `expect` has left in the stream's buffer.
+        out, err = self.process.stdout.read(), self.process.stderr.read()
+        return self.process.wait(timeout=60), out, err
 
 
 @pytest.fixture
@@ -79,9 +82,9 @@ def trainer() -> Iterator[Callable[[str], Trainer]]:
 
     yield start
     for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.communicate()
+        one.process.kill()
+        with one.process:  # closes its streams, and waits for it
+            pass
 
 
 ORDERLY = """
