@@ -1,7 +1,7 @@
 """`Announcement`: how a chief tells its workers that the model is ready, ``init_fn`` included.
 
-Workers see the variables, which are initialised before ``init_fn`` has run. So the chief sets one more when it is through,
-on the device of the first variable and in no collection; and takes it back before it begins.
+Workers see the variables, which are initialised before ``init_fn`` has run. So the chief sets one more when it is
+through, on the device of the first variable and in no collection, and takes it back before it begins.
 """
 
 from __future__ import annotations

@@ -35,7 +35,6 @@ from supervisor_core.tf1.standard_services import StandardServices
 from supervisor_core.tf1.threads import CoordinatedThreads
 
 _LOG = logging.getLogger("supervisor_core")
-
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
 _STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
 _EAGER = (
@@ -67,10 +66,10 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         stop_grace_secs: seconds that threads have to end once a stop was requested.
         checkpoint_basename: what checkpoint files are called.
         session_manager: creates the sessions. Default: a `SessionManager`.
-        summary_writer: where summaries go. Default: a `FileWriter` on the logdir. None writes none.
+        summary_writer: where summaries go. Default: a `FileWriter` on the logdir. None: nowhere.
         init_fn: called with the session after ``init_op``, when nothing was restored.
         local_init_run_options: ``RunOptions`` for ``local_init_op``.
-        options: everything that the original does not know; see `Options`.
+        options: what the original does not know; see `Options`.
 
     Raises:
         RuntimeError: under eager execution.
