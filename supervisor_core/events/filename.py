@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 
 _counter = itertools.count()
 
 
 def events_filename(now: float, suffix: str = "") -> str:
     """Return the next file name of this process, for a file begun at ``now`` (seconds since the epoch)."""
-    host = socket.gethostname().replace(os.sep, "_") or "localhost"
+    host = os.uname().nodename.replace(os.sep, "_") or "localhost"
     return f"events.out.tfevents.{max(0, int(now)):010d}.{host}.{os.getpid()}.{next(_counter):04d}{suffix}"

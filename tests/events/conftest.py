@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from supervisor_core.events.filesystem import AppendFile, LocalFileSystem
+
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 def crc_of_byte(crc: int) -> int:

@@ -137,11 +137,13 @@ def test_data_may_change_after_the_call(tmp_path: Path, read_logdir: ReadLogdir)
 
 
 def test_events_appear_without_a_flush(tmp_path: Path, faulty: Any, read_file: Any) -> None:
-    """A scalar is in the file a moment later by itself, though flush_secs is two minutes."""
+    """Each scalar is in the file a moment later by itself, the first as the later, though flush_secs is two minutes."""
     writer = EventsWriter(tmp_path, filesystem=faulty)
-    writer.scalar("a", 1.0, 1)
-    assert faulty.appended.wait(30)
-    assert read_file(writer.path).steps == [1]
+    for step in range(1, 4):
+        faulty.appended.clear()
+        writer.scalar("a", 1.0, step)
+        assert faulty.appended.wait(30)
+        assert read_file(writer.path).steps == list(range(1, step + 1))
     writer.close()
 
 
