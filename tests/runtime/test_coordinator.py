@@ -633,6 +633,9 @@ def test_release_that_fails(clock: Any, caplog: pytest.LogCaptureFixture) -> Non
     with pytest.raises(RuntimeError, match="scripted"):
         coord.join([ScriptedThread(clock, 1e9)])  # type: ignore[list-item]
     called.wait()
+    for thread in threading.enumerate():  # the hand-set clock runs ahead of them
+        if thread.name == "Coordinator-release":
+            thread.join()
     assert "could not be released" in caplog.text
     assert "session is gone" in caplog.text
 
