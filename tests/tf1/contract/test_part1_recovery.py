@@ -287,6 +287,7 @@ def saving(facade: Any, model: Any, logdir: str, obstruct: str, until: Callable[
         saver=v1.train.Saver(max_to_keep=1),
         save_model_secs=0.02,
         save_summaries_secs=0,
+        stop_grace_secs=1,  # for so long ours tries to save the last step
     )
     try:
         with supervisor.managed_session(start_standard_services=False) as sess:

@@ -154,7 +154,7 @@ def test_what_blocks_in_the_session_is_released_before_the_grace_is_over(
     """A service blocked in a dequeue is let go by closing the session, and ends within the grace time."""
     build_model()
     empty = tf.queue.FIFOQueue(1, [tf.int32], [[]]).dequeue()
-    supervisor = ours.Supervisor(logdir=logdir, stop_grace_secs=3.0)
+    supervisor = ours.Supervisor(logdir=logdir, stop_grace_secs=3.0, options=Options(snapshot_wait_secs=0.01))
     begun = threading.Event()
     with caplog.at_level(logging.WARNING, logger="supervisor_core"), supervisor.managed_session() as sess:
 

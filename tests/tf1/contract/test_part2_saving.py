@@ -163,7 +163,8 @@ def test_the_step_just_restored_is_not_saved_again(
     with supervisor.managed_session():
         wait_until(lambda: checkpoint_ticks() >= 3)
     assert {path.name: path.stat().st_mtime_ns for path in Path(logdir).glob("model.ckpt-3*")} == before
-    assert sum(record.kind == "checkpoint" and record.step == 3 for record in read_telemetry(logdir)) == 1
+    records = read_telemetry(logdir)
+    assert [record for record in records if record.kind == "checkpoint" and record.session == records[-1].session] == []
 
 
 def test_a_global_step_that_never_rises_is_said_loudly(
@@ -189,7 +190,7 @@ def test_keep_every_n_hours_survives_restarts(
 ) -> None:
     """An hour that began before the restart is up after it: the checkpoint that the hour spares stays on disk."""
     save_steps(logdir, build_model(), 3)
-    ago = time.time() - 2 * 3600
+    ago = time.time() - 1.5 * 3600
     Path(logdir, "checkpoint").write_text(
         'model_checkpoint_path: "model.ckpt-3"\n'
         'all_model_checkpoint_paths: "model.ckpt-3"\n'
