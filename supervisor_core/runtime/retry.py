@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from supervisor_core.errors import DamagedCheckpointError, EventsWriteError
 
-_OWN_MISTAKES = frozenset({errno.EBADF, errno.EFAULT})
+_OWN_MISTAKES = frozenset({errno.EBADF, errno.EFAULT, errno.EISDIR, errno.ENAMETOOLONG})
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def is_outside_fault(error: BaseException) -> bool:
 
     That is any ``OSError`` (no space, I/O error, a mount that is gone, refused permission, a time-out: also a missing
     file or directory, since a file system that went away looks like that), a write of events that failed, and a
-    checkpoint that did not read back as written. Not so a bad file descriptor, a bad address and an operation that the
-    file does not have: those are mistakes in the program, and stay.
+    checkpoint that did not read back as written. Not so what trying again cannot cure: a directory where the file should
+    be, a name that is too long, a bad file descriptor, a bad address, an operation that the file does not have.
     """
     if isinstance(error, OSError):
         return not isinstance(error, io.UnsupportedOperation) and error.errno not in _OWN_MISTAKES

@@ -64,6 +64,8 @@ def test_faults_of_the_outside_world(error: BaseException) -> None:
     [
         OSError(errno.EBADF, "Bad file descriptor"),
         OSError(errno.EFAULT, "Bad address"),
+        OSError(errno.EISDIR, "Is a directory"),
+        OSError(errno.ENAMETOOLONG, "File name too long"),
         io.UnsupportedOperation("not writable"),
         ValueError("placeholder was not fed"),
         WriterClosedError("closed"),
