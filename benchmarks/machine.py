@@ -31,4 +31,5 @@ def noise() -> str:
         times.append(time.perf_counter() - started)
     cut = statistics.quantiles(times, n=20)
     middle = statistics.median(times)
-    return f"the same loop, 200 times: 5 % took less than {cut[0] / middle:.2f} of the median, 5 % more than {cut[-1] / middle:.2f}"
+    low, high = cut[0] / middle, cut[-1] / middle
+    return f"the same loop, 200 times: 5 % took less than {low:.2f} of the median, 5 % more than {high:.2f}"
