@@ -83,7 +83,7 @@ class Checkpointing:
         self._run: SupervisedRun | None = None
         self._writer: Any = None
         self._newest: tuple[str, int | None] | None = None
-        self._runs_at_newest: int | None = None
+        self._counted = (0, 0)  # runs and steps of the session up to the newest checkpoint
         self._warned = False
 
     def attach(self, sess: Any, run: SupervisedRun, writer: Any, restored: Restored | None) -> None:
@@ -92,7 +92,7 @@ class Checkpointing:
             self._sess, self._run, self._writer = sess, run, writer
             self.serving = False
             self._newest = None if restored is None else (restored.path, restored.step)
-            self._runs_at_newest = None if restored is None else run.progress.runs
+            self._counted = (run.progress.runs, run.progress.steps)
 
     def save(self, trigger: Trigger) -> str | None:
         """Save a checkpoint now, unless nothing has run since the last one; return its path.
@@ -104,18 +104,22 @@ class Checkpointing:
             if self._sess is None or self._run is None:
                 raise SaveFailedError("There is no session to save: call managed_session() first.")
             run = self._run
-            runs = run.progress.runs
-            if self._newest is not None and runs == self._runs_at_newest:
-                return self._newest[0]  # as it stands on the disk, so it is in memory
-            result = self._saver.save(self._sess, trigger)
+            newest, counted = self._newest, self._counted
+            if newest is not None and run.progress.runs == counted[0]:
+                return newest[0]  # as it stands on the disk, so it is in memory
+            moment = _Moment(run.progress, None if newest is None else newest[1], counted)
+            result = self._saver.save(self._sess, trigger, moment.is_new)
             run.progress.moved()
+            if result.skipped and newest is not None:
+                self._counted = moment.counted
+                return newest[0]
             self._tell(run, result)
             if result.cause is not None:
                 raise result.cause
             if result.error is not None or result.path is None:
                 return None
-            self._warn_if_stuck(result, runs)
-            self._newest, self._runs_at_newest = (result.path, result.step), runs
+            self._warn_if_stuck(result, moment.counted[0] - counted[0])
+            self._newest, self._counted = (result.path, result.step), moment.counted
             return result.path
 
     def save_last(self, trigger: Trigger, has_failed: Callable[[], bool]) -> tuple[str | None, int | None]:
@@ -181,4 +185,24 @@ class Checkpointing:
         stuck = self._newest is not None and result.step is not None and result.step == self._newest[1]
         if stuck and not self._warned:
             self._warned = True
-            _LOG.warning(_NEVER_RISES, result.step, runs - (self._runs_at_newest or 0), result.path)
+            _LOG.warning(_NEVER_RISES, result.step, runs, result.path)
+
+
+class _Moment:
+    """What had been counted when a snapshot was taken, and whether that is news.
+
+    A run is counted just after it has left the gate. So the one that ended last before a snapshot may be counted only
+    after it, and look like news at the next: a step has ended, and yet the global step is the same.
+    """
+
+    def __init__(self, progress: Any, newest_step: int | None, counted: tuple[int, int]) -> None:
+        self.counted = (progress.runs, progress.steps)
+        self._progress = progress
+        self._newest_step = newest_step
+        self._before = counted
+
+    def is_new(self, step: int | None) -> bool:
+        """Take note of what has been counted; return whether there is anything to write. Called between two steps."""
+        self.counted = (self._progress.runs, self._progress.steps)
+        runs, steps = (now - before for now, before in zip(self.counted, self._before, strict=True))
+        return step is None or step != self._newest_step or runs != steps

@@ -23,6 +23,8 @@ class SaveResult:
     error: str | None = None
     cause: Exception | None = None
     """The exception of a save that failed; None for a good one, and for one that was refused."""
+    skipped: bool = False
+    """Whether nothing was written because this moment was on disk already."""
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Attempt:
     verified: bool | None = None
     error: str | None = None
     cause: Exception | None = None
+    skipped: bool = False
 
     def failed(self, error: Exception) -> None:
         """Take note that nothing came of it."""

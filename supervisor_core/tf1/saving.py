@@ -105,12 +105,13 @@ class CheckpointSaver:
         """Whether checkpoints hold values of one step only, as far as runs end within the time to wait for them."""
         return self._shadows is not None
 
-    def save(self, sess: Any, trigger: Trigger) -> SaveResult:
+    def save(self, sess: Any, trigger: Trigger, is_new: Callable[[int | None], bool] = lambda step: True) -> SaveResult:
         """Save a checkpoint now, and return when it is durable, or has failed.
 
         Args:
             sess: the session; of a supervised one the plain session inside is used, past the gate.
             trigger: why, for the record.
+            is_new: asked with the snapshot's step, between two steps, whether to write it at all.
 
         Returns:
             What became of it; a failure is in the result, not raised.
@@ -120,36 +121,39 @@ class CheckpointSaver:
             attempt = Attempt()
             try:
                 self._sweep_once()
-                self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt)
+                self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt, is_new)
             except Exception as error:
                 attempt.failed(error)
             secs = self._clock.monotonic() - started
             return SaveResult(trigger=trigger, secs=secs, **vars(attempt))
 
-    def _save(self, session: Any, attempt: Attempt) -> None:
+    def _save(self, session: Any, attempt: Attempt, is_new: Callable[[int | None], bool]) -> None:
         if self._shadows is not None:
             try:
                 self._shadows.bind(session)
             except Unshadowable as reason:
                 self._give_up_shadows(reason)
         if self._shadows is not None:
-            self._save_shadows(session, self._shadows, attempt)
+            self._save_shadows(session, self._shadows, attempt, is_new)
         elif has_own_save(self._saver):
             self._let_save(session, attempt)
         else:
-            self._save_as_is(session, attempt)
+            self._save_as_is(session, attempt, is_new)
 
-    def _save_shadows(self, session: Any, shadows: Shadows, attempt: Attempt) -> None:
+    def _save_shadows(
+        self, session: Any, shadows: Shadows, attempt: Attempt, is_new: Callable[[int | None], bool]
+    ) -> None:
         if self._loss is not None:
             self._loss.bind(session)
         try:
             shadows.prepare()
             with self._gate.exclusive(self._options.snapshot_wait_secs) as held:
-                refused = self._refuses(session, attempt)
-                if not refused:
+                wanted = not self._refuses(session, attempt)
+                if wanted:
                     attempt.step = shadows.take()
+                    attempt.skipped = not is_new(attempt.step)
             attempt.blocked_secs = held.held_secs
-            if refused:
+            if not wanted or attempt.skipped:
                 return
             path = self._path(attempt.step)
             unfinished = Unfinished(self._store, path)
@@ -164,7 +168,7 @@ class CheckpointSaver:
         finally:
             self._drop(shadows)
 
-    def _save_as_is(self, session: Any, attempt: Attempt) -> None:
+    def _save_as_is(self, session: Any, attempt: Attempt, is_new: Callable[[int | None], bool]) -> None:
         """Save as the original does: while training goes on, so that values may be of different steps."""
         if self._loss is not None:
             self._loss.bind(session)
@@ -172,6 +176,9 @@ class CheckpointSaver:
             return
         if self._global_step is not None:
             attempt.step = read_global_step(session, self._global_step)
+        attempt.skipped = not is_new(attempt.step)
+        if attempt.skipped:
+            return
         unfinished = Unfinished(self._store, self._path(attempt.step))
         try:
             path = self._saver.save(
