@@ -1,0 +1,98 @@
+"""One session from begin to end: what is written, what is held, what the next one knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor_core.errors import LogdirInUseError
+from supervisor_core.events.telemetry import CheckpointRecord
+from supervisor_core.options import Options
+from supervisor_core.supervision.outcome import Outcome
+
+
+def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
+    """Session and stop records bear the same id, and are on the disk before anything goes on."""
+    run = begin(checkpoint_interval_secs=600)
+    run.ready(services=[{"name": "checkpoint", "interval_secs": 600}])
+    run.end(Outcome(reason="exhausted", final_checkpoint="model.ckpt-7", final_checkpoint_step=7))
+    (session,), (stop,) = writer.of("session"), writer.of("stop")
+    assert (session.session, session.attempt, session.facade) == (run.session_id, 1, "Test")
+    assert session.services == ({"name": "checkpoint", "interval_secs": 600},)
+    assert (stop.session, stop.reason, stop.final_checkpoint_step) == (run.session_id, "exhausted", 7)
+    assert writer.synced == ["session", "stop"]
+
+
+def test_a_session_ends_once(begin, writer) -> None:
+    """Whoever ends it first, loop or signal, says how."""
+    run = begin()
+    run.end(Outcome(reason="signal"))
+    run.end(Outcome(reason="error"))
+    assert [stop.reason for stop in writer.of("stop")] == ["signal"]
+    assert run.ended
+
+
+def test_the_next_session_knows_the_one_before(begin, writer) -> None:
+    """Attempt, how it ended, and how many steps are done again, in the record and in the metrics."""
+    run = begin()
+    run.progress.step_read(100)
+    run.end(Outcome(reason="error"))
+    run = begin()
+    run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    session = writer.of("session")[-1]
+    assert (session.attempt, session.previous_outcome, session.restored_step) == (2, "error", 90)
+    status = run.status()
+    assert (status.sessions, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
+
+
+def test_a_second_chief_is_refused(begin) -> None:
+    """And the first goes on as if nothing had been."""
+    run = begin()
+    with pytest.raises(LogdirInUseError, match="session"):
+        begin()
+    assert not run.ended
+
+
+def test_a_worker_needs_no_lease(begin) -> None:
+    """As many as there are may be in the chief's logdir."""
+    begin()
+    assert begin(is_chief=False).status().active
+
+
+def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> None:
+    """A good one is the newest success; a bad one leaves it so, and is seen."""
+    run = begin()
+    run.enter("training")
+    good = CheckpointRecord(
+        session=run.session_id, trigger="timer", path="model.ckpt-5", step=5, bytes=10, secs=1.0, blocked_secs=0.1
+    )
+    run.saved(good)
+    run.saved(CheckpointRecord(session=run.session_id, trigger="timer", error="OSError: no space"))
+    checkpoint = run.status().checkpoint
+    assert (checkpoint.saves, checkpoint.failures, checkpoint.last_success_step) == (2, 1, 5)
+    assert checkpoint.last_error == "OSError: no space"
+    assert writer.of("checkpoint")[0] == good
+    assert writer.synced == ["checkpoint", "checkpoint"]
+
+
+def test_a_planned_end_is_not_active_any_more(begin) -> None:
+    """The phase is stopped, and no alert has reason to fire."""
+    run = begin()
+    run.enter("training")
+    assert run.status().active
+    run.end(Outcome(reason="completed"))
+    status = run.status()
+    assert (status.active, status.phase) == (False, "stopped")
+
+
+def test_a_chief_that_was_taken_over_is_told(begin, monkeypatch) -> None:
+    """The error goes to whoever can stop the training, not into the monitor's log."""
+    told: list[BaseException] = []
+    run = begin(Options(lease_timeout_secs=0.001), on_taken_over=told.append)
+    error = LogdirInUseError("taken over")
+
+    def renew(*, last_step: int | None = None) -> None:
+        raise error
+
+    monkeypatch.setattr(run._lease, "renew", renew)
+    run._monitor.tick()
+    assert told[-1] is error
