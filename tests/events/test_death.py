@@ -122,6 +122,7 @@ def test_an_exit_on_a_full_disk_is_short_and_said(tmp_path: Path, read_logdir: A
 
 FORK = """
 import os, sys
+from supervisor_core.errors import WriterClosedError
 from supervisor_core.events import EventsWriter
 writer = EventsWriter(sys.argv[1])
 for step in range(1, 1001):
@@ -132,6 +133,9 @@ path = writer.path
 pid = os.fork()
 if pid == 0:
     try:
+        links = [os.readlink(link) for link in map("/proc/self/fd/{}".format, os.listdir("/proc/self/fd"))
+                 if os.path.exists(link)]
+        assert path not in links, "the parent's file is open in the child"
         assert writer.pending == writer.written == writer.dropped == 0
         assert writer.path is None or sys.argv[2] == "closed"
         if sys.argv[2] == "adds":
@@ -144,7 +148,10 @@ if pid == 0:
             writer.flush(); writer.sync(); writer.close()
         elif sys.argv[2] == "closed":
             assert writer.closed
-            writer.reopen()
+            try:
+                writer.scalar("child", 1.0, 0)
+            except WriterClosedError:
+                writer.reopen()
             writer.scalar("child", 1.0, 1)
             writer.close()
     except BaseException as error:
@@ -227,8 +234,9 @@ def handle(number, frame):
     handled += 1
     writer.payload("graph_def", b"s", handled)
     writer.flush()
+    signal.setitimer(signal.ITIMER_REAL, 0.0005)
 signal.signal(signal.SIGALRM, handle)
-signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+signal.setitimer(signal.ITIMER_REAL, 0.0005)
 step = 0
 while handled < 200:
     step += 1

@@ -118,14 +118,14 @@ def test_retries_on_a_broken_disk_leave_no_trail_of_files(
     """A file without an event in it is used again, however often appending to it fails."""
     file = EventsFile(str(tmp_path), faulty, clock, "")
     file.open()
-    batch = batch_of(1)
-    faulty.append_error = io_error
-    for _ in range(20):
-        with pytest.raises(OSError):
-            file.append(batch)
-    faulty.append_error = None
-    file.append(batch)
-    assert [contents.steps for contents in read_logdir(tmp_path)] == [[1]]
+    for batch in (batch_of(1), batch_of(2)):
+        faulty.append_error = io_error
+        for _ in range(20):
+            with pytest.raises(OSError):
+                file.append(batch)
+        faulty.append_error = None
+        file.append(batch)
+    assert [contents.steps for contents in read_logdir(tmp_path)] == [[1], [2]]
 
 
 def test_a_new_file_that_cannot_be_made_leaves_the_batch_whole(

@@ -59,6 +59,31 @@ def test_writing_resumes_by_itself(tmp_path: Path, faulty: Any, read_logdir: Any
     writer.close()
 
 
+def test_retries_back_off_and_start_over(tmp_path: Path, faulty: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait doubles up to its bound during an outage, and the next outage begins with the shortest again."""
+    writer = EventsWriter(tmp_path, filesystem=faulty, retry_initial_secs=1.0, retry_max_secs=4.0)
+    waits: list[float] = []
+    waited = threading.Event()
+
+    def pause(secs: float) -> bool:
+        waits.append(secs)
+        if len(waits) >= 5:
+            faulty.room = None
+            waited.set()
+        return False
+
+    monkeypatch.setattr(writer._pump.queue, "pause", pause)
+    for step in (1, 2):
+        faulty.room = 0
+        waited.clear()
+        writer.scalar("a", 1.0, step)
+        assert waited.wait(30)
+        writer.flush()
+        assert waits == [1.0, 2.0, 4.0, 4.0, 4.0]
+        waits.clear()
+    writer.close()
+
+
 def test_beyond_the_bound_the_newest_are_dropped_counted_and_said_once(
     make_writer: Callable[..., EventsWriter], faulty: Any, read_logdir: Any, caplog: Any
 ) -> None:
