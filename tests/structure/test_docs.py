@@ -85,3 +85,11 @@ def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text()):
         assert (path.parent / target).exists(), f"{page} links to {target}"
+
+
+def test_every_row_of_the_readme_is_backed_by_a_test() -> None:
+    """What the README says is better than the original is shown by a test of that name, or a file of tests."""
+    backing = re.findall(r"\| `(test_\w+)` \|\n", (ROOT / "README.md").read_text())
+    assert len(backing) >= 10
+    tests = "".join(f"\ndef {path.stem}(" + path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name in backing if f"def {name}(" not in tests] == []
