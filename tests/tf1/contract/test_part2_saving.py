@@ -154,6 +154,7 @@ def test_the_step_just_restored_is_not_saved_again(
     """A step that is on disk and whole is not written once more, at the start or at the end."""
     train(steps=3)
     before = {path.name: path.stat().st_mtime_ns for path in Path(logdir).glob("model.ckpt-3*")}
+    assert len(before) == 3
     build_model()
     supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0.01)
 
