@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -108,6 +109,33 @@ def test_item_27_the_session_is_closed_last_and_quietly(supervisor: Any, stops: 
 
         sess.close = failing_close
     assert seen[-1] == 1
+
+
+def test_item_27_a_session_may_be_closed_before_the_stop(
+    facade: Any, build_model: Callable[..., Any], logdir: str, stops: Callable[[], int]
+) -> None:
+    """A program that closes its session and then stops the supervisor ends without an error, and STOP is logged."""
+    model = build_model()
+    supervisor = facade.Supervisor(logdir=logdir)
+    with supervisor.prepare_or_wait_for_session() as sess:
+        sess.run(model.train_op)
+    supervisor.stop()
+    assert stops() == 1
+
+
+def test_item_27_a_stop_within_the_block_is_enough(
+    facade: Any, build_model: Callable[..., Any], logdir: str, stops: Callable[[], int]
+) -> None:
+    """A program that calls stop() within the managed block can still read from the session; STOP is logged once."""
+    model = build_model()
+    supervisor = facade.Supervisor(logdir=logdir, save_model_secs=0, save_summaries_secs=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the original's, that its writer is closed already
+        with supervisor.managed_session() as sess:
+            sess.run(model.train_op)
+            supervisor.stop()
+            assert sess.run(model.global_step) == 1
+    assert stops() == 1
 
 
 def test_item_27_the_session_is_closed(supervisor: Any) -> None:

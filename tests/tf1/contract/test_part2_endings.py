@@ -200,3 +200,25 @@ def test_a_session_that_is_not_managed_is_saved_by_stop(
     sess.close()
     assert newest(logdir) == "model.ckpt-5"
     assert Path(logdir, "model.ckpt-5.meta").exists()
+
+
+@pytest.mark.parametrize("whose", ["TensorFlow's", "ours"])
+def test_a_session_manager_of_the_programs_own(
+    ours: Any, build_model: Callable[..., Any], logdir: str, ending: Any, wait_until: Any, whose: str
+) -> None:
+    """Sessions that another manager creates are saved as often, and at the end, like our own."""
+    model = build_model()
+    manager = (v1.train.SessionManager if whose != "ours" else ours.SessionManager)()
+    supervisor = ours.Supervisor(
+        logdir=logdir, session_manager=manager, saver=v1.train.Saver(max_to_keep=1000), save_model_secs=0.02
+    )
+    with supervisor.managed_session() as sess:
+
+        def saved_thrice() -> bool:
+            sess.run(model.train_op)
+            return len(list(Path(logdir).glob("*.meta"))) >= 3
+
+        wait_until(saved_thrice)
+        last = sess.run(model.global_step)
+    assert newest(logdir) == f"model.ckpt-{last}"
+    assert ending().final_checkpoint_step == last
