@@ -21,7 +21,7 @@ class PreparedRun:
         targets: operations to run.
 
     Raises:
-        RuntimeError: if the session is closed.
+        tf.errors.CancelledError: if the session is closed.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ From each value the way leads back to the variable that it is read from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -152,7 +152,7 @@ def source_of(tensor: Any) -> Source:
     return Source("plain", tensor, tensor.dtype.base_dtype, tensor.shape)
 
 
-def check_is_local(sources: Iterable[Source], devices: Iterable[str]) -> None:
+def check_is_local(sources: Iterable[Source], devices: Callable[[], Iterable[str]]) -> None:
     """Raise `Unshadowable` if other processes of a cluster may change these values, whose steps nobody here can hold.
 
     Variables without a job are this process's own. Those of a job are taken for shared as soon as there is another job
@@ -160,10 +160,10 @@ def check_is_local(sources: Iterable[Source], devices: Iterable[str]) -> None:
 
     Args:
         sources: where the values come from.
-        devices: those of the graph's operations, or those that a session knows.
+        devices: returns those of the graph's operations, or those that a session knows; asked only where it matters.
     """
     homes = {task for source in sources if (task := _task(source.tensor.op.device))}
-    tasks = {task for device in devices if (task := _task(device))} if homes else set()
+    tasks = {task for device in devices() if (task := _task(device))} if homes else set()
     if len(homes) > 1 or any(not _agree(task, other) for task in homes for other in tasks):
         raise Unshadowable(f"its variables live on {_listed(homes)} of a cluster with {_listed(tasks | homes)}")
 
@@ -180,7 +180,7 @@ def _find_saves(end: Any) -> tuple[list[Any], list[Any]]:
             merges.append(op)
         elif op.type == "SaveV2":
             saves.append(op)
-            before = before[:1]
+            before = before[:3]  # prefix, names and slices
         for other in (*before, *op.control_inputs):
             if other.name not in seen:
                 seen.add(other.name)

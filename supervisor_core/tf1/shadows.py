@@ -73,7 +73,6 @@ class Shadows:
         self._operations = operations
         self._sources = sources
         self._session: Any = None
-        self._prepare: PreparedRun | None = None
         self._taken = False
         self._holding = False
         self.step_name = step_name
@@ -97,7 +96,7 @@ class Shadows:
         step = None if global_step is None else _step_item(graph, global_step)
         items = [*saved.items, *([] if step is None else [step])]
         sources = [item.source for item in items]
-        check_is_local(sources, (op.device for op in graph.get_operations()))
+        check_is_local(sources, lambda: (op.device for op in graph.get_operations()))
         for item in items:
             if item.source.kind != "resource" and item.source.dtype not in _COPYABLE:
                 raise Unshadowable(f"{item.name} is a {item.source.dtype.name}, which cannot be copied")
@@ -113,30 +112,26 @@ class Shadows:
             session: a plain ``tf.compat.v1.Session``, whose runs wait for nothing.
 
         Raises:
-            RuntimeError: if it is closed.
+            tf.errors.CancelledError: if it is closed.
             Unshadowable: if it reaches a cluster whose other processes may change these variables.
         """
         if session is self._session:
             return
-        check_is_local(self._sources, (device.name for device in session.list_devices()))
-        operations = self._operations
-        self._prepare = PreparedRun(session, targets=operations.prepare) if operations.prepare else None
-        self._take = PreparedRun(session, fetches=operations.step, targets=operations.take)
-        self._write = PreparedRun(session, feeds=operations.prefixes, targets=[operations.write])
-        self._drop = PreparedRun(session, targets=operations.drop)
+        check_is_local(self._sources, lambda: (device.name for device in session.list_devices()))
+        self._runs = _Runs(session, self._operations)
         self._session, self._taken, self._holding = session, False, False
 
     def prepare(self) -> None:
         """Get the memory for the snapshot, where that takes longer than filling it. Training may go on meanwhile."""
-        if self._prepare is not None:
+        if self._runs.prepare is not None:
             self._holding = True
-            self._prepare()
+            self._runs.prepare()
 
     def take(self) -> int | None:
         """Put this moment aside: call it between two steps. Return the global step, if there is one."""
         assert not self._taken, "drop() comes between two snapshots"
         self._holding = True
-        values = self._take()
+        values = self._runs.take()
         self._taken = True
         return step_value(values[0], self._operations.step[0]) if values else None
 
@@ -149,13 +144,23 @@ class Shadows:
         assert self._taken, "take() comes before each write()"  # or TensorFlow would wait for ever
         self._taken = False
         part = prefix + (".part" if prefix.startswith("s3://") else "_temp/part")
-        self._write(*(prefix, part)[: len(self._operations.prefixes)])
+        self._runs.write(*(prefix, part)[: len(self._operations.prefixes)])
 
     def drop(self) -> None:
         """Hold nothing any longer, whether or not a snapshot was taken, and written."""
         if self._holding:
-            self._drop()
+            self._runs.drop()
         self._taken = self._holding = False
+
+
+class _Runs:
+    """What there is to run, worked out for one session."""
+
+    def __init__(self, session: Any, operations: _Operations) -> None:
+        self.prepare = PreparedRun(session, targets=operations.prepare) if operations.prepare else None
+        self.take = PreparedRun(session, fetches=operations.step, targets=operations.take)
+        self.write = PreparedRun(session, feeds=operations.prefixes, targets=[operations.write])
+        self.drop = PreparedRun(session, targets=operations.drop)
 
 
 class _Operations:

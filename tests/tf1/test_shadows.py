@@ -1,0 +1,386 @@
+"""One moment of a model, put aside and written: every kind of variable, every type, every saver."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1 import shadows as module
+from supervisor_core.tf1.saver_graph import Unshadowable
+from supervisor_core.tf1.shadows import SCOPE, Shadows
+
+v1 = tf.compat.v1
+
+NUMBERS = (
+    tf.bfloat16, tf.complex64, tf.complex128, tf.float32, tf.float64, tf.half, tf.int8, tf.int16, tf.int32, tf.int64,
+    tf.uint8, tf.uint16, tf.uint32, tf.uint64,
+)  # fmt: skip
+
+
+@pytest.fixture(params=["resource", "ref"])
+def resource(request: pytest.FixtureRequest) -> bool:
+    """Whether variables are resource variables."""
+    return bool(request.param == "resource")
+
+
+@pytest.fixture(params=["small", "big"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether copies of ref variables count as small ones or as big ones."""
+    if request.param == "big":
+        monkeypatch.setattr(module, "BIG_BYTES", 1)
+    return str(request.param)
+
+
+@pytest.fixture
+def new_session(graph: Any) -> Iterator[Callable[..., Any]]:
+    """Returns a function that launches the graph, with two CPU devices, and initialises its variables."""
+    opened = []
+
+    def launch(target: str = "") -> Any:
+        session = v1.Session(target, graph=graph, config=v1.ConfigProto(device_count={"CPU": 2}))
+        opened.append(session)
+        session.run(graph.get_collection("init"))
+        return session
+
+    yield launch
+    for session in opened:
+        session.close()
+
+
+def build(graph: Any, saver: Any, global_step: Any = None) -> Shadows:
+    """Add initialisers and shadows."""
+    graph.add_to_collection("init", v1.global_variables_initializer())
+    graph.add_to_collection("init", v1.tables_initializer())
+    return Shadows.build(graph, saver, global_step)
+
+
+def snapshot(shadows: Shadows, session: Any) -> int | None:
+    """Put the present moment aside; return its step."""
+    shadows.bind(session)
+    shadows.prepare()
+    return shadows.take()
+
+
+def value_of(dtype: Any, shape: tuple[int, ...], start: int = 1) -> np.ndarray[Any, Any]:
+    """Values of a type and shape, none like the other where the type has as many."""
+    count = int(np.prod(shape))
+    if dtype == tf.string:
+        return np.array([f"text {start + index}" * 20 for index in range(count)], object).reshape(shape)
+    return (np.arange(start, start + count).reshape(shape) % 2 if dtype == tf.bool else
+            np.arange(start, start + count).reshape(shape)).astype(dtype.as_numpy_dtype)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [*NUMBERS, tf.bool, tf.string], ids=lambda dtype: dtype.name)
+def test_what_is_written_is_the_moment_of_the_snapshot(
+    graph: Any, new_session: Any, tmp_path: Path, resource: bool, size: str, dtype: Any
+) -> None:
+    """Whatever happens to a variable after the snapshot, its file holds the value of the snapshot, of every type."""
+    shapes: dict[str, tuple[int, ...]] = {"scalar": (), "vector": (5,), "matrix": (3, 4), "empty": (0, 2)}
+    then = {name: value_of(dtype, shape) for name, shape in shapes.items()}
+    variables = {
+        name: v1.Variable(value, dtype=dtype, name=name, use_resource=resource) for name, value in then.items()
+    }
+    saver = v1.train.Saver()
+    later = [v1.assign(variables[name], value_of(dtype, shape, start=50)) for name, shape in shapes.items()]
+    shadows = build(graph, saver)
+    session = new_session()
+    snapshot(shadows, session)
+    session.run([item.op for item in later])
+    prefix = str(tmp_path / "model.ckpt")
+    shadows.write(prefix)
+    saver.restore(session, prefix)
+    for name, value in then.items():
+        np.testing.assert_array_equal(session.run(variables[name]), value.astype("S") if dtype == tf.string else value)
+    bundle.verify(prefix)
+
+
+def test_updates_in_place_do_not_reach_the_snapshot(
+    graph: Any, new_session: Any, tmp_path: Path, resource: bool, size: str
+) -> None:
+    """Dense and sparse updates, which write into a variable's buffer, leave what was put aside as it was."""
+    dense = v1.get_variable("dense", [1000], initializer=v1.ones_initializer(), use_resource=resource)
+    rows = v1.get_variable("rows", [1000, 2], initializer=v1.ones_initializer(), use_resource=resource)
+    saver = v1.train.Saver()
+    update = tf.group(v1.assign_add(dense, tf.ones([1000])), v1.scatter_add(rows, [7, 8], tf.ones([2, 2])))
+    shadows = build(graph, saver)
+    session = new_session()
+    for expected in (2.0, 4.0):
+        session.run(update)
+        snapshot(shadows, session)
+        session.run(update)
+        shadows.write(str(tmp_path / "model.ckpt"))
+        shadows.drop()
+        reader = tf.train.load_checkpoint(str(tmp_path / "model.ckpt"))
+        np.testing.assert_array_equal(reader.get_tensor("dense"), np.full(1000, expected))
+        np.testing.assert_array_equal(reader.get_tensor("rows")[6:9, 0], [1.0, expected, expected])
+
+
+def test_a_ref_variable_of_another_shape_each_time(graph: Any, new_session: Any, tmp_path: Path, size: str) -> None:
+    """A variable whose shape is not checked is put aside with the shape that it has."""
+    variable = v1.Variable([1.0], validate_shape=False, name="v", use_resource=False, shape=None)
+    saver = v1.train.Saver()
+    longer = v1.assign(variable, [1.0, 2.0, 3.0], validate_shape=False)
+    shadows = build(graph, saver)
+    session = new_session()
+    for expected in ([1.0], [1.0, 2.0, 3.0]):
+        snapshot(shadows, session)
+        shadows.write(str(tmp_path / "model.ckpt"))
+        shadows.drop()
+        assert tf.train.load_checkpoint(str(tmp_path / "model.ckpt")).get_tensor("v").tolist() == expected
+        session.run(longer.op)
+
+
+def make_saver(kind: str, model: list[Any]) -> Any:
+    """A saver made in this way, of the model where the way takes a list."""
+    by_name = {f"renamed/{variable.op.name}": variable for variable in model}
+    if kind == "imported":
+        return v1.train.Saver(saver_def=v1.train.Saver(sharded=True).saver_def)
+    return {
+        "default": lambda: v1.train.Saver(),
+        "list": lambda: v1.train.Saver(model),
+        "dictionary": lambda: v1.train.Saver(by_name),
+        "sharded": lambda: v1.train.Saver(sharded=True),
+        "sequential": lambda: v1.train.Saver(restore_sequentially=True, sharded=True),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["default", "list", "dictionary", "sharded", "sequential", "imported"])
+@pytest.mark.parametrize("target", ["in this process", "over grpc"])
+def test_the_saver_restores_what_the_shadows_write(
+    graph: Any, new_session: Any, tmp_path: Path, resource: bool, size: str, kind: str, target: str
+) -> None:
+    """However a saver was made, its own restore reads what they write: partitions, shards and tables too."""
+    plain = v1.get_variable("plain", [6], initializer=v1.ones_initializer(), use_resource=resource)
+    with tf.device("/device:CPU:1"):
+        other = v1.get_variable("other", [6], initializer=v1.ones_initializer(), use_resource=resource)
+    parts = v1.get_variable(
+        "parts", [4, 3], partitioner=v1.fixed_size_partitioner(2), initializer=v1.ones_initializer(),
+        use_resource=resource,
+    )  # fmt: skip
+    model = [plain, other, *parts]
+    step = v1.get_variable("global_step", [], tf.int64, initializer=v1.zeros_initializer(), use_resource=resource)
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1, name="table")
+    saver = make_saver(kind, model)
+    change = [v1.assign_add(variable, tf.ones_like(variable)).op for variable in model]
+    change += [v1.assign_add(step, 1).op, table.insert(["word"], tf.cast(step, tf.int64)[None])]
+    read = [*model, step, *table.export()]
+    shadows = build(graph, saver, step)
+    server = tf.distribute.Server.create_local_server(config=v1.ConfigProto(device_count={"CPU": 2}))
+    session = new_session(server.target if target == "over grpc" else "")
+    for operation in change:
+        session.run(operation)
+    assert snapshot(shadows, session) == 1
+    then = session.run(read)
+    session.run(change)
+    prefix = str(tmp_path / "model.ckpt-1")
+    shadows.write(prefix)
+    shadows.drop()
+    bundle.verify(prefix)
+    assert not list(tmp_path.glob("*_temp*"))
+    saver.restore(session, prefix)
+    whole = kind not in ("list", "dictionary")
+    for before, after in list(zip(then, session.run(read), strict=True))[: None if whole else len(model)]:
+        np.testing.assert_array_equal(before, after)
+    assert shadows.step_name == ("global_step" if whole else None)
+
+
+def global_steps() -> dict[str, Callable[[], Any]]:
+    """Every kind of global step that there is, made when called."""
+
+    def new(start: Any = 7, dtype: Any = tf.int64, *, resource: bool = True) -> Any:
+        return v1.get_variable("step", initializer=tf.constant(start, dtype), use_resource=resource)
+
+    return {
+        "ref": lambda: new(resource=False),
+        "resource": new,
+        "int32": lambda: new(dtype=tf.int32),
+        "rank 1": lambda: new([7]),
+        "rank 1 ref": lambda: new([7], resource=False),
+        "tensor that reads": lambda: tf.identity(new()),
+        "computed": lambda: new(6) + 1,
+        "name": lambda: new(resource=False).name,
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(global_steps()))
+@pytest.mark.parametrize("saved", [True, False], ids=["saved", "not saved"])
+def test_the_step_is_read_whatever_it_is_made_of(graph: Any, new_session: Any, kind: str, saved: bool) -> None:
+    """The global step of a snapshot is an int, from variables, tensors and names, of rank 0 or 1, saved or not."""
+    other = v1.get_variable("other", [2])
+    step = global_steps()[kind]()
+    shadows = build(graph, v1.train.Saver() if saved else v1.train.Saver([other]), step)
+    assert snapshot(shadows, new_session()) == 7
+    shadows.drop()
+    assert shadows.step_name == ("step" if saved and kind != "computed" else None)
+
+
+def test_a_snapshot_between_steps_never_mixes_them(graph: Any, new_session: Any, tmp_path: Path, size: str) -> None:
+    """Of 30 checkpoints taken while another thread trains as fast as it can, each holds one step in all its values."""
+    variables = [
+        v1.get_variable(f"v{number}", [50_000], tf.int64, initializer=v1.zeros_initializer(), use_resource=number < 2)
+        for number in range(4)
+    ]
+    train = tf.group(*[v1.assign_add(variable, tf.ones([50_000], tf.int64)) for variable in variables])
+    shadows = build(graph, v1.train.Saver(), variables[0][0])
+    session, gate, stop = new_session(), Gate(), threading.Event()
+    step = session.make_callable(train)
+
+    def loop() -> None:
+        while not stop.is_set():
+            gate.enter()
+            step()
+            gate.leave()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    steps = []
+    try:
+        shadows.bind(session)
+        for number in range(30):
+            shadows.prepare()
+            with gate.exclusive(60.0) as held:
+                taken = shadows.take()
+            assert held.consistent
+            prefix = str(tmp_path / f"model.ckpt-{number}")
+            shadows.write(prefix)
+            shadows.drop()
+            reader = tf.train.load_checkpoint(prefix)
+            held_values = {int(item) for name in range(4) for item in np.unique(reader.get_tensor(f"v{name}"))}
+            assert held_values == {taken}
+            steps.append(taken)
+    finally:
+        stop.set()
+        thread.join()
+    assert steps == sorted(steps) and steps[-1] > steps[0]
+
+
+def test_a_snapshot_needs_no_memory_once_it_is_dropped(graph: Any, new_session: Any, tmp_path: Path, size: str) -> None:
+    """After a drop, written or not, nothing is held: neither a staged value nor a copy."""
+    v1.get_variable("a", [10], use_resource=True), v1.get_variable("b", [10], use_resource=False)
+    shadows = build(graph, v1.train.Saver())
+    handles = [op.outputs[0] for op in graph.get_operations() if op.name.startswith(SCOPE) and op.type == "VarHandleOp"]
+    stages = [op for op in graph.get_operations() if op.type == "Stage"]
+    dtypes = [tensor.dtype.base_dtype for tensor in stages[0].inputs]
+    waiting = [tf.raw_ops.StageSize(dtypes=dtypes, shared_name=op.get_attr("shared_name").decode()) for op in stages]
+    held = [*waiting, *(tf.raw_ops.VarIsInitializedOp(resource=handle) for handle in handles)]
+    assert bool(handles) == (size == "big")
+    session = new_session()
+    for write in (False, True):
+        snapshot(shadows, session)
+        assert all(session.run(held))
+        if write:
+            shadows.write(str(tmp_path / "model.ckpt"))
+            assert not any(session.run(waiting)), "what was written is not held any longer"
+        shadows.drop()
+        assert not any(session.run(held))
+    shadows.drop()
+
+
+def test_a_snapshot_that_fails_holds_nothing(graph: Any, new_session: Any, size: str) -> None:
+    """A variable without a value fails the snapshot as it fails a save; the next one works."""
+    v1.get_variable("a", [10], use_resource=True)
+    late = v1.Variable(tf.ones([3]), name="late", use_resource=False, collections=["late"])
+    saver = v1.train.Saver([*v1.global_variables(), late])
+    shadows = build(graph, saver)
+    session = new_session()
+    with pytest.raises(tf.errors.FailedPreconditionError, match="late"):
+        snapshot(shadows, session)
+    shadows.drop()
+    session.run(late.initializer)
+    snapshot(shadows, session)
+    shadows.drop()
+
+
+def test_nothing_of_it_shows_in_the_graph_s_collections(graph: Any) -> None:
+    """The shadows are operations under one name scope, in no collection, so that nothing else finds them."""
+    v1.get_variable("a", [10], use_resource=True), v1.get_variable("b", [10], use_resource=False)
+    saver = v1.train.Saver()
+    before = {key: list(graph.get_collection_ref(key)) for key in graph.get_all_collection_keys()}
+    operations = {op.name for op in graph.get_operations()}
+    with tf.device("/device:CPU:1"), tf.control_dependencies([tf.no_op(name="mine")]):
+        Shadows.build(graph, saver)
+    added = [op for op in graph.get_operations() if op.name not in operations and op.name != "mine"]
+    assert {op.name.split("/")[0] for op in added} == {SCOPE}
+    assert not any(op.control_inputs and op.control_inputs[0].name == "mine" for op in added)
+    assert {op.device for op in added if op.type == "Stage"} == {"/device:CPU:0"}
+    assert {key: list(graph.get_collection_ref(key)) for key in graph.get_all_collection_keys()} == before
+
+
+def test_a_model_of_many_variables_needs_few_operations(graph: Any) -> None:
+    """What is added does not grow with the number of resource variables."""
+    for number in range(40):
+        v1.get_variable(f"v{number}", [2], use_resource=True)
+    saver = v1.train.Saver()
+    before = len(graph.get_operations())
+    Shadows.build(graph, saver)
+    assert len(graph.get_operations()) - before < 12
+
+
+def test_a_moment_longer_for_a_second_session(graph: Any, new_session: Any, tmp_path: Path) -> None:
+    """The same shadows serve one session after another, the first one closed or not."""
+    step = v1.get_variable("step", [], tf.int64, initializer=v1.zeros_initializer())
+    increment = v1.assign_add(step, 1)
+    shadows = build(graph, v1.train.Saver(), step)
+    first, second = new_session(), new_session()
+    second.run(increment)
+    assert [snapshot(shadows, first), shadows.drop(), snapshot(shadows, second)] == [0, None, 1]
+    shadows.write(str(tmp_path / "model.ckpt-1"))
+    assert bundle.verify(tmp_path / "model.ckpt-1", step_name="step").step == 1
+    first.close()
+    with pytest.raises(tf.errors.CancelledError):
+        shadows.bind(first)
+    shadows.drop()
+    assert snapshot(shadows, second) == 1, "and what worked goes on working"
+    shadows.drop()
+
+
+def test_a_session_without_callables_will_do(graph: Any, new_session: Any, tmp_path: Path, size: str) -> None:
+    """A session of another make, which can only run, is enough."""
+
+    class RunsOnly:
+        def __init__(self, session: Any) -> None:
+            self.run, self.list_devices = session.run, session.list_devices
+
+    step = v1.get_variable("step", [1], tf.int64, initializer=v1.ones_initializer(), use_resource=False)
+    shadows = build(graph, v1.train.Saver(sharded=True), step)
+    assert snapshot(shadows, RunsOnly(new_session())) == 1
+    shadows.write(str(tmp_path / "model.ckpt-1"))
+    shadows.drop()
+    bundle.verify(tmp_path / "model.ckpt-1")
+
+
+def test_what_cannot_be_shadowed_is_said_and_leaves_the_graph_alone(graph: Any) -> None:
+    """A graph that is finalized, a type that cannot be copied, a cluster: each has its reason, and adds nothing."""
+    quantized = v1.Variable(tf.zeros([2], tf.qint8), name="quantized", use_resource=False)
+    before = len(graph.get_operations())
+    saver = v1.train.Saver([quantized])
+    count = len(graph.get_operations())
+    with pytest.raises(Unshadowable, match="quantized is a qint8, which cannot be copied"):
+        Shadows.build(graph, saver)
+    assert count > before and len(graph.get_operations()) == count
+    with tf.device("/job:ps/task:0"):
+        shared = v1.get_variable("shared", [2])
+    with tf.device("/job:worker/task:0"):
+        tf.no_op()
+    with pytest.raises(Unshadowable, match="/job:ps/task:0 of a cluster"):
+        Shadows.build(graph, v1.train.Saver([shared]))
+    graph.finalize()
+    with pytest.raises(Unshadowable, match="finalized"):
+        Shadows.build(graph, saver)
+
+
+def test_quantized_resource_variables_can_be_shadowed(graph: Any, new_session: Any, tmp_path: Path) -> None:
+    """A resource variable is shared, not copied, so its type does not matter."""
+    v1.Variable(tf.bitcast(tf.constant([1, 2], tf.int8), tf.qint8), name="quantized", use_resource=True)
+    shadows = build(graph, v1.train.Saver())
+    snapshot(shadows, new_session())
+    shadows.write(str(tmp_path / "model.ckpt"))
+    bundle.verify(tmp_path / "model.ckpt")
