@@ -135,12 +135,12 @@ def test_a_scheme_without_a_file_system_says_what_to_install(path: str) -> None:
 
 
 def test_a_known_scheme_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fsspec knows gs:// and not how to reach it: the error passes on which package is missing."""
+    """fsspec knows abfs:// and not how to reach it: the error passes on which package is missing."""
     fsspec: Any = pytest.importorskip("fsspec")
 
     def get_filesystem_class(protocol: str) -> None:
-        raise ImportError("Please install gcsfs to access Google Storage")
+        raise ImportError("Please install adlfs to access Azure")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", get_filesystem_class)
-    with pytest.raises(EventsError, match="gcsfs"):
-        filesystem_of("gs://bucket/run")
+    with pytest.raises(EventsError, match="adlfs"):
+        filesystem_of("abfs://bucket/run")
