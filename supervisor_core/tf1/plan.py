@@ -173,8 +173,6 @@ class Plan:
     def _check(self, fed: Sequence[Any], fetched: Sequence[Any]) -> None:
         graph = self._graph
         fed_ids = {id(tensor) for tensor in fed}
-        if len(fed_ids) < len(fed):
-            raise UnplannableError("a tensor is fed twice")
         for tensor in fed:
             if isinstance(tensor, tf.Operation) or not graph.is_feedable(tensor):
                 raise UnplannableError(f"{tensor} cannot be fed")

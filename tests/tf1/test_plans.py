@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -94,6 +95,31 @@ def test_other_leaves_or_another_form_make_another_run(sess: SupervisedSession) 
         for fetches, expected in cases:
             assert sess.run(fetches) == expected
     assert len(_plans(sess)) == len(cases)
+
+
+def test_a_leaf_is_never_taken_for_another(sess: SupervisedSession) -> None:
+    """Objects that live for one run only are not confused with later ones that Python puts in the same place."""
+    names = [tf.constant(i, name=f"number{i}").name for i in range(3)]
+    for i in range(60):
+        number = i // 3 % 3
+        assert sess.run([bytes(bytearray(names[number].encode()))]) == [number]
+
+
+def test_a_leaf_that_changes_its_mind_gets_no_plan(sess: SupervisedSession) -> None:
+    """An object that stands for another tensor each time is asked each time."""
+    constants = [tf.constant(i) for i in range(100)]
+
+    class Turning:
+        def _as_graph_element(self) -> Any:
+            return constants.pop()
+
+    turning = Turning()
+    fetched = [sess.run(turning) for _ in range(6)]
+    assert len(set(fetched)) == 6
+    assert len(_plans(sess)) == 0
+    kept = weakref.ref(turning)
+    del turning
+    assert kept() is not None, "another object could take its identity, and be refused in its stead"
 
 
 def test_plans_are_bounded(sess: SupervisedSession) -> None:
@@ -332,15 +358,16 @@ def test_a_run_method_put_in_its_place_is_used(sess: SupervisedSession, monkeypa
     assert len(seen) == 1
 
 
-def test_fetches_that_are_taught_later_are_learnt(sess: SupervisedSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conversion that is registered for a type whose fetches have plans is used from then on."""
-    monkeypatch.setattr(client, "_REGISTERED_EXPANSIONS", client._REGISTERED_EXPANSIONS)
+def test_fetches_that_are_taught_are_learnt(sess: SupervisedSession) -> None:
+    """A conversion that is registered for a type of fetches is used from then on, whether or not they have plans."""
     one = tf.constant(1)
     _plan(sess, one)
     entry = (tf.Tensor, lambda fetch: ([fetch], lambda values: ("seen", values[0])), None, None)
     client._REGISTERED_EXPANSIONS.insert(0, entry)
     try:
         assert [sess.run(one) for _ in range(3)] == [("seen", 1)] * 3
+        later = SupervisedSession.around(sess)
+        assert [later.run(one) for _ in range(3)] == [("seen", 1)] * 3
     finally:
         client._REGISTERED_EXPANSIONS.remove(entry)
     assert sess.run(one) == 1

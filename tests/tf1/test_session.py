@@ -342,6 +342,8 @@ def test_tensor_handles_live_in_it(graph: Any) -> None:
             assert kept.eval().tolist() == [1.0, 2.0]
             assert sess.run(doubled, {holder: kept.handle}).tolist() == [2.0, 4.0]
             kept.delete()
+        # Such a feed may have to be moved to another device first, which is for Session.run to see to.
+        assert sess._plans.find(doubled, {holder: kept.handle}) is None
 
 
 def test_many_threads_run_at_once(model: Any) -> None:

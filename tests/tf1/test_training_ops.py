@@ -173,6 +173,27 @@ def test_updates_inside_old_functions(step: Any) -> None:
     assert not _updates(step, reading(step.handle))
 
 
+@pytest.mark.parametrize("resource", [True])
+def test_functions_may_be_written_in_any_order(step: Any) -> None:
+    """In a function whose operations are listed last to first, the update is found all the same."""
+
+    @function.Defun(tf.resource)
+    def adding(handle: Any) -> Any:
+        handle = tf.identity(tf.identity(handle))
+        with tf.control_dependencies([tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.constant(1, tf.int64))]):
+            return tf.constant(1)
+
+    call = adding(step.handle)
+    graph_def = step.graph.as_graph_def()
+    nodes = list(graph_def.library.function[0].node_def)
+    del graph_def.library.function[0].node_def[:]
+    graph_def.library.function[0].node_def.extend(sorted(nodes, key=lambda node: "Assign" not in node.op))
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        imported = graph.get_operation_by_name(call.op.name)
+        assert TrainingOps(graph, "global_step:0").updates([imported])
+
+
 @BOTH
 def test_what_is_fed_is_not_run(step: Any, resource: bool) -> None:
     """A tensor that is fed hides the update behind it, unless something else leads there."""
