@@ -39,7 +39,8 @@ class Additions:
         """Save a checkpoint now, beside the service's own; return its path, None where nothing is saved.
 
         Raises:
-            SaveFailedError: if it could not be saved.
+            SaveFailedError: if there is no session.
+            OSError, tf.errors.OpError: what kept it from being saved.
         """
         checkpoints = self._lifecycle.checkpoints
         return None if checkpoints is None else checkpoints.save("manual")

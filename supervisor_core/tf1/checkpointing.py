@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,7 @@ from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1.faults import is_outside_fault
 from supervisor_core.tf1.restore import Restored
 from supervisor_core.tf1.saving import CheckpointSaver, SaveResult
+from supervisor_core.tf1.session import SupervisedSession
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -98,17 +100,22 @@ class Checkpointing:
         """Save a checkpoint now, unless nothing has run since the last one; return its path.
 
         Raises:
-            SaveFailedError: if it could not be saved. A fault of the outside world is raised as it is.
+            SaveFailedError: if there is no session.
+            Exception: what kept it from being saved.
         """
         with self._lock:
             if self._sess is None or self._run is None:
                 raise SaveFailedError("There is no session to save: call managed_session() first.")
             run = self._run
             newest, counted = self._newest, self._counted
+            if not isinstance(self._sess, SupervisedSession):
+                newest = None  # nobody counts the runs of such a session, so there may always be something to save
             if newest is not None and run.progress.runs == counted[0]:
                 return newest[0]  # as it stands on the disk, so it is in memory
             moment = _Moment(run.progress, None if newest is None else newest[1], counted)
             result = self._saver.save(self._sess, trigger, moment.is_new)
+            if result.consistent and not isinstance(self._sess, SupervisedSession):
+                result = replace(result, consistent=False)  # its runs pass no gate
             run.progress.moved()
             if result.skipped and newest is not None:
                 self._counted = moment.counted
@@ -130,12 +137,15 @@ class Checkpointing:
             has_failed: whether the session has turned out to be broken meanwhile, so that nothing is to be saved.
 
         Raises:
-            SaveFailedError: if the outside world kept refusing.
+            SaveFailedError: if it could not be saved.
         """
         deadline = self._clock.monotonic() + self._final_retry_secs
         backoff = Backoff(initial_secs=self._options.retry_initial_secs, max_secs=self._options.retry_max_secs)
         failures = 0
         while True:
+            if getattr(self._sess, "_closed", False):
+                _LOG.warning("The session was closed before the supervisor was stopped: no final checkpoint is saved.")
+                return self._newest or (None, None)
             try:
                 if not has_failed():
                     self.save(trigger)

@@ -29,7 +29,7 @@ from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.managed_session import managed_session
 from supervisor_core.tf1.model import SupervisedModel
-from supervisor_core.tf1.session import SupervisedSession
+from supervisor_core.tf1.session_factory import SessionFactory
 from supervisor_core.tf1.session_manager import SessionManager
 from supervisor_core.tf1.standard_services import StandardServices
 from supervisor_core.tf1.threads import CoordinatedThreads
@@ -152,6 +152,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         )
         CoordinatedThreads.__init__(self, coord, self._graph, lifecycle, self._options, self._clock)
         Additions.__init__(self, lifecycle)
+        self._sessions = SessionFactory(self._gate, lifecycle, self._global_step, self._clock)
         self._session_manager = session_manager
         if session_manager is None:
             self._session_manager = SessionManager(
@@ -161,7 +162,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
                 graph=self._graph,
                 recovery_wait_secs=recovery_wait_secs,
                 local_init_run_options=local_init_run_options,
-                session_factory=self._new_session,
+                session_factory=self._sessions.new,
                 announcement=announcement_for(self._graph),
                 checkpoint_basename=checkpoint_basename,
                 wait=self._coord.wait_for_stop,
@@ -233,6 +234,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
                     init_feed_dict=self._init_feed_dict,
                     init_fn=self._init_fn,
                 )
+                sess = self._sessions.supervise(sess)
                 self._graph_record.write(self._logdir, self._summary_writer)
             else:
                 sess = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
@@ -348,17 +350,6 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             start_standard_services=start_standard_services,
         ) as sess:
             yield sess
-
-    def _new_session(self, target: str, graph: Any, config: Any) -> Any:
-        return SupervisedSession(
-            target,
-            graph=graph,
-            config=config,
-            gate=self._gate,
-            observer=self._lifecycle.run.progress,
-            global_step=self._global_step,
-            clock=self._clock,
-        )
 
     def _standard_services(self, sess: Any) -> StandardServices:
         return StandardServices(
