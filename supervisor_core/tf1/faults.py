@@ -16,9 +16,8 @@ import tensorflow as tf
 from supervisor_core.runtime import retry
 
 _OUTSIDE = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError)
-_SYSTEM_WORDS = re.compile(
-    "; (?:" + "|".join(re.escape(os.strerror(number)) for number in sorted(errno.errorcode)) + r")(?:\s|$)"
-)
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+_SYSTEM_WORDS = re.compile("; (" + "|".join(map(re.escape, _NUMBERS)) + r")(?:\s|$)")
 _REMOTE_WORDS = re.compile(r"Error executing an HTTP request|AWS|curl", re.IGNORECASE)
 
 
@@ -26,8 +25,8 @@ def is_outside_fault(error: BaseException) -> bool:
     """Tell whether an error is the world's and may pass, so that trying again is of use.
 
     Besides what `supervisor_core.runtime.retry.is_outside_fault` counts, TensorFlow's `UnavailableError`,
-    `DeadlineExceededError` and `ResourceExhaustedError` (no space, no memory), and any other of its errors that bears
-    the operating system's words or those of a remote store.
+    `DeadlineExceededError` and `ResourceExhaustedError` (no space, no memory), any other of its errors that bears the
+    operating system's words for something that counts there, and those of a remote store.
     """
     if not isinstance(error, tf.errors.OpError):
         return retry.is_outside_fault(error)
@@ -35,4 +34,7 @@ def is_outside_fault(error: BaseException) -> bool:
         return True
     if isinstance(error, (tf.errors.CancelledError, tf.errors.InvalidArgumentError)):
         return False
-    return bool(_SYSTEM_WORDS.search(error.message) or _REMOTE_WORDS.search(error.message))
+    words = _SYSTEM_WORDS.search(error.message)
+    if words is not None:
+        return retry.is_outside_fault(OSError(_NUMBERS[words.group(1)], words.group(1)))
+    return bool(_REMOTE_WORDS.search(error.message))

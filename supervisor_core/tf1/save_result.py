@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.events.telemetry import Trigger
+
+_AT_NODE = re.compile(r"^Node: '[^']*'\n(.+)$", re.MULTILINE)
+"""Where ``Session.run`` hides what went wrong, between the stack of the node's making and the node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,5 +49,12 @@ class Attempt:
         """Take note that nothing came of it."""
         self.path = self.bytes = self.consistent = None
         self.verified = False if isinstance(error, DamagedCheckpointError) else None
-        self.error = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        self.error = f"{type(error).__name__}: {_words(error)}"
         self.cause = error
+
+
+def _words(error: Exception) -> str:
+    """The one line of an error's text that says what went wrong."""
+    text = str(error)
+    found = _AT_NODE.search(text)
+    return found.group(1) if found else text.partition("\n")[0]

@@ -148,9 +148,10 @@ class Shadows:
 
     def drop(self) -> None:
         """Hold nothing any longer, whether or not a snapshot was taken, and written."""
-        if self._holding:
-            self._runs.drop()
+        holding = self._holding
         self._taken = self._holding = False
+        if holding:
+            self._runs.drop()
 
 
 class _Runs:

@@ -1,0 +1,71 @@
+"""Which of TensorFlow's errors may pass by themselves."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.tf1.faults import is_outside_fault
+
+ERRORS = tf.errors
+
+
+def make(kind: type[Exception], message: str = "something") -> Exception:
+    """An error of TensorFlow's."""
+    return kind(None, None, message)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        make(ERRORS.UnavailableError),
+        make(ERRORS.DeadlineExceededError),
+        make(ERRORS.ResourceExhaustedError, "OOM when allocating tensor"),
+        make(ERRORS.UnknownError, "/logs/model.ckpt-5.index.tempstate8; Input/output error\n\t [[{{node SaveV2}}]]"),
+        make(ERRORS.FailedPreconditionError, "/logs/model.ckpt-5.index; Read-only file system"),
+        make(ERRORS.PermissionDeniedError, "/logs/model.ckpt-5.index; Permission denied [Op:SaveV2]"),
+        make(ERRORS.NotFoundError, "/logs/model.ckpt-5_temp; No such file or directory"),
+        make(ERRORS.AbortedError, "/logs/model.ckpt-5.index; Stale file handle"),
+        make(ERRORS.InternalError, "Error executing an HTTP request: HTTP response code 500"),
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        DamagedCheckpointError("model.ckpt-5.index: it was altered"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_outside_world_does_may_pass(error: Exception) -> None:
+    """No space, an I/O error, a store that is busy, a file system that is gone: worth another try."""
+    assert is_outside_fault(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        make(ERRORS.FailedPreconditionError, "Error while reading resource variable v: uninitialized"),
+        make(ERRORS.InvalidArgumentError, "You must feed a value for placeholder 'x'; No such file or directory"),
+        make(ERRORS.FailedPreconditionError, "/logs/model.ckpt-5.index; Is a directory"),
+        make(ERRORS.CancelledError, "Session has been closed."),
+        make(ERRORS.NotFoundError, "Resource localhost/v/N10tensorflow3VarE does not exist."),
+        make(ERRORS.AbortedError, "Session handle is not found"),
+        make(ERRORS.InternalError, "a bug"),
+        make(ERRORS.DataLossError, "corrupted record at 7"),
+        make(ERRORS.OutOfRangeError, "End of sequence"),
+        ValueError("No space left on device"),
+        RuntimeError("Attempted to use a closed Session."),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_program_does_stays(error: Exception) -> None:
+    """A mistake, exhausted input, a session that is closed: another try is of no use."""
+    assert not is_outside_fault(error)
+
+
+def test_the_words_are_those_that_tensorflow_uses(tmp_path: Path) -> None:
+    """A real failure of TensorFlow's to write a file is recognised."""
+    with pytest.raises(ERRORS.OpError) as caught, tf.io.gfile.GFile(str(tmp_path / "no" / "file"), "w") as file:
+        file.write("text")
+    assert is_outside_fault(caught.value)
