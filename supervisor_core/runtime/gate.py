@@ -20,7 +20,7 @@ from supervisor_core.runtime.latch import Latch
 class Held:
     """What `Gate.exclusive` came to."""
 
-    __slots__ = ("consistent", "held_secs", "waited_secs")
+    __slots__ = ("blocked_secs", "consistent", "held_secs", "waited_secs")
 
     def __init__(self, *, consistent: bool, waited_secs: float) -> None:
         self.consistent = consistent
@@ -29,13 +29,16 @@ class Held:
         """Seconds from the call until the section began."""
         self.held_secs = waited_secs
         """Seconds during which new entrants were kept waiting; final once the section has ended."""
+        self.blocked_secs = 0.0
+        """Those of them for which somebody did wait, from the first to come; final once the section has ended."""
 
 
 class _Turn:
-    __slots__ = ("bell", "over", "owner")
+    __slots__ = ("bell", "first_came", "over", "owner")
 
     def __init__(self, owner: int) -> None:
         self.owner = owner
+        self.first_came: float | None = None
         self.bell: SimpleQueue[None] = SimpleQueue()
         self.over: Latch[None] = Latch()
 
@@ -104,8 +107,10 @@ class Gate:
                 try:
                     yield held
                 finally:
-                    if alone:
-                        held.held_secs = self._clock.monotonic() - pending_since
+                    until = self._clock.monotonic() if alone else now
+                    held.held_secs = until - pending_since
+                    if turn.first_came is not None:
+                        held.blocked_secs = max(0.0, until - turn.first_came)
             finally:
                 self._end_turn(turn, outer)
 
@@ -131,6 +136,8 @@ class Gate:
             return
         while (turn := self._turn) is not None and turn.owner != ident:
             self._inside.remove(ident)
+            if turn.first_came is None:
+                turn.first_came = self._clock.monotonic()
             turn.bell.put(None)
             turn.over.wait()
             self._inside.append(ident)

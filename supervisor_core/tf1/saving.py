@@ -152,7 +152,7 @@ class CheckpointSaver:
                 if wanted:
                     attempt.step = shadows.take()
                     attempt.skipped = not is_new(attempt.step)
-            attempt.blocked_secs = held.held_secs
+            attempt.blocked_secs = held.blocked_secs
             if not wanted or attempt.skipped:
                 return
             path = self._path(attempt.step)

@@ -254,6 +254,23 @@ def test_times(clock: Any) -> None:
     holder.leave()
 
 
+def test_who_was_blocked_is_told_from_who_might_have_been(clock: Any, wait_until: Callable[..., None]) -> None:
+    """Only the time from the first newcomer on is time for which anybody was held up; without one there is none."""
+    gate = Gate(clock=clock)
+    with gate.exclusive(10) as held:
+        clock.advance(3)
+    assert (held.held_secs, held.blocked_secs) == (3, 0)
+    with gate.exclusive(10) as held:
+        clock.advance(3)
+        turn: Any = gate._turn
+        newcomer = Inside(gate)
+        wait_until(lambda: turn.over._bells)
+        clock.advance(2)
+    assert (held.held_secs, held.blocked_secs) == (5, 2)
+    newcomer.is_inside.wait()
+    newcomer.leave()
+
+
 def test_leaving_without_entering(gate: Gate) -> None:
     """To leave without having entered is a mistake of ours, and is not passed over."""
     with pytest.raises(ValueError):

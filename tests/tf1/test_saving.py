@@ -115,7 +115,7 @@ def test_a_save_says_what_it_has_done(bench: Callable[..., Bench]) -> None:
         SaveResult(trigger="timer"), path=path, step=3, bytes=bundle.verify(path).bytes, consistent=True, verified=True,
         secs=result.secs, blocked_secs=result.blocked_secs,
     )  # fmt: skip
-    assert 0 < result.blocked_secs < result.secs
+    assert 0 <= result.blocked_secs < result.secs
     assert model.names() == ["checkpoint", *files(3)]
     model.train()
     model.saver.restore(model.session, path)
