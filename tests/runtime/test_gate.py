@@ -254,7 +254,7 @@ def test_times(clock: Any) -> None:
     holder.leave()
 
 
-def test_who_was_blocked_is_told_from_who_might_have_been(clock: Any, wait_until: Callable[..., None]) -> None:
+def test_who_was_blocked_is_told_from_who_might_have_been(clock: Any) -> None:
     """Only the time from the first newcomer on is time for which anybody was held up; without one there is none."""
     gate = Gate(clock=clock)
     with gate.exclusive(10) as held:
