@@ -54,7 +54,7 @@ def is_outside_fault(error: BaseException) -> bool:
 
     That is any ``OSError`` (no space, I/O error, a mount that is gone, refused permission, a time-out: also a missing
     file or directory, since a file system that went away looks like that), a write of events that failed, and a
-    checkpoint that did not read back as written. Not so what trying again cannot cure: a directory where the file should
+    checkpoint that did not read back as written. Not so what trying again cannot cure: a directory where a file should
     be, a name that is too long, a bad file descriptor, a bad address, an operation that the file does not have.
     """
     if isinstance(error, OSError):
