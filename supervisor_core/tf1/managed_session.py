@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.finalized import explain_finalized
 from supervisor_core.tf1.lifecycle import Lifecycle
-
-if TYPE_CHECKING:
-    from supervisor_core.tf1.supervisor import Supervisor
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -21,9 +19,30 @@ RELEASE_AFTER_SECS = 30.0
 ``stop_grace_secs`` is not less."""
 
 
+class Managed(Protocol):
+    """What the block needs of a supervisor."""
+
+    @property
+    def coord(self) -> Coordinator:
+        """Its coordinator."""
+
+    @property
+    def summary_writer(self) -> Any:
+        """Its summary writer, or None."""
+
+    def prepare_or_wait_for_session(self, master: str, config: Any, *, start_standard_services: bool) -> Any:
+        """Return a session whose model is ready."""
+
+    def request_stop(self, ex: BaseException) -> None:
+        """Report an error, and ask everything to stop."""
+
+    def stop(self, *, close_summary_writer: bool, ignore_live_threads: bool) -> None:
+        """Stop the services, and save what is not saved."""
+
+
 @contextmanager
 def managed_session(
-    supervisor: Supervisor,
+    supervisor: Managed,
     lifecycle: Lifecycle,
     *,
     stop_log: Any,
@@ -37,7 +56,7 @@ def managed_session(
         try:
             try:
                 sess = supervisor.prepare_or_wait_for_session(
-                    master=master, config=config, start_standard_services=start_standard_services
+                    master, config, start_standard_services=start_standard_services
                 )
             except BaseException:
                 _give_up(supervisor, lifecycle, close_summary_writer)
@@ -49,13 +68,13 @@ def managed_session(
             lifecycle.stop_serving()
 
 
-def _guarded(supervisor: Supervisor, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
+def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
     ending = lifecycle.ending
     try:
         try:
             yield sess
         except BaseException as error:
-            ending.stop_was_requested |= supervisor.should_stop()
+            ending.stop_was_requested |= supervisor.coord.should_stop()
             ending.body_error = error
             if not isinstance(error, Exception):
                 raise
@@ -68,14 +87,14 @@ def _guarded(supervisor: Supervisor, lifecycle: Lifecycle, sess: Any, close_summ
     _raise_unless_clean(ending, supervisor)
 
 
-def _raise_unless_clean(ending: Ending, supervisor: Supervisor) -> None:
+def _raise_unless_clean(ending: Ending, supervisor: Managed) -> None:
     """Raise the body's error, which the coordinator ignores if a stop had been requested before."""
     error = ending.body_error
     if error is not None and not ending.is_clean(error, supervisor.coord):
         raise error
 
 
-def _stop(supervisor: Supervisor, body_error: BaseException | None, close_summary_writer: bool) -> None:
+def _stop(supervisor: Managed, body_error: BaseException | None, close_summary_writer: bool) -> None:
     try:
         # A run that has finished is never failed by a thread that has not; the coordinator's log names it.
         supervisor.stop(close_summary_writer=close_summary_writer, ignore_live_threads=True)
@@ -85,7 +104,7 @@ def _stop(supervisor: Supervisor, body_error: BaseException | None, close_summar
         raise
 
 
-def _give_up(supervisor: Supervisor, lifecycle: Lifecycle, close_summary_writer: bool) -> None:
+def _give_up(supervisor: Managed, lifecycle: Lifecycle, close_summary_writer: bool) -> None:
     """End what a failed preparation has begun; its own error is the one that counts."""
     if not lifecycle.has_begun:  # refused: not a word into the run of the one at work
         if supervisor.summary_writer:
