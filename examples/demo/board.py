@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+GRACE_SECS = 10.0
+"""How long TensorBoard may take to end."""
+
 _URL = re.compile(r"http://\S+")
 
 
@@ -37,5 +40,9 @@ def serve_board(logdir: Path, announce: Callable[[str], None]) -> int:
             return 0
         finally:
             board.terminate()
+            try:
+                board.wait(GRACE_SECS)
+            except subprocess.TimeoutExpired:
+                board.kill()
     sys.stderr.writelines(said[-5:])
     return status

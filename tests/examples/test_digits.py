@@ -61,5 +61,5 @@ def test_it_runs_under_the_original_too(digits: ModuleType, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     facts = [json.loads(line) for line in done.stdout.splitlines()]
     assert facts[0] == {"start_step": 0, "steps_per_epoch": 93}
-    assert facts[-1] == {"end_step": 30}
-    assert "test_accuracy" in facts[-2]
+    assert {"end_step": 30} in facts  # not always the last: the service evaluates until the session is closed
+    assert any("test_accuracy" in fact and fact["step"] == 30 for fact in facts)
