@@ -149,18 +149,27 @@ class Progress:
         with self._lock:
             self._held_up += secs
 
-    def step_read(self, step: int) -> None:
-        """Take a reading of the global step variable."""
+    def step_read(self, step: int, since: int | None = None) -> None:
+        """Take a reading of the global step variable.
+
+        Args:
+            step: its value.
+            since: `steps` just before it was read. Default: none has ended since then.
+        """
         with self._lock:
+            earliest, latest = self._steps if since is None else since, self._steps
             if self._first_read is None:
-                self._first_read = (step, self._steps)
-            moved, counted = step - self._first_read[0], self._steps - self._first_read[1]
-            if counted >= _STEPS_TO_JUDGE:
-                # A step may end between the reading and this line, so the two may differ by one or two.
-                stride = round(moved / counted)
-                self._stride = stride if abs(moved - stride * counted) <= 2 else 0
+                self._first_read = (step, earliest)
+            first_step, first_count = self._first_read
+            moved = step - first_step
+            if earliest - first_count >= _STEPS_TO_JUDGE:
+                stride = round(moved / (earliest - first_count))
+                # A step is counted just after it has ended, so one or two may be missing from either side.
+                fits = stride * (earliest - first_count) - 2 <= moved <= stride * (latest - first_count) + 2
+                self._stride = stride if fits else 0
             self._read_step = step
-            self._steps_at_read = self._steps
+            counted = first_count + moved // self._stride if self._stride else latest
+            self._steps_at_read = min(max(counted, earliest), latest)
 
     def sample(self) -> None:
         """Remember the present count for the rate; called about once a second."""

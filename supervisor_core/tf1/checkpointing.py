@@ -149,6 +149,7 @@ class Checkpointing:
             try:
                 if not has_failed():
                     self.save(trigger)
+                self._correct_progress()
                 return self._newest or (None, None)
             except Exception as error:
                 failures += 1
@@ -157,6 +158,13 @@ class Checkpointing:
                     raise SaveFailedError(self._last_words(error)) from error
                 _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s", delay, error)
                 threading.Event().wait(delay)
+
+    def _correct_progress(self) -> None:
+        """Where training has ended, the newest checkpoint's step is the last one."""
+        with self._lock:
+            step = self._newest[1] if self._newest is not None else None
+            if self._run is not None and step is not None and self._run.progress.runs == self._counted[0]:
+                self._run.progress.step_read(step)
 
     def _last_words(self, error: Exception) -> str:
         newest = f"the newest checkpoint is {self._newest[0]}" if self._newest else "there is no checkpoint"
@@ -185,11 +193,9 @@ class Checkpointing:
             return
         _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training held up for %.0f ms.",
                   result.path, result.bytes, result.secs, result.blocked_secs * 1e3)  # fmt: skip
-        if result.step is not None:
-            run.progress.step_read(result.step)
-            if self._writer:
-                log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
-                self._writer.add_session_log(log, result.step)
+        if result.step is not None and self._writer:
+            log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
+            self._writer.add_session_log(log, result.step)
 
     def _warn_if_stuck(self, result: SaveResult, runs: int) -> None:
         stuck = self._newest is not None and result.step is not None and result.step == self._newest[1]

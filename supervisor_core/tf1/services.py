@@ -17,6 +17,7 @@ import tensorflow as tf
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.policy import Policy
+from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.service import OnFailure, ServiceThread
 from supervisor_core.tf1.global_step import read_global_step, step_value
 
@@ -179,7 +180,7 @@ class StepReader(ServiceThread):
         coord: the coordinator.
         sess: the session.
         global_step: what to read.
-        tell: told each reading.
+        progress: told each reading.
         name: the thread's name.
         policy: what becomes of errors.
     """
@@ -190,15 +191,16 @@ class StepReader(ServiceThread):
         sess: Any,
         *,
         global_step: Any,
-        tell: Callable[[int], None],
+        progress: Progress,
         name: str,
         policy: Policy,
     ) -> None:
         super().__init__(coord, STEP_READER_SECS, name=name, policy=policy)
         self._sess = sess
         self._global_step = global_step
-        self._tell = tell
+        self._progress = progress
 
     def run_loop(self) -> None:
         """Read once."""
-        self._tell(read_global_step(self._sess, self._global_step))
+        since = self._progress.steps
+        self._progress.step_read(read_global_step(self._sess, self._global_step), since)

@@ -83,7 +83,7 @@ class StandardServices:
                     self._coord,
                     self._sess,
                     global_step=self._global_step,
-                    tell=self._lifecycle.run.progress.step_read,
+                    progress=self._lifecycle.run.progress,
                     name=self._lifecycle.services.reserve_name(STEP_READER),
                     policy=tolerant,
                 )

@@ -35,6 +35,19 @@ def test_between_two_readings_the_count_carries_the_step_on(clock) -> None:
     assert progress.snapshot().global_step == 125
 
 
+def test_steps_that_end_while_the_step_is_read_are_not_lost(clock) -> None:
+    """A reading that takes as long as forty steps says how far it was somewhere between, and the count knows where."""
+    progress = Progress(clock)
+    progress.step_read(0)
+    steps(progress, clock, 100)
+    since = progress.steps
+    steps(progress, clock, 40)
+    progress.step_read(117, since)
+    assert progress.snapshot().global_step == 140
+    steps(progress, clock, 3)
+    assert progress.snapshot().global_step == 143
+
+
 def test_a_run_that_moves_the_step_by_more_than_one_is_understood(clock) -> None:
     """Ten increments in a run: readings tell, and the estimate follows."""
     progress = Progress(clock)

@@ -152,10 +152,17 @@ def make_saver(kind: str, model: list[Any]) -> Any:
     }[kind]()
 
 
+@pytest.fixture(scope="module")
+def two_processors() -> Any:
+    """A server of this process with two devices. One for all: a server's threads end with the process only."""
+    return tf.distribute.Server.create_local_server(config=v1.ConfigProto(device_count={"CPU": 2}))
+
+
+@pytest.mark.usefixtures("size")
 @pytest.mark.parametrize("kind", ["default", "list", "dictionary", "sharded", "sequential", "imported"])
 @pytest.mark.parametrize("target", ["in this process", "over grpc"])
 def test_the_saver_restores_what_the_shadows_write(
-    graph: Any, new_session: Any, tmp_path: Path, resource: bool, size: str, kind: str, target: str
+    graph: Any, new_session: Any, two_processors: Any, tmp_path: Path, resource: bool, kind: str, target: str
 ) -> None:
     """However a saver was made, its own restore reads what they write: partitions, shards and tables too."""
     plain = v1.get_variable("plain", [6], initializer=v1.ones_initializer(), use_resource=resource)
@@ -173,8 +180,7 @@ def test_the_saver_restores_what_the_shadows_write(
     change += [v1.assign_add(step, 1).op, table.insert(["word"], tf.cast(step, tf.int64)[None])]
     read = [*model, step, *table.export()]
     shadows = build(graph, saver, step)
-    server = tf.distribute.Server.create_local_server(config=v1.ConfigProto(device_count={"CPU": 2}))
-    session = new_session(server.target if target == "over grpc" else "")
+    session = new_session(two_processors.target if target == "over grpc" else "")
     for operation in change:
         session.run(operation)
     assert snapshot(shadows, session) == 1
