@@ -13,6 +13,10 @@ from supervisor_core.tf1.native import Native
 _EXACT_IN_FLOATS = 2048
 
 
+class DeclinedError(Exception):
+    """This value is for ``Session.run`` to judge."""
+
+
 class Feed:
     """Turns a fed value into the array that ``Session.run`` would make of it, or declines.
 
@@ -37,32 +41,30 @@ class Feed:
         self._fitting: tuple[int, ...] | None = None
 
     def array(self, value: Any) -> Any:
-        """Return the array to feed for ``value``; None if this is for ``Session.run`` to judge."""
+        """Return the array to feed for ``value``; raises `DeclinedError`."""
         if type(value) is not ndarray or (value.dtype is not self._dtype and value.dtype != self._dtype):
             value = self._converted(value)
-            if value is None:
-                return None
-        shape = value.shape
         # A static shape stays the same object until somebody refines it.
         if self.tensor._shape_val is not self._static:
-            return None
+            raise DeclinedError
+        shape = value.shape
         if shape != self._fitting:
             if not self._fits(shape):
-                return None
+                raise DeclinedError
             self._fitting = shape
         return value
 
     def _converted(self, value: Any) -> Any:
         if not isinstance(value, (int, float, list, tuple, ndarray, np.generic, str, bytes)):
-            return None
+            raise DeclinedError
         try:
             if isinstance(value, int):
                 low, high = self._range
                 if not low <= value <= high and self._as_scalar(self._numpy_type, value) != value:
-                    return None
+                    raise DeclinedError
             return self._as_array(value, self._numpy_type)
-        except Exception:  # whatever it is, Session.run meets it again and raises it
-            return None
+        except Exception as error:  # whatever it is, Session.run meets it again and raises it
+            raise DeclinedError from error
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         dims = self._dims

@@ -9,6 +9,7 @@ So it is made only for runs where none of this can be told from outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class NativeCallable:
         targets: operations run.
     """
 
-    __slots__ = ("_c_session", "_handle", "_native", "_session")
+    __slots__ = ("_c_session", "_handle", "_native", "_session", "run")
 
     def __init__(
         self, native: Native, session: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: Sequence[Any]
@@ -43,10 +44,8 @@ class NativeCallable:
         options = _callable_options(feeds, fetches, targets)
         session._extend_graph()
         self._handle = native.make_callable(self._c_session, options)
-
-    def run(self, arrays: Sequence[Any]) -> list[Any]:
-        """Run with these arrays, in the order of the feeds; return the values of the fetches."""
-        return self._native.run_callable(self._c_session, self._handle, arrays, None)
+        self.run = partial(native.run_callable, self._c_session, self._handle)
+        """``(arrays, None)``, the arrays in the order of the feeds -> the values of the fetches."""
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.tf1.feeds import Feed
+from supervisor_core.tf1.feeds import DeclinedError, Feed
 from supervisor_core.tf1.fetches import leaves, rebuild
 from supervisor_core.tf1.native import Native
 from supervisor_core.tf1.native_callable import NativeCallable, is_safe
@@ -28,6 +28,8 @@ MIN_RUNS = 100
 """No callable before so many runs."""
 QUICK_SECS = 1e-3
 """A run that takes longer gains less than one part in a hundred, and gets no callable."""
+
+_TO_ARRAY = Feed.array
 
 
 class UnplannableError(Exception):
@@ -81,8 +83,6 @@ class Plan:
         self._fed_outputs = [tensor._as_tf_output() for tensor in fed]
         self._outputs = [tensor._as_tf_output() for tensor in self.tensors]
         self._operations = [op._c_op for op in self.targets]
-        self._unfetchable, self._unfeedable = self._graph._unfetchable_ops, self._graph._unfeedable_tensors
-        self._unfetchable_count, self._unfeedable_count = len(self._unfetchable), len(self._unfeedable)
         self._callable: NativeCallable | None = None
         self._runs_left: float = max(MIN_RUNS, first_secs / SAVED_SECS)
         self.last_used = 0.0
@@ -101,20 +101,17 @@ class Plan:
         """Return the arrays to feed; None if a value is for ``Session.run`` to judge."""
         if not self.feeds:
             return ()
-        arrays = []
-        for feed, value in zip(self.feeds, feed_dict.values()):  # type: ignore[union-attr]  # noqa: B905
-            array = feed.array(value)
-            if array is None:
-                return None
-            arrays.append(array)
-        return arrays
+        try:
+            return [*map(_TO_ARRAY, self.feeds, feed_dict.values())]  # type: ignore[union-attr]
+        except DeclinedError:
+            return None
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Run, and return the values of the distinct tensors; raises what ``Session.run`` would raise."""
         prepared = self._callable
         try:
             if prepared is not None:
-                return prepared.run(arrays)
+                return prepared.run(arrays, None)
             fed = dict(zip(self._fed_outputs, arrays, strict=True))
             return self._native.run(self._c_session, None, fed, self._outputs, self._operations, None)
         except tf.errors.OpError as error:
@@ -140,23 +137,10 @@ class Plan:
         except tf.errors.OpError:
             return  # then it stays as it is, which is no less right
 
-    def still_allowed(self) -> bool:
-        """Return whether everything may be fetched and fed, as far as that has changed since the plan was made."""
-        if len(self._unfetchable) != self._unfetchable_count or (
-            self.feeds and len(self._unfeedable) != self._unfeedable_count
-        ):
-            return self._allowed_again()
-        return True
-
-    def _allowed_again(self) -> bool:
-        graph = self._graph
-        counts = len(self._unfetchable), len(self._unfeedable)
-        if not all(map(graph.is_fetchable, self.elements)):
-            return False
-        if not all(graph.is_feedable(feed.tensor) for feed in self.feeds):
-            return False
-        self._unfetchable_count, self._unfeedable_count = counts
-        return True
+    def is_allowed(self) -> bool:
+        """Return whether everything may be fetched and fed: a graph may forbid it later."""
+        feedable = all(self._graph.is_feedable(feed.tensor) for feed in self.feeds)
+        return feedable and all(map(self._graph.is_fetchable, self.elements))
 
     def _element(self, leaf: Any) -> Any:
         """The tensor or operation that a leaf stands for, always the same."""
@@ -203,13 +187,18 @@ def _builder(fetches: Any, positions: list[int]) -> Callable[[Any, list[Any]], A
     if len(positions) == 1:
         pick = itemgetter(slice(positions[0], positions[0] + 1 or None))
 
-    def results(form: Any, values: list[Any]) -> Any:
+    def sequence(form: Any, values: list[Any]) -> Any:
         values.append(None)
-        picked = pick(values)
-        if not flat:
-            return rebuild(form, iter(picked))
-        if kind is list or kind is tuple:
-            return kind(picked)
-        return kind(zip(form, picked, strict=True))
+        return kind(pick(values))
 
-    return results
+    def mapping(form: Any, values: list[Any]) -> Any:
+        values.append(None)
+        return kind(zip(form, pick(values), strict=True))
+
+    def nested(form: Any, values: list[Any]) -> Any:
+        values.append(None)
+        return rebuild(form, iter(pick(values)))
+
+    if not flat:
+        return nested
+    return sequence if kind is list or kind is tuple else mapping

@@ -43,6 +43,10 @@ class Plans:
         for needed, names in ((session, _OF_SESSIONS), (session.graph, _OF_GRAPHS)):
             for name in names:
                 getattr(needed, name)
+        # Sets that only grow; the second is one of TensorFlow's own making, around a set.
+        self._unfetchable = self._graph._unfetchable_ops
+        self._unfeedable = getattr(self._graph._unfeedable_tensors, "_storage", self._graph._unfeedable_tensors)
+        self._unfetchable_count, self._unfeedable_count = len(self._unfetchable), len(self._unfeedable)
         self._lock = threading.Lock()
         self._table: dict[Hashable, Plan] = {}
         self._seen: dict[Hashable, float] = {}
@@ -57,29 +61,31 @@ class Plans:
     def find(self, fetches: Any, feed_dict: Any) -> Plan | None:
         """Return the plan of this run, or None: run it by ``Session.run``, and `remember` it if that went well."""
         kind = type(fetches)
-        # Of a flat structure of anything but strings, this is its structure_key, without the calls.
-        key: Any
-        if kind is list or kind is tuple:
-            key = (kind, *map(id, fetches))
-        elif kind is dict:
-            key = (kind, *map(id, fetches.values()))
-        else:
-            key = id(fetches)
+        feeds: Any = ()
         if feed_dict is not None:
             if type(feed_dict) is not dict:
                 return None
-            if feed_dict:
-                key = (key, *map(id, feed_dict))
+            feeds = feed_dict
+        # Of a flat structure of anything but strings, this is its _run_key, without the calls.
+        key: Any
+        if kind is list or kind is tuple or kind is dict:
+            children = fetches.values() if kind is dict else fetches
+            key = (kind, *map(id, children), None, *map(id, feeds)) if feeds else (kind, *map(id, children))
+        else:
+            key = (id(fetches), None, *map(id, feeds)) if feeds else id(fetches)
         plan = self._table.get(key)
         if plan is None:
             plan = self._look_closer(fetches, feed_dict)
             if plan is None:
                 return None
+        if len(self._unfetchable) != self._unfetchable_count or len(self._unfeedable) != self._unfeedable_count:
+            self._drop_forbidden()
+            plan = self._table.get(_run_key(fetches, feed_dict))
+        # A profiler may want to see the runs; the program may have taught Session.run new fetches.
         if self._base.run is not self._original_run or len(self._expansions) != self._expansion_count:
-            return None  # a profiler wants to see the runs, or the program has taught Session.run new fetches
+            return None
         # A graph that was dismantled is empty again.
-        usable = not self._session._closed and self._graph.version and plan.still_allowed()
-        return plan if usable else None
+        return None if self._session._closed or not self._graph.version else plan
 
     def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
         """Take note of a run that ``Session.run`` did well, in so many seconds."""
@@ -113,6 +119,15 @@ class Plans:
             self._table[key] = plan
         return plan
 
+    def _drop_forbidden(self) -> None:
+        """Drop the plans of what may no longer be fetched or fed: Session.run refuses it in its own words."""
+        with self._lock:
+            counts = len(self._unfetchable), len(self._unfeedable)
+            for key, plan in list(self._table.items()):
+                if not plan.is_allowed():
+                    del self._table[key]
+            self._unfetchable_count, self._unfeedable_count = counts
+
 
 class NoPlans(Plans):
     """For a TensorFlow that lacks what plans are made from: every run is for ``Session.run``."""
@@ -141,9 +156,11 @@ def plans_for(session: Any, analysis: RunAnalysis) -> Plans:
 def _run_key(fetches: Any, feed_dict: Any) -> Hashable | None:
     if feed_dict is not None and type(feed_dict) is not dict:
         return None
-    key = structure_key(fetches)
+    key: Any = structure_key(fetches)
     if key is None or not feed_dict:
-        return key
+        return key  # type: ignore[no-any-return]
     feed_keys = tuple(structure_key(name) for name in feed_dict)
     # A key that is itself a structure feeds several tensors at once.
-    return None if any(isinstance(name, tuple) for name in feed_keys) else (key, *feed_keys)
+    if any(isinstance(name, tuple) for name in feed_keys):
+        return None
+    return (*key, None, *feed_keys) if isinstance(key, tuple) else (key, None, *feed_keys)

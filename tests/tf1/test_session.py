@@ -96,13 +96,14 @@ def test_constructor_errors_are_the_originals(graph: Any) -> None:
     config = v1.ConfigProto()
 
     def refusal(kind: Any, arguments: Any) -> str:
-        with pytest.raises(TypeError) as refused:
+        try:
             kind(*arguments)
-        return str(refused.value)
+        except TypeError as refused:
+            return str(refused)
+        return "taken"
 
     for arguments in ((3,), (config,), ("", 3), ("", None, 3)):
-        assert refusal(SupervisedSession, arguments) == refusal(v1.Session, arguments)
-    gc.collect()
+        assert refusal(SupervisedSession, arguments) == refusal(v1.Session, arguments) != "taken"
 
 
 def test_every_run_passes_the_gate_and_is_observed(sess: SupervisedSession, model: Any, diary: Diary) -> None:
@@ -292,7 +293,6 @@ def test_an_empty_graph_says_so() -> None:
 
 def test_it_is_freed_with_its_last_user(model: Any) -> None:
     """Without the garbage collector's help: plans and callables do not keep a session that nobody uses."""
-    gc.collect()
     gc.disable()
     try:
         sess = SupervisedSession(gate=Gate(), global_step=model.global_step)
