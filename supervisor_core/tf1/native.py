@@ -36,7 +36,7 @@ class Native:
 
 
 def find_native(client: ModuleType, wrappers: ModuleType, numpy_compat: ModuleType) -> Native | None:
-    """Return what these modules of TensorFlow offer, or None if anything is missing.
+    """Return what these modules of TensorFlow offer, or None if anything is missing or not TensorFlow's own.
 
     Args:
         client: ``tensorflow.python.client.session``.
@@ -45,6 +45,8 @@ def find_native(client: ModuleType, wrappers: ModuleType, numpy_compat: ModuleTy
     """
     try:
         base = client.BaseSession
+        if base.run.__module__ != base.__module__:
+            return None  # a profiler has put its own in that place, to see every run
         make, new_buffer, delete_buffer = (
             wrappers.TF_SessionMakeCallable,
             wrappers.TF_NewBufferFromString,

@@ -8,6 +8,7 @@ so it never costs more than it may save.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from supervisor_core.tf1.fetches import leaves, rebuild
 from supervisor_core.tf1.native import Native
 from supervisor_core.tf1.native_callable import NativeCallable, is_safe
 from supervisor_core.tf1.run_traits import RunAnalysis
+
+_LOG = logging.getLogger("supervisor_core")
 
 SAVED_SECS = 10e-6
 """What a callable saves of each run, in seconds."""
@@ -129,13 +132,12 @@ class Plan:
     def make_callable(self) -> None:
         """Move on to a callable, if it gives the same results, and TensorFlow can make one."""
         fed = [feed.tensor for feed in self.feeds]
-        # A callable is only known to be equal where it runs in this process.
-        if self._session.sess_str or not is_safe(self._graph, fed, self.tensors, self.targets):
-            return
         try:
-            self._callable = NativeCallable(self._native, self._session, fed, self.tensors, self.targets)
-        except tf.errors.OpError:
-            return  # then it stays as it is, which is no less right
+            # A callable is only known to be equal where it runs in this process.
+            if not self._session.sess_str and is_safe(self._graph, fed, self.tensors, self.targets):
+                self._callable = NativeCallable(self._native, self._session, fed, self.tensors, self.targets)
+        except Exception:  # a run that went well does not fail for want of a faster one
+            _LOG.debug("No callable could be made for %s", self.elements, exc_info=True)
 
     def is_allowed(self) -> bool:
         """Return whether everything may be fetched and fed: a graph may forbid it later."""

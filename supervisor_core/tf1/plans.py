@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Hashable
 from typing import Any
@@ -10,6 +11,8 @@ from supervisor_core.tf1.fetches import leaves, structure_key
 from supervisor_core.tf1.native import Native, installed
 from supervisor_core.tf1.plan import Plan, UnplannableError
 from supervisor_core.tf1.run_traits import RunAnalysis
+
+_LOG = logging.getLogger("supervisor_core")
 
 MAX_PLANS = 64
 """The plan that was not used for longest makes room for the next."""
@@ -107,7 +110,9 @@ class Plans:
         feed_keys = list(feed_dict or ())
         try:
             plan = Plan(self._native, self._session, self._analysis, fetches, feed_keys, first_secs)
-        except (AttributeError, UnplannableError):  # an attribute is missing in some other TensorFlow
+        except Exception as error:  # whatever is wrong here, Session.run is always right
+            if not isinstance(error, UnplannableError):
+                _LOG.debug("No plan could be made for %s", fetches, exc_info=True)
             with self._lock:
                 if len(self._refused) >= MAX_SEEN:
                     self._refused.clear()

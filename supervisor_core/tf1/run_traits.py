@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ import tensorflow as tf
 
 from supervisor_core.tf1.fetches import elements
 from supervisor_core.tf1.training_ops import TrainingOps
+
+_LOG = logging.getLogger("supervisor_core")
 
 _QUEUE_OPS = frozenset(
     {
@@ -48,6 +51,7 @@ class RunAnalysis:
     def __init__(self, graph: Any, global_step: Any = None) -> None:
         self._graph = graph
         self._training_ops = None if global_step is None else TrainingOps(graph, global_step)
+        self._warned = False
 
     def of(self, fetches: Any, feed_keys: Any = ()) -> RunTraits:
         """Return the traits of a run of these fetches, in any form that ``Session.run`` takes."""
@@ -60,7 +64,14 @@ class RunAnalysis:
         if self._training_ops is None:
             return RunTraits(supervised=True, is_step=True)
         tensors = [element for element in fed if isinstance(element, tf.Tensor)]
-        return RunTraits(supervised=True, is_step=self._training_ops.updates(fetched, tensors))
+        try:
+            is_step = self._training_ops.updates(fetched, tensors)
+        except Exception:  # a run does not fail for want of being counted
+            is_step = False
+            if not self._warned:
+                self._warned = True
+                _LOG.warning("Cannot tell from the graph which runs are steps; some are not counted.", exc_info=True)
+        return RunTraits(supervised=True, is_step=is_step)
 
     def _fills_queue(self, element: Any) -> bool:
         if not isinstance(element, tf.Operation):
