@@ -36,6 +36,9 @@ from supervisor_core.errors import LogdirInUseError
 
 LEASE_NAME = ".supervisor.lease"
 
+_READINGS = 5
+"""How often a lease that makes no sense is read: a holder without a lock may be renewing it at that very moment."""
+
 _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLease] = weakref.WeakSet()
 _SESSIONS: set[str] = set()
@@ -224,12 +227,14 @@ class LogdirLease:
                 self._file_lock.release()
 
     def _read(self) -> tuple[LeaseRecord | None, str | None]:
-        try:
-            return decode(self._file.read()), None
-        except OSError as error:
-            reason = error.strerror or str(error)
-        except ValueError as error:
-            reason = str(error)
+        reason = ""
+        for _ in range(_READINGS):
+            try:
+                return decode(self._file.read()), None
+            except OSError as error:
+                reason = error.strerror or str(error)
+            except ValueError as error:
+                reason = str(error)
         return None, f"the earlier sessions of {self._logdir} are not known: {self._file.path} cannot be read: {reason}"
 
     def _is_alive(self, holder: LeaseRecord, *, locked: bool) -> bool:

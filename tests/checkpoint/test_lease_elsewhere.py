@@ -13,6 +13,7 @@ import pytest
 
 from supervisor_core.checkpoint import lease as lease_module
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.lease_file import LocalLeaseFile
 from supervisor_core.errors import LogdirInUseError
 
 Make = Callable[..., LogdirLease]
@@ -154,3 +155,19 @@ def test_a_dropped_lease_is_free_without_locks_too(tmp_path: Path, monkeypatch: 
     second = LogdirLease(tmp_path / "run")
     assert second.acquire("b").previous_outcome == "lost"
     second.release("completed")
+
+
+def test_a_lease_that_is_just_being_renewed_is_read_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half an old and half a new record is no record; a moment later it is one again, and its holder is known."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
+    holder = make()
+    holder.acquire("a")
+    whole = LocalLeaseFile.read
+    readings = iter([b'{"v":1,"session":"a","att', b'{"v":1,"session":"a"}'])
+
+    def torn_at_first(self: LocalLeaseFile) -> bytes:
+        return next(readings, None) or whole(self)
+
+    monkeypatch.setattr(LocalLeaseFile, "read", torn_at_first)
+    with pytest.raises(LogdirInUseError):
+        make().acquire("b")
