@@ -34,8 +34,9 @@ def main() -> None:
     measured: list[Row] = []
     for area in arguments.only:
         print(f"measuring: {area}", file=sys.stderr)
-        measured += importlib.import_module(f"benchmarks.{area}").rows(arguments.quick)
-    print_table(measured)
+        found = list(importlib.import_module(f"benchmarks.{area}").rows(arguments.quick))
+        print_table(found)
+        measured += found
     machine = f"{before} After: {noise()}."
     print(machine)
     if arguments.write:
