@@ -2,8 +2,9 @@
 
     bind, prepare   everything that takes time is done before, while training goes on
     snapshot        between two steps: is the watched loss finite, which step is it, put the values aside
-    write           in the background, beside the final name, then renamed
-    sync, verify    files and directory survive a power cut; every byte is read back and compared with its checksum
+    write           in the background, where nobody takes it for a checkpoint (`Draft`)
+    sync, verify    the files survive a power cut; every byte is read back and compared with its checksum
+    publish         the files are moved into their place
     record          the state file, durably; then older checkpoints are deleted; then ``.meta``
 
 Whatever fails before the state file is replaced leaves the checkpoints as they were.
@@ -29,12 +30,12 @@ from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1.draft import Draft
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.rotation import Rotation
 from supervisor_core.tf1.save_result import Attempt, SaveResult
 from supervisor_core.tf1.saver_graph import Unshadowable, has_own_save
 from supervisor_core.tf1.shadows import Shadows
-from supervisor_core.tf1.unfinished import Unfinished
 from supervisor_core.tf1.watched_loss import WatchedLoss
 
 __all__ = ["CheckpointSaver", "SaveResult"]
@@ -155,15 +156,14 @@ class CheckpointSaver:
             attempt.blocked_secs = held.blocked_secs
             if not wanted or attempt.skipped:
                 return
-            path = self._path(attempt.step)
-            unfinished = Unfinished(self._store, path)
+            draft = Draft(self._store, self._path(attempt.step))
             try:
-                self._write(shadows, path)
+                self._write(shadows, draft.path)
                 shadows.drop()
                 attempt.consistent = held.consistent
-                self._complete(attempt, path)
+                self._complete(attempt, draft, draft.path)
             except BaseException:
-                unfinished.discard()
+                draft.discard()
                 raise
         finally:
             self._drop(shadows)
@@ -179,16 +179,19 @@ class CheckpointSaver:
         attempt.skipped = not is_new(attempt.step)
         if attempt.skipped:
             return
-        unfinished = Unfinished(self._store, self._path(attempt.step))
+        draft = Draft(self._store, self._path(attempt.step))
         try:
-            path = self._saver.save(
-                session, self._save_path, global_step=attempt.step, write_meta_graph=False, write_state=False
+            base = os.path.join(os.path.dirname(draft.path), last_part(self._save_path))
+            written = self._saver.save(
+                session, base, global_step=attempt.step, write_meta_graph=False, write_state=False
             )
-            if path is not None:  # a saver without variables writes nothing
-                attempt.consistent = False
-                self._complete(attempt, path)
+            if written is None:  # a saver without variables writes nothing
+                draft.discard()
+                return
+            attempt.consistent = False
+            self._complete(attempt, draft, written)
         except BaseException:
-            unfinished.discard()
+            draft.discard()
             raise
 
     def _let_save(self, session: Any, attempt: Attempt) -> None:
@@ -208,12 +211,13 @@ class CheckpointSaver:
         except tf.errors.DataLossError as error:  # shards are read back as they are merged
             raise DamagedCheckpointError(f"{path} did not read back as written: {error.message}") from error
 
-    def _complete(self, attempt: Attempt, path: str) -> None:
+    def _complete(self, attempt: Attempt, draft: Draft, written: str) -> None:
         """Make a checkpoint that is written one that counts."""
-        self._store.sync(path)
-        self._verify(attempt, path)
-        attempt.path = path
+        self._store.sync(written)
+        self._verify(attempt, written)
+        path = draft.publish(written)
         self._rotation.record(path, self._clock.wall())
+        attempt.path = path
         self._write_meta(self._path(attempt.step) + ".meta")
 
     def _verify(self, attempt: Attempt, path: str) -> None:

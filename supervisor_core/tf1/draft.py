@@ -1,0 +1,87 @@
+"""`Draft`: a checkpoint is written and verified where nobody takes it for one, then moved into its place.
+
+So a name like ``model.ckpt-1200`` never stands for anything but a whole checkpoint that would survive a power cut,
+whatever kills the process; and one that is saved again under its name stays whole until the new one is.
+
+Local files only. A remote store has no renaming worth the name: there it is written in its place, and the state file
+alone says that it counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import DamagedCheckpointError
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+class Draft:
+    """One checkpoint on its way. Made before the first byte of it; then `publish`, or `discard`, or both.
+
+    Args:
+        store: the checkpoints on disk.
+        path: where it is going to be.
+
+    Raises:
+        OSError: if nothing can be written there.
+    """
+
+    def __init__(self, store: CheckpointStore, path: str) -> None:
+        self._store = store
+        self._filesystem, self._place = filesystem_for(path)
+        self._directory, name = os.path.split(self._place)
+        self._replaces = self._filesystem.is_file(f"{self._place}.index")
+        self._touched = False
+        self._workshop: str | None = None
+        self.path = self._place
+        """Where to write it."""
+        if local_path(path) is None:
+            self._touched = True
+            return
+        workshop = f"{self._place}_temp_{uuid.uuid4().hex}"
+        os.mkdir(workshop)  # and not its parents: a logdir that has gone away is not to be had again by making one
+        self._workshop = workshop
+        self.path = os.path.join(workshop, name)
+
+    def publish(self, written: str) -> str:
+        """Move what was written into its place, durably; return its path there.
+
+        Args:
+            written: the path of what was written, whose files are durable themselves.
+
+        Raises:
+            OSError: if that cannot be done.
+        """
+        if self._workshop is None:
+            return written
+        self._touched = True
+        # The index makes a checkpoint of the files, so it goes last.
+        for name in sorted(os.listdir(self._workshop), key=lambda name: name.endswith(".index")):
+            os.replace(os.path.join(self._workshop, name), os.path.join(self._directory, name))
+        self._filesystem.sync((), self._directory or ".")
+        os.rmdir(self._workshop)
+        return os.path.join(self._directory, os.path.basename(written))
+
+    def discard(self) -> None:
+        """Delete what there is of it. One that was there before stays, if it is whole. Never raises `OSError`."""
+        try:
+            if self._workshop is not None and os.path.isdir(self._workshop):
+                self._filesystem.remove_tree(self._workshop)
+            if self._touched and not (self._replaces and self._is_whole()):
+                self._store.delete(self._place)
+        except OSError as error:  # the save's own error is the one to hear of
+            _LOG.warning("What a failed save left of %s cannot be deleted: %s", self._place, error)
+
+    def _is_whole(self) -> bool:
+        try:
+            bundle.verify(self._place)
+        except DamagedCheckpointError as error:
+            _LOG.warning("%s was replaced by half: %s", self._place, error)
+            return False
+        return True
