@@ -132,7 +132,7 @@ def test_the_state_file_has_relative_paths(bench: Callable[..., Bench]) -> None:
 
 
 def test_the_order_on_disk_is_the_contract_s(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Synced before it shows; then the state file, deletions, ``.meta``: whenever the process dies, what shows is whole."""
+    """Synced before it shows; then state file, deletions, ``.meta``: whenever the process dies, what shows is whole."""
     model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
     model.save()
     seen: list[tuple[str, list[str]]] = []
