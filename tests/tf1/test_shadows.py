@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.runtime.gate import Gate
-from supervisor_core.tf1 import shadows as module
+from supervisor_core.tf1 import shadow_operations as module
 from supervisor_core.tf1.saver_graph import Unshadowable
 from supervisor_core.tf1.shadows import SCOPE, Shadows
 
