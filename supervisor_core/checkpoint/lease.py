@@ -41,7 +41,6 @@ _READINGS = 5
 
 _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLease] = weakref.WeakSet()
-_SESSIONS: set[str] = set()
 _AT_FORK = threading.Event()
 
 
@@ -105,6 +104,12 @@ class LogdirLease:
         self._state_lock = threading.Lock()
         self._file_lock = threading.Lock()
 
+    @property
+    def session(self) -> str | None:
+        """The session that holds the lease; None before it is taken and after it is released."""
+        record = self._record
+        return None if record is None else record.session
+
     def acquire(self, session: str) -> Tenancy:
         """Take the lease for a session.
 
@@ -147,9 +152,7 @@ class LogdirLease:
                 restarts=dict(tenancy.restarts),
                 steps_lost=tenancy.steps_lost,
             )
-            _SESSIONS.add(session)
             _LEASES.add(self)
-            weakref.finalize(self, _SESSIONS.discard, session)
             _forget_in_children()
             self._write_now()
         return tenancy
@@ -206,7 +209,6 @@ class LogdirLease:
         if record is None:
             self._file.let_go()
             return
-        _SESSIONS.discard(record.session)
         now = self._clock.wall()
         ended = replace(
             record,
@@ -244,7 +246,7 @@ class LogdirLease:
         here = holder.boot == self._boot if holder.boot and self._boot else holder.host == self._host
         if here and locked:
             return False
-        if holder.session in _SESSIONS:
+        if _is_ours(holder):
             return True
         if here and holder.host == self._host and (holder.pid == self._pid or not _is_running(holder.pid)):
             return False
@@ -259,13 +261,13 @@ class LogdirLease:
             return "a process that has not yet said who it is"
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.started_at))
         step = "" if holder.last_step is None else f", at step {holder.last_step:,}"
-        who = "this very process" if holder.session in _SESSIONS else f"process {holder.pid} on {holder.host}"
+        who = "this very process" if _is_ours(holder) else f"process {holder.pid} on {holder.host}"
         return f"{who} (session {holder.session}) since {since}{step}, renewed {self._age_secs(holder):.0f} s ago"
 
     def _in_use(self, holder: LeaseRecord | None, *, certain: bool) -> str:
         text = f"The logdir {self._logdir} is in use by {self._holder(holder)}. Two chiefs would delete each other's "
         text += "checkpoints: stop that one, or use another logdir"
-        if holder is not None and holder.session in _SESSIONS:
+        if holder is not None and _is_ours(holder):
             text = text.replace("stop that one", "close that session")
         if not certain and holder is not None:
             wait = max(1.0, self._timeout_secs - self._age_secs(holder))
@@ -336,6 +338,11 @@ def _boot_id() -> str | None:
         return None
 
 
+def _is_ours(holder: LeaseRecord) -> bool:
+    """Say whether this very process holds the lease, in another session."""
+    return any(lease.session == holder.session for lease in list(_LEASES))
+
+
 def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -360,4 +367,3 @@ def _after_fork() -> None:
     for lease in list(_LEASES):
         lease._forget()
     _LEASES.clear()
-    _SESSIONS.clear()
