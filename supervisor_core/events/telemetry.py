@@ -44,6 +44,8 @@ class SessionRecord:
     """What the program called: ``Supervisor``, ``MonitoredTrainingSession`` ..."""
     started_at: float
     """Wall time, seconds since the epoch."""
+    run: str | None = None
+    """The ``run`` label of the session's own metrics."""
     restored_checkpoint: str | None = None
     """Path of the checkpoint that was restored; None when the model was initialised."""
     restored_step: int | None = None
@@ -59,6 +61,8 @@ class SessionRecord:
     services: tuple[Mapping[str, Any], ...] = ()
     """``{"name": ..., "interval_secs": ...}`` for each service."""
     checkpoint_interval_secs: float | None = None
+    heartbeat_secs: float | None = None
+    """Configured seconds between heartbeats; 0 where there are none but at changes of phase."""
     versions: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.run.histogram import STEP_BOUNDS, Histogram
 from supervisor_core.run.status import Distribution
-from supervisor_core.runtime.histogram import STEP_BOUNDS, Histogram
 
 RATE_WINDOW_SECS = 30.0
 """The window over which steps per second is told."""

@@ -6,8 +6,8 @@ import threading
 from dataclasses import replace
 
 from supervisor_core.run.advice import recommended_interval
+from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
 from supervisor_core.run.status import CheckpointStatus
-from supervisor_core.runtime.histogram import SAVE_BOUNDS, Histogram
 
 
 class SaveTally:

@@ -163,6 +163,7 @@ class SupervisedRun:
             pid=int(self._identity.info["pid"]),
             facade=self._facade,
             started_at=self._identity.started_at,
+            run=self._identity.run,
             restored_checkpoint=restored_checkpoint,
             restored_step=restored_step,
             skipped=tuple(skipped),
@@ -172,6 +173,7 @@ class SupervisedRun:
             restoring_secs=activity["checkpoint_restore"],
             services=tuple(services),
             checkpoint_interval_secs=self._interval_secs,
+            heartbeat_secs=self.options.heartbeat_secs,
             versions=self._identity.versions,
         )
         self._recorder.write(record, restored_step, durable=True)

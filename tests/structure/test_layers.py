@@ -16,12 +16,12 @@ PACKAGE = ROOT / "supervisor_core"
 # A package imports only itself and what stands on a lower line.
 LAYERS = [
     {"cli", "tf1"},
-    {"supervision"},
-    {"runtime", "metrics"},
+    {"supervision", "exporter"},
+    {"runtime", "metrics", "watch"},
     {"run"},
     {"events", "checkpoint"},
     {"options"},
-    {"errors", "clock"},
+    {"errors", "clock", "monitoring"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
@@ -30,6 +30,7 @@ HEAVY = {
     "tensorflow": {"tf1"},
     "prometheus_client": {"metrics"},
     "tensorboard": {"events", "checkpoint"},
+    "numpy": {"events", "run", "watch", "tf1"},
     "click": {"cli"},
     "rich": {"cli"},
 }

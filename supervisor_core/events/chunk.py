@@ -1,0 +1,119 @@
+"""`Chunk`: what one look at one events file brought, for whoever folds it.
+
+A reader hands out every file once, chunk by chunk, in the order of the file. Nothing in a chunk refers to the file's
+bytes any more, so a reader keeps no more of a file than its position in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.events.telemetry import Record
+
+SessionStatus = Literal["START", "STOP", "CHECKPOINT"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionMark:
+    """A ``SessionLog`` event, of any writer."""
+
+    offset: int
+    """Where its record begins in the file, in bytes."""
+    at: float
+    """Wall time, as written: 0 where the writer did not care."""
+    step: int
+    status: SessionStatus
+    checkpoint_path: str | None = None
+    """As written: often without the step, relative, or of another machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryMark:
+    """One of the supervisor's own records."""
+
+    offset: int
+    at: float
+    step: int
+    record: Record
+
+
+Mark: TypeAlias = SessionMark | TelemetryMark
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """Scalars of one tag, in file order: four columns of one length."""
+
+    offsets: NDArray[np.int64]
+    """Where each point's record begins in the file."""
+    steps: NDArray[np.int64]
+    walls: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something in a file, or about it, that could not be read; it cost nothing else."""
+
+    kind: Literal["corrupt_record", "corrupt_length", "telemetry", "replaced", "unreadable"]
+    offset: int | None
+    """Where in the file; None where it is about the file."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """New events of one file."""
+
+    path: str
+    from_start: bool
+    """True for the first chunk of a file, and again when the file has shrunk or was replaced: what was known of the
+    path is then void."""
+    records: int = 0
+    """Whole records, version records included."""
+    bytes: int = 0
+    """Length of these records with their framing."""
+    created_at: float | None = None
+    """Seconds in the file's name; None where it has none."""
+    first_at: float | None = None
+    """Wall time of the first of these records; None where there is none."""
+    last_at: float | None = None
+    """The latest wall time among these records."""
+    first_step: int | None = None
+    """Step of the first record that holds a summary; None where none does."""
+    last_step: int | None = None
+    """Step of the last record that holds a summary, in file order."""
+    max_step: int | None = None
+    """Largest step of a record that holds a summary."""
+    marks: tuple[Mark, ...] = ()
+    """Session logs and telemetry, in file order."""
+    scalars: Mapping[str, Points] = field(default_factory=dict)
+    """Tag -> its new points."""
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFacts:
+    """What is known of one events file by now."""
+
+    path: str
+    size_bytes: int | None
+    """Of the file; None where it could not be asked."""
+    read_bytes: int
+    """How far it has been read: whole records only."""
+    records: int
+    corrupt_records: int
+    torn_bytes: int
+    """Bytes after the last whole record: a record still being written, or what a kill left."""
+    skipped: str | None = None
+    """Why the file is not read at all: empty, a Git LFS pointer, no events file, permissions ...; None when it is."""
+    problems: tuple[Problem, ...] = ()
+    """The first hundred; `corrupt_records` counts all."""

@@ -1,0 +1,1 @@
+"""What a monitoring system is configured with: rules, dashboard, manifests."""

@@ -1,0 +1,256 @@
+"""`Run`: everything that is known of one run, as plain frozen values.
+
+Exact where the run told of itself (telemetry), inferred where only some other writer's events are there; each part says
+which. Times (``_at``, ``since``, ``until``) are wall-clock seconds since the epoch, ``_secs`` are durations. What the
+words mean is in the glossary of docs/inspect.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from supervisor_core.run.status import ThreadState
+
+RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
+"""``running``: an open session that moves. ``stalled``: an open session that is heard of and does not move within its
+phase's budget. ``lost``: an open session that has fallen silent. ``stopped``: ended as asked, by `request_stop` or a
+signal. ``completed``: the program, or its input, came to its end. ``failed``: ended by an error. ``unknown``: no
+telemetry, and silent."""
+
+Outcome = Literal["running", "lost", "completed", "exhausted", "requested", "signal", "error", "unknown"]
+"""How a session ended: the reason in its stop record; ``lost`` when it left no word and another followed or it has
+fallen silent; ``unknown`` where no telemetry tells."""
+
+BUCKETS = (
+    "productive",
+    "program_startup",
+    "checkpoint_restore",
+    "unproductive_checkpoint_save",
+    "wasted_progress_from_disruption",
+    "infrastructure_recovery_from_disruption",
+    "stall",
+    "other",
+)
+"""Where a run's wall time goes. The names are those of Google's ml-goodput-measurement where they mean the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One process's stretch of a run."""
+
+    id: str
+    """As the session told it; ``inferred-<n>`` where none did."""
+    attempt: int
+    """1 for the run's first session."""
+    started_at: float | None
+    ended_at: float | None
+    """When it ended, or was last heard of; of an open session, the latter."""
+    outcome: Outcome
+    inferred: bool
+    """Whether this was concluded from other events than the session's own telemetry."""
+    first_step: int | None = None
+    """The step it began at: the restored one, or the first that was written."""
+    last_step: int | None = None
+    """The step it got to."""
+    steps: int | None = None
+    """Steps it did; None where nothing tells."""
+    steps_per_sec: float | None = None
+    """The last that was told."""
+    phase: str | None = None
+    """The last that was told."""
+    last_progress_at: float | None = None
+    progress_timeout_secs: float | None = None
+    """The stall budget of `phase`."""
+    error: str | None = None
+    signal: str | None = None
+    restored_checkpoint: str | None = None
+    restored_step: int | None = None
+    skipped: tuple[Mapping[str, str], ...] = ()
+    """Checkpoints that its restore passed over, ``{"path", "reason"}``, newest first."""
+    state_problem: str | None = None
+    starting_secs: float | None = None
+    restoring_secs: float | None = None
+    checkpoint_interval_secs: float | None = None
+    heartbeat_secs: float | None = None
+    events_dropped: int = 0
+    host: str | None = None
+    pid: int | None = None
+    facade: str | None = None
+    run_name: str | None = None
+    """The ``run`` label of its own metrics."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    activity_secs: Mapping[str, float] = field(default_factory=dict)
+    """Its own seconds by `BUCKETS` (no disruption in it); they sum to ``ended_at - started_at``."""
+    files: tuple[str, ...] = ()
+    """The events files that it wrote."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing says that it has ended."""
+        return self.outcome == "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """The boundary between one session and the next."""
+
+    at: float | None
+    """When the later session started."""
+    from_session: str
+    to_session: str
+    reason: Outcome
+    """How the earlier session ended."""
+    from_step: int | None
+    """The step that the earlier one got to."""
+    to_step: int | None
+    """The step that the later one went on from."""
+    rewind_steps: int | None
+    """Steps done again, ``from_step - to_step``, never below 0; None where one of them is not known."""
+    downtime_secs: float | None
+    """From the earlier session's end to the later one's start."""
+    inferred: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A save, good or bad."""
+
+    session: str
+    at: float | None
+    """When it was durable, or had failed."""
+    ok: bool
+    step: int | None = None
+    path: str | None = None
+    """As written by the session."""
+    on_disk: bool | None = None
+    """Whether its files are still there; None where nobody looked."""
+    bytes: int | None = None
+    save_secs: float | None = None
+    blocked_secs: float | None = None
+    trigger: str | None = None
+    consistent: bool | None = None
+    verified: bool | None = None
+    error: str | None = None
+    inferred: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSpan:
+    """A stretch of time in which a service thread was in one state."""
+
+    state: ThreadState
+    since: float
+    until: float
+    overdue_secs: float = 0.0
+    """The most by which it was late."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTick:
+    """One tick of a service thread that was seen."""
+
+    at: float
+    """When it ended."""
+    secs: float | None
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadHistory:
+    """One service thread of one session, over time."""
+
+    name: str
+    session: str
+    interval_secs: float | None
+    ticks: int
+    """Ticks in all, seen or not."""
+    failures: int
+    last_error: str | None
+    state: ThreadState
+    spans: tuple[ThreadSpan, ...]
+    """One after the other; states that lasted less than a heartbeat may be missing."""
+    seen_ticks: tuple[ThreadTick, ...]
+    last_tick_at: float | None = None
+    last_tick_secs: float | None = None
+    overdue_secs: float = 0.0
+    last_failure_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """A session did not move for longer than its phase's budget."""
+
+    session: str
+    phase: str
+    since: float
+    """The last progress before it."""
+    until: float | None
+    """None while it lasts."""
+    step: int | None
+    secs: float
+    timeout_secs: float | None
+    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Where the run's wall time went."""
+
+    wall_secs: float
+    """From the run's first start until now, or until its last end."""
+    secs: Mapping[str, float]
+    """Seconds by `BUCKETS`; they sum to `wall_secs`."""
+    ratio: float | None
+    """``productive / wall_secs``; None before there is any wall time."""
+    inferred: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """How often to save, by the run's own costs. Ratios are shares of wall time: that of saving, and of work lost."""
+
+    save_cost_secs: float | None
+    """Mean seconds for which one save holds training up."""
+    mtbf_secs: float | None
+    """Mean time between failures (sessions that were lost, failed or signalled)."""
+    present_interval_secs: float | None
+    recommended_interval_secs: float | None
+    present_cost_ratio: float | None
+    recommended_cost_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run at one moment."""
+
+    name: str
+    """As TensorBoard names it: relative to the logdir, ``.`` for the logdir itself."""
+    state: RunState
+    inferred: bool
+    """Whether no session of it told of itself."""
+    sessions: tuple[Session, ...]
+    restarts: tuple[Restart, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    threads: tuple[ThreadHistory, ...]
+    stalls: tuple[Stall, ...]
+    goodput: Goodput
+    advice: Advice
+    first_step: int | None
+    """Of the first record that holds a summary, in file order."""
+    last_step: int | None
+    """Of the last such record."""
+    max_step: int | None
+    step: int | None
+    """The step the run is at: the last that its newest session told, or else wrote."""
+    steps_per_sec: float | None
+    last_event_at: float | None
+    session_logs: Mapping[str, int]
+    """How many of each: START, CHECKPOINT, STOP."""
+    scalar_tags: int
+    nonfinite: int
+    """Scalar values that are NaN or infinite."""
+    steps_lost: int
+    """Steps done again after restarts."""
