@@ -39,7 +39,8 @@ def _ours() -> Facade:
     return Facade("ours", Supervisor, SessionManager, Coordinator, LooperThread, "supervisor_core")
 
 
-@pytest.fixture(params=["original", "ours"])
+# The original has races of its own (contract, part 2), which a slow machine brings out: it gets three tries, ours one.
+@pytest.fixture(params=[pytest.param("original", marks=pytest.mark.flaky(reruns=2)), "ours"])
 def facade(request: pytest.FixtureRequest) -> Facade:
     """TensorFlow's classes, then ours: the test holds for both."""
     return _original() if request.param == "original" else _ours()
