@@ -44,7 +44,7 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
 
 
 def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> str:
-    """Draw stretches of time into so many characters; a later stretch covers an earlier one, each shows at least once."""
+    """Draw stretches of time into so many characters. A later one covers an earlier one; each shows at least once."""
     cells = [" "] * width
     scale = width / max(end - start, 1e-9)
     for since, until, character in stretches:
