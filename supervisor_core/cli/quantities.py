@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 UNKNOWN = "-"
-_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_DAY, _HOUR, _MINUTE, _SECOND = (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
+_UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
 
 
 def duration(secs: float | None) -> str:
@@ -16,11 +17,10 @@ def duration(secs: float | None) -> str:
         return f"-{duration(-secs)}"
     if secs < 59.95:
         return f"{secs:.2g} s" if 0 < secs < 10 else f"{secs:.0f} s"
-    for index, (size, unit) in enumerate(_UNITS):
-        if secs >= size:
-            smaller, name = _UNITS[index + 1] if index + 1 < len(_UNITS) else (1.0, "s")
-            whole, rest = divmod(round(secs / smaller), round(size / smaller))
-            return f"{whole} {unit} {rest} {name}" if rest else f"{whole} {unit}"
+    for (large, unit), (small, smaller) in _UNITS:
+        whole, rest = divmod(round(secs / small), round(large / small))
+        if whole:
+            return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
     return f"{secs:.0f} s"
 
 
