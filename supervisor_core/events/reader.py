@@ -80,6 +80,7 @@ class EventsFileReader:
         self._corrupt = 0
         self._problems: list[Problem] = []
         self._skipped: str | None = None
+        self._refused = False
         self._complaint: str | None = None
 
     @property
@@ -101,7 +102,7 @@ class EventsFileReader:
         if seen == self._seen:
             return None
         if not is_regular(status):
-            self._skipped = "not a regular file"
+            self._skipped, self._refused = "not a regular file", False
             self._seen, self._size = seen, None
             return None
         gathering = Gathering()
@@ -124,6 +125,7 @@ class EventsFileReader:
             corrupt_records=self._corrupt,
             torn_bytes=0 if self._size is None or self._skipped else max(0, self._size - self._at),
             skipped=self._skipped,
+            unreadable=self._skipped is not None and self._refused,
             problems=tuple(self._problems),
         )
 
@@ -138,6 +140,7 @@ class EventsFileReader:
         self._identity = status.st_dev, status.st_ino
         stop = self._at + max_bytes if max_bytes is not None else None
         self._skipped = self._complaint = None
+        self._refused = False
         try:
             finished = self._walk(window, gathering, stop)
         except FileCut:
@@ -241,6 +244,7 @@ class EventsFileReader:
     def _unreadable(self, error: OSError | ValueError, gathering: Gathering) -> Chunk | None:
         self._seen = None
         code = error.errno if isinstance(error, OSError) else None
+        self._refused = code not in _GONE
         if code in _GONE:
             self._skipped, self._size = "it is gone", None
         elif isinstance(error, PermissionError):
