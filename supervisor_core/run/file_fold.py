@@ -8,6 +8,7 @@ import numpy as np
 
 from supervisor_core.events.chunk import Chunk, SessionMark, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.run.launches import Launches
 from supervisor_core.run.numbers import text
 from supervisor_core.run.session_fold import SessionFold
 from supervisor_core.run.step_tail import StepTail
@@ -36,6 +37,8 @@ class FileFold:
         self.sessions: dict[str, SessionFold] = {}
         """The sessions that tell of themselves in it, in order."""
         self.tail = StepTail()
+        self.launches = Launches()
+        """What else it shows; not kept up any more once a session tells of itself."""
 
     @property
     def order(self) -> tuple[float, str]:
@@ -70,6 +73,8 @@ class FileFold:
             self.nonfinite += int(len(points) - np.count_nonzero(np.isfinite(points.values)))
         if self.sessions:
             self.tail.add(chunk.scalars, beats)
+        else:
+            self.launches.add(chunk)
 
     def _telemetry(self, mark: TelemetryMark, beats: list[tuple[int, int]]) -> None:
         id = text(mark.record.session)

@@ -15,6 +15,7 @@ from supervisor_core.run.advice import advice
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.goodput import DOWNTIME
+from supervisor_core.run.inference import inferred_facts
 from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
 from supervisor_core.run.session_fold import joined
@@ -132,7 +133,14 @@ class RunFold:
             known = self._facts.get(id)
             facts[id] = known if known is not None and known[0] == key else (key, _told_facts(id, told_in))
         self._facts = facts
-        return [found for _, found in facts.values()]
+        told = [found for _, found in facts.values()]
+        silent = [file for file in files if not file.sessions]
+        known = [
+            (each.session.started_at, each.session.ended_at)
+            for each in told
+            if each.session.started_at is not None and each.session.ended_at is not None
+        ]
+        return [*told, *inferred_facts(silent, known)]
 
 
 def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
