@@ -66,11 +66,6 @@ class RunFold:
             self._files[chunk.path].add(chunk)
             self._timeline = None
 
-    def forget(self, path: str) -> None:
-        """Take back what a file has told: it is gone."""
-        if self._files.pop(path, None) is not None:
-            self._timeline = None
-
     def run(self, now: float, present: Callable[[str], bool | None] = nobody_looked) -> Run:
         """Return everything that is known of the run.
 
@@ -135,12 +130,12 @@ class RunFold:
         self._facts = facts
         told = [found for _, found in facts.values()]
         silent = [file for file in files if not file.sessions]
-        known = [
+        spans = [
             (each.session.started_at, each.session.ended_at)
             for each in told
             if each.session.started_at is not None and each.session.ended_at is not None
         ]
-        return [*told, *inferred_facts(silent, known)]
+        return [*told, *inferred_facts(silent, spans)]
 
 
 def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:

@@ -1,7 +1,7 @@
 """`Launches`: the stretches of one file of another writer, divided where its session logs say that training began.
 
-A START opens a launch, but it does not stand at its beginning: hooks write CHECKPOINT N first, and START N+1 after their
-first step; and each summary hook writes a START of its own. A STOP has step 0 and is no position.
+A START opens a launch, but it need not stand at its beginning: hooks write CHECKPOINT N first, and START N+1 after
+their first step; and each summary hook writes a START of its own. A STOP has step 0 and is no position.
 """
 
 from __future__ import annotations
@@ -130,10 +130,9 @@ class Launches:
 
     def _is_of_this_launch(self, start: SessionMark) -> bool:
         launch = self.all[-1]
-        if launch.stop is not None:
-            return False
-        if any(
-            not start.step - 1 <= steps.first_step <= steps.max_step <= start.step + 1 for steps in launch.tags.values()
+        near = range(start.step - 1, start.step + 2)
+        if launch.stop is not None or any(
+            steps.first_step not in near or steps.max_step not in near for steps in launch.tags.values()
         ):
             return False
         if not launch.starts:

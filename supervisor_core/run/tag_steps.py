@@ -94,12 +94,8 @@ class TagSteps:
 
 def _slice(points: Points, start: int) -> Points:
     # Copies: a view would keep the whole chunk's arrays.
-    return Points(
-        points.offsets[start:].copy(),
-        points.steps[start:].copy(),
-        points.walls[start:].copy(),
-        points.values[start:].copy(),
-    )
+    offsets, steps = points.offsets[start:].copy(), points.steps[start:].copy()
+    return Points(offsets, steps, points.walls[start:].copy(), points.values[start:].copy())
 
 
 def _joined(first: Points, second: Points) -> Points:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,9 +59,7 @@ class EventsFile:
     def chunks(self, cuts: Sequence[int] = ()) -> list[Chunk]:
         """Return the file in pieces that end before the given events."""
         bounds = [0, *sorted(set(cuts)), len(self.events)]
-        return [
-            self._chunk(start, end) for start, end in zip(bounds, bounds[1:], strict=False) if end > start or not start
-        ]
+        return [self._chunk(start, end) for start, end in pairwise(bounds) if end > start or not start]
 
     def _chunk(self, start: int, end: int) -> Chunk:
         marks: list[Mark] = []

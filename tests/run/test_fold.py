@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Run
 
@@ -141,7 +142,7 @@ def test_a_file_read_anew_replaces_what_it_told(killed: Any, trainer: Any, fold_
     other.file.path = killed.file.path
     fold.update(other.file.chunks())
     assert [session.id for session in fold.run(other.now).sessions] == ["b"]
-    fold.forget(killed.file.path)
+    fold.update([Chunk(path=killed.file.path, from_start=True)])
     assert fold.run(other.now).sessions == ()
 
 
