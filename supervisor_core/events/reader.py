@@ -6,7 +6,9 @@ import errno
 import struct
 
 import google_crc32c
+import numpy as np
 
+from supervisor_core.events.bulk import FEWEST, Bulk
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.gathering import Gathering
@@ -136,7 +138,7 @@ class EventsFileReader:
         if self._is_another(status, window):
             self._forget()
             self._started = False
-            self._complain(gathering, Problem(kind="replaced", offset=None, text="The file was replaced or cut."))
+            gathering.problems.append(Problem(kind="replaced", offset=None, text="The file was replaced or cut."))
         self._identity = status.st_dev, status.st_ino
         stop = self._at + max_bytes if max_bytes is not None else None
         self._skipped = self._complaint = None
@@ -175,6 +177,8 @@ class EventsFileReader:
             if stop is not None and self._at >= stop:
                 return False
             at = self._at
+            if self._read_run(window, gathering, stop):
+                continue
             head = window.bytes(at, HEADER_BYTES)
             (length,) = _U64.unpack_from(head)
             if header(length) != head:
@@ -189,12 +193,42 @@ class EventsFileReader:
             event = self._large(window, at, end) if length > LARGE_BYTES else self._small(window, at, end)
             if isinstance(event, str):
                 self._suspect = at
-                self._corrupt += 1
-                self._complain(gathering, Problem(kind="corrupt_record", offset=at, text=event))
+                self._damaged(gathering, at, event)
             else:
                 self._records += 1
                 gathering.add(at, end - at, event)
             self._at = end
+        return True
+
+    def _read_run(self, window: Window, gathering: Gathering, stop: int | None) -> bool:
+        """Read the records of the window that stand one behind the other; return whether there were enough of them."""
+        chain = window.chain(self._at)
+        if chain is None:
+            return False
+        base = window.base
+        starts, lengths = chain.run(self._at - base, len(window.data) if stop is None else stop - base)
+        if len(starts) < FEWEST:
+            return False
+        bulk = Bulk(window.data, starts, lengths)
+        rest: dict[int, Decoded] = {}
+        damaged, records, problems = 0, gathering.records, len(gathering.problems)
+        for number in np.flatnonzero(~bulk.done).tolist():
+            at = base + int(starts[number])
+            end = at + int(lengths[number]) + HEADER_BYTES + FOOTER_BYTES
+            event = self._small(window, at, end)
+            if isinstance(event, str):
+                self._damaged(gathering, at, event)
+                damaged += end - at
+            else:
+                rest[number] = event
+        end = int(starts[-1] + lengths[-1]) + HEADER_BYTES + FOOTER_BYTES + base
+        gathering.add_bulk(bulk, starts + base, end - self._at - damaged, rest)
+        gathering.problems[problems:] = sorted(gathering.problems[problems:], key=lambda problem: problem.offset or 0)
+        self._records += gathering.records - records
+        last = len(starts) - 1
+        self._suspect = None if bulk.done[last] or last in rest else base + int(starts[last])
+        self._searched = None
+        self._at = end
         return True
 
     def _small(self, window: Window, at: int, end: int) -> Decoded | str:
@@ -237,7 +271,7 @@ class EventsFileReader:
             return False
         self._corrupt += 1
         text = f"The length does not match its checksum; reading went on at byte {found}."
-        self._complain(gathering, Problem(kind="corrupt_length", offset=self._at, text=text))
+        gathering.problems.append(Problem(kind="corrupt_length", offset=self._at, text=text))
         self._at, self._suspect, self._searched = found, None, None
         return True
 
@@ -254,20 +288,20 @@ class EventsFileReader:
             if self._skipped != self._complaint:  # said once, however often it is tried
                 self._complaint = self._skipped
                 problem = Problem(kind="unreadable", offset=self._at, text=f"Reading failed: {error}.")
-                self._complain(gathering, problem)
+                gathering.problems.append(problem)
         return self._hand_out(gathering)
 
     def _hand_out(self, gathering: Gathering) -> Chunk | None:
         if not gathering.records and not gathering.problems:
             return None
+        self._problems += gathering.problems[: _KEPT_PROBLEMS - len(self._problems)]
         chunk = gathering.chunk(self.path, from_start=not self._started)
         self._started = True
         return chunk
 
-    def _complain(self, gathering: Gathering, problem: Problem) -> None:
-        gathering.problems.append(problem)
-        if len(self._problems) < _KEPT_PROBLEMS:
-            self._problems.append(problem)
+    def _damaged(self, gathering: Gathering, at: int, text: str) -> None:
+        self._corrupt += 1
+        gathering.problems.append(Problem(kind="corrupt_record", offset=at, text=text))
 
 
 def _not_events(window: Window) -> str | None:
