@@ -2,7 +2,7 @@
 
 One tag whose steps go down proves nothing: a program may log anything. A boundary is a place that lies within a fall of
 the main series (``global_step/sec``), or within falls of most of the tags that could have shown one there: those with
-points on both sides, and so dense that they must have shown it.
+points on both sides, and so dense that they must have shown it. The tag with the most points must be among these.
 """
 
 from __future__ import annotations
@@ -43,15 +43,19 @@ def step_boundaries(tags: Mapping[str, TagSteps]) -> list[Boundary]:
     first = np.array([steps.first_offset for steps in witnesses.values()])
     last = np.array([steps.last_offset for steps in witnesses.values()])
     stride = np.array([steps.stride for steps in witnesses.values()])
+    lead = int(np.argmax([steps.count for steps in witnesses.values()]))
+    before = np.array([fall.before for fall, _ in falls])
     found: list[Boundary] = []
     reached = -1
     for index, (fall, _) in enumerate(falls):
         if fall.before < reached:  # a boundary that was found already explains it
             continue
-        covering = [other for other in falls[index:] if other[0].before < fall.after]
+        covering = [falls[index + other] for other in np.flatnonzero(before[index:] < fall.after).tolist()]
         deepest = max(other.from_step - other.to_step for other, _ in covering)
-        could_show = np.count_nonzero((first < fall.after) & (last >= fall.after) & (stride <= deepest))
-        if any(is_main for _, is_main in covering) or 2 * len(covering) > could_show:
+        on_both_sides = (first < fall.after) & (last >= fall.after)
+        could_show = np.count_nonzero(on_both_sides & (stride <= deepest))
+        most_agree = bool(on_both_sides[lead]) and 2 * len(covering) > could_show
+        if most_agree or any(is_main for _, is_main in covering):
             found.append(_boundary([other for other, _ in covering]))
             reached = fall.after
     return found

@@ -28,8 +28,6 @@ class Launch:
     tags: dict[str, TagSteps] = field(default_factory=dict)
     last_offset: int = -1
     """Of its last scalar."""
-    last_at: float | None = None
-    """Wall time of its last scalar or session log."""
     progress_at: float | None = None
     """Wall time of its last scalar."""
 
@@ -43,6 +41,12 @@ class Launch:
         """Wall time of its first session log; None where it has none."""
         marks = [*self.starts[:1], *self.checkpoints[:1]]
         return min((mark.at for mark in marks), default=None)
+
+    @property
+    def last_at(self) -> float | None:
+        """Wall time of its last scalar or session log."""
+        ats = [mark.at for mark in (*self.starts, *self.checkpoints[-1:], *((self.stop,) if self.stop else ()))]
+        return max((*ats, *((self.progress_at,) if self.progress_at is not None else ())), default=None)
 
     @property
     def points(self) -> int:
@@ -84,12 +88,8 @@ class Launch:
             self.tags[tag] = TagSteps(points)
         self.tags[tag].add(points)
         self.last_offset = max(self.last_offset, int(points.offsets[-1]))
-        self.progress_at = _latest(self.progress_at, float(points.walls.max()))
-        self.heard(self.progress_at)
-
-    def heard(self, at: float | None) -> None:
-        """Take note of the wall time of one of its events."""
-        self.last_at = _latest(self.last_at, at)
+        latest = float(points.walls.max())
+        self.progress_at = latest if self.progress_at is None else max(self.progress_at, latest)
 
 
 class Launches:
@@ -113,7 +113,6 @@ class Launches:
                 self.all[-1].checkpoints.append(mark)
             else:
                 self.all[-1].stop = mark
-            self.all[-1].heard(mark.at)
         self._scalars(chunk.scalars, taken, None)
 
     def _scalars(self, scalars: Mapping[str, Points], taken: dict[str, int], before: int | None) -> None:
@@ -147,7 +146,3 @@ class Launches:
         if len(last) == 2 and last[0].step == last[1].step and last[0].offset > before.last_offset and not before.stop:
             opened.checkpoints.append(before.checkpoints.pop())
         self.all.append(opened)
-
-
-def _latest(first: float | None, second: float | None) -> float | None:
-    return first if second is None or (first is not None and first > second) else second
