@@ -90,9 +90,10 @@ def _find(data: bytes, start: int) -> int | None:
         if data[at + 4 : at + 8] != bytes(4):
             continue
         length, crc = struct.unpack_from("<QI", data, at)
-        if crc == framing.mask(google_crc32c.value(data[at : at + 8])) and at + 16 + length <= len(data):
-            if _is_good(data, at, at + 16 + length):
-                return at
+        end = at + 16 + length
+        is_header = crc == framing.mask(google_crc32c.value(data[at : at + 8]))
+        if is_header and end <= len(data) and _is_good(data, at, end):
+            return at
     return None
 
 
