@@ -13,7 +13,7 @@ import pytest
 from supervisor_core.errors import OptionsError
 from supervisor_core.exporter.tls import CIPHERS, tls_context
 from supervisor_core.exporter.web_access import WebAccess
-from supervisor_core.exporter.web_config import CURVES, HEADERS, VERSIONS, read_web_config
+from supervisor_core.exporter.web_config import read_web_config
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
 HASH = "$2b$04$S0zX7iW0vcJ9HIf9an1.F.7s.jcDQfNiph64mtcovReKse7dDOaW6"
@@ -162,13 +162,3 @@ def test_every_cipher_is_one_of_prometheus_and_of_openssl(written, suite: str) -
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers(f"{CIPHERS[suite]}:@SECLEVEL=0")
     assert CIPHERS[suite] in {cipher["name"] for cipher in context.get_ciphers()}
-
-
-def test_the_documentation_lists_what_there_is() -> None:
-    """Versions, curves, headers and every key are in docs/exporter.md."""
-    page = Path(__file__).parents[2] / "docs" / "exporter.md"
-    if not page.exists():
-        pytest.skip("the documentation is not part of what is tested here")
-    text = page.read_text()
-    for name in (*CURVES, *HEADERS, VERSIONS[0], VERSIONS[-1]):
-        assert f"`{name}`" in text, name
