@@ -119,7 +119,7 @@ class Trainer:
         self.rate: float | None = None
         self.secs = dict.fromkeys([*_BUCKET.values(), "stall", "other"], 0.0)
         self.budget = 300.0
-        self.age = 0.0
+        self.age = self.undecided = self.held_up = 0.0
         self.threads: tuple[Mapping[str, Any], ...] = ()
         self.file = EventsFile(f"/run/events.out.tfevents.{int(started_at)}.host.{id}", started_at)
         self._next_beat = started_at
@@ -137,10 +137,20 @@ class Trainer:
     def _pass(self, secs: float, moving: bool) -> None:
         self.now += secs
         if moving:
-            self.secs[_BUCKET.get(self.phase, "other")] += self.age + secs
-            self.age = 0.0
+            bucket, moved = _BUCKET.get(self.phase, "other"), self.undecided + secs
+            if bucket == "productive":
+                held_up = min(self.held_up, moved)
+                self.held_up -= held_up
+                self.secs["unproductive_checkpoint_save"] += held_up
+                moved -= held_up
+            self.secs[bucket] += moved
+            self.age = self.undecided = 0.0
         else:
             self.age += secs
+            self.undecided += secs
+            if self.age > self.budget:
+                self.secs["stall"] += self.undecided
+                self.undecided = 0.0
 
     def beat(self) -> Trainer:
         """Tell how it is."""
@@ -191,9 +201,8 @@ class Trainer:
         return self
 
     def save(self, *, error: str | None = None, secs: float = 2.0, blocked_secs: float = 0.5) -> Trainer:
-        """Tell of a save of the present step that has just become durable; training was held up for a part of it."""
-        self.secs["productive"] -= blocked_secs
-        self.secs["unproductive_checkpoint_save"] += blocked_secs
+        """Tell of a save of the present step that has just become durable; training is held up by it."""
+        self.held_up += blocked_secs
         path = None if error else f"/run/model.ckpt-{self.step}"
         record = CheckpointRecord(
             session=self.id,
