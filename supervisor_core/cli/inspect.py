@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import click
@@ -59,10 +59,11 @@ def inspect(context: click.Context, logdir: str, name: str | None, as_json: bool
         raise WrongInput(str(error)) from error
     if not follow:
         _check_run(snapshot, logdir, name)
-    if as_json:
-        _print_json(watch, snapshot, logdir, name, follow)
-    else:
-        _print_text(watch, snapshot, name, follow)
+    with suppress(KeyboardInterrupt) if follow else nullcontext():
+        if as_json:
+            _print_json(watch, snapshot, logdir, name, follow)
+        else:
+            _print_text(watch, snapshot, name, follow)
     context.exit(1 if snapshot.problems else 0)
 
 
@@ -145,11 +146,8 @@ def _marks(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
 
 def _following(watch: LogdirWatch) -> Iterator[Snapshot]:
     never = threading.Event()
-    try:
-        while not never.wait(FOLLOW_SECS):
-            yield watch.refresh()
-    except KeyboardInterrupt:
-        return
+    while not never.wait(FOLLOW_SECS):
+        yield watch.refresh()
 
 
 @contextmanager
