@@ -22,7 +22,9 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     context.exit()
 
 
-COMMANDS = {name: f"supervisor_core.cli.{name}" for name in ("exporter", "inspect", "rules", "verify")}
+COMMANDS = {
+    name: f"supervisor_core.cli.{name}" for name in ("dashboard", "exporter", "inspect", "manifests", "rules", "verify")
+}
 """Every command, and the module that it is in."""
 
 
