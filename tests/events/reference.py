@@ -7,6 +7,7 @@ Also the records to compare them on, and the ways to damage them. Used by the te
 from __future__ import annotations
 
 import math
+import os
 import random
 import struct
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events import framing, telemetry
 from supervisor_core.events.chunk import Chunk, SessionMark
 from supervisor_core.events.payload import decode
+from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.wire import DamagedError
 
 LARGE = 64 * 1024
@@ -358,3 +360,32 @@ def difference(got: Reading, want: Reading) -> str:
         elif repr(found) != repr(expected):
             return f"{name}: {found} is not {expected}"
     return ""
+
+
+def compare(seed: int, path: str) -> str:
+    """Make, damage and read a file by a seed, at once and as it grows; say where it differs from the plain reading."""
+    chance = random.Random(seed)
+    data = Writer(seed).file(chance.randint(0, 10))
+    data = damage(data, chance, chance.choice((0, 1, 1, 2, 5)))
+    want = read(data)
+    with open(path, "wb") as file:
+        file.write(data)
+    at_once = EventsFileReader(path)
+    found = _following(at_once, [at_once.read()])
+    if difference(found, want):
+        return f"seed {seed}, at once: {difference(found, want)}"
+    os.unlink(path)
+    grown, chunks = EventsFileReader(path), []
+    with open(path, "wb", buffering=0) as file:
+        while file.tell() < len(data):
+            file.write(data[file.tell() : file.tell() + chance.choice((1, 13, 100, 3000, 100_000))])
+            while (chunk := grown.read(chance.choice((None, 1, 1000)))) is not None:
+                chunks.append(chunk)
+    found = _following(grown, chunks)
+    return f"seed {seed}, as it grew: {difference(found, want)}" if difference(found, want) else ""
+
+
+def _following(reader: EventsFileReader, chunks: list[Chunk | None]) -> Reading:
+    out = joined(chunk for chunk in chunks if chunk is not None)
+    out.at = reader.facts().read_bytes
+    return out
