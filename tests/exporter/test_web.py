@@ -105,8 +105,8 @@ def test_the_front_page_leads_on(exporter: Exporter, ask, path: str) -> None:
     with Web(exporter, ":0", telemetry_path=path) as web:
         page = ask(web, "/")
         links = [link.replace("&amp;", "&") for link in re.findall(r'href="([^"]+)"', page.body.decode())]
-        assert links == [path, "/-/healthy", "/-/ready"]
-        assert [ask(web, link).status for link in links] == [200, 200, 200]
+        assert links == [path, "/alerts", "/-/healthy", "/-/ready"]
+        assert [ask(web, link).status for link in links] == [200, 200, 200, 200]
         assert web.url == f"http://{web.address}{path}"
 
 

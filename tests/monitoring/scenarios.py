@@ -51,9 +51,20 @@ def productive(share: float, **more: Value) -> dict[str, Value]:
     return {"productive": lambda t: share * t, "program_startup": lambda t: (1 - share) * t, **more}
 
 
+def shifted(values: dict[str, Value], by: float) -> dict[str, Value]:
+    """The same, beginning later."""
+    return {name: lambda t, value=value: value(t - by) for name, value in values.items()}
+
+
 LONG = {"phase": phases("training", "evaluating", HOUR), "progress": ends(HOUR), "timeout": always(3600)}
 NO_SAVE = {"saved": ends(HOUR, saved_every(600))}
 SLOWER = until(4 * HOUR, always(10), always(4))
+
+
+def between(t: float) -> str:
+    """Trains for 4 hours, then evaluates, but for a minute after half an hour of that."""
+    return "training" if t < 4 * HOUR or 4.5 * HOUR <= t < 4.5 * HOUR + MINUTE else "evaluating"
+
 
 SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     STALLED: [
@@ -285,6 +296,16 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {275 * MINUTE: SILENT},
         ),
         (
+            "a young run that was fast at first",
+            [trainer(rate=until(30 * MINUTE, always(10), always(2)))],
+            {50 * MINUTE: SILENT, 58 * MINUTE: SILENT},
+        ),
+        (
+            "a slow minute between two long evaluations",
+            [trainer(phase=between, rate=until(4 * HOUR, always(10), always(3)))],
+            {4 * HOUR + 42 * MINUTE: SILENT},
+        ),
+        (
             "a slow minute",
             [trainer(rate=lambda t: 0 if 4 * HOUR < t < 4 * HOUR + 120 else 10)],
             {245 * MINUTE: SILENT, 250 * MINUTE: SILENT},
@@ -327,6 +348,14 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
                 )
             ],
             {13 * HOUR: SILENT, 15 * HOUR: SILENT},
+        ),
+        (
+            "a new session, told by nobody but itself, is no loss of what the one before had done",
+            [
+                trainer(end=3 * HOUR + 600),
+                resumed(3 * HOUR + 600, activity=shifted(productive(0.7), 3 * HOUR + 600)),
+            ],
+            {9 * HOUR: SILENT},
         ),
         (
             "a new session counts from 0",
