@@ -27,9 +27,10 @@ _FRAMING_BYTES = HEADER_BYTES + FOOTER_BYTES
 class RecordWalk:
     """A position in a file, and how it got there. What it finds does not depend on how much it is given at a time."""
 
-    __slots__ = ("_searched", "_suspect", "at", "corrupt", "records")
+    __slots__ = ("_searched", "_suspect", "_thorough", "at", "corrupt", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, *, thorough: bool = False) -> None:
+        self._thorough = thorough
         self.at = 0
         """Where the next record begins."""
         self.records = 0
@@ -116,8 +117,8 @@ class RecordWalk:
         """Look at a payload in place; fetch and check it only if there is something in it."""
         trouble = None
         try:
-            event = decode(LazyBytes(window), at + HEADER_BYTES, end - FOOTER_BYTES)
-            if not event.wanted:
+            event = _in_place(window, at + HEADER_BYTES, end - FOOTER_BYTES)
+            if not event.wanted and not self._thorough:
                 self._suspect = at
                 return event
         except DamagedError as error:
@@ -145,6 +146,15 @@ class RecordWalk:
     def _damaged(self, gathering: Gathering, at: int, text: str) -> None:
         self.corrupt += 1
         gathering.problems.append(Problem(kind="corrupt_record", offset=at, text=text))
+
+
+def _in_place(window: Window, first: int, last: int) -> Decoded:
+    """Decode a payload of which no more than needed is fetched."""
+    try:
+        event = decode(window.data, first - window.base, last - window.base)
+    except IndexError:  # the part that is there did not do
+        return decode(LazyBytes(window), first, last)
+    return event
 
 
 def _small(window: Window, at: int, end: int) -> Decoded | str:

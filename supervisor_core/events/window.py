@@ -9,7 +9,7 @@ from supervisor_core.events.source import ReadFile
 
 FIRST_BYTES = 4 * 1024
 MOST_BYTES = 2 * 1024 * 1024
-_CHAIN_BYTES = 2 * 1024
+_CHAIN_BYTES = 8 * 1024
 
 
 class Window:
