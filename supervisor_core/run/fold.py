@@ -145,6 +145,7 @@ def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
         joined(file.sessions[id] for file in files),
         files=[file.path for file in files],
         heard_at=max(heard, default=None),
+        start_step=files[0].start_step,
         tail_step=latest.tail.step if latest.last_session == id else None,
     )
 
