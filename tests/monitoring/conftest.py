@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 # Modules that only tests of this directory import, under names that nothing else bears.
-for name in ("served", "scenarios"):
+for name in ("served", "scenarios", "servers"):
     spec = importlib.util.spec_from_file_location(f"monitoring_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
