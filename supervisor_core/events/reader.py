@@ -39,6 +39,7 @@ class EventsFileReader:
     Args:
         path: the file; one with ``://`` in it is remote.
         filesystem: where to read from; the one that the path says.
+        thorough: whether to look at the checksums of what is skipped as well.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -50,8 +51,9 @@ class EventsFileReader:
             fold(chunk)
     """
 
-    def __init__(self, path: str, *, filesystem: ReadFileSystem | None = None) -> None:
+    def __init__(self, path: str, *, filesystem: ReadFileSystem | None = None, thorough: bool = False) -> None:
         self.path = path
+        self._thorough = thorough
         self._source = source_of(path) if filesystem is None else filesystem
         self._stat = self._source.stat
         self._seen: tuple[int, int, int, int] | None = None
@@ -60,7 +62,7 @@ class EventsFileReader:
         self._forget()
 
     def _forget(self) -> None:
-        self._walk = RecordWalk()
+        self._walk = RecordWalk(thorough=self._thorough)
         self._identity: tuple[int, int] | None = None
         self._guard = b""
         self._problems: list[Problem] = []
