@@ -1,7 +1,7 @@
 """The fast reader against the plain one of the tests, on files that are damaged at random, for as long as is wished.
 
-Each seed makes a file of all kinds of records, damages it, and reads it at once and as it grows. A difference is printed
-with its seed and ends the run with status 1.
+Each seed makes a file of all kinds of records, damages it, and reads it at once and as it grows. A difference is
+printed with its seed and ends the run with status 1.
 
     python -m benchmarks.fuzz [--secs 120] [--seed N] [--quick]
 """
