@@ -24,6 +24,8 @@ class SessionFacts:
     """Whether the last it told was that it does not move."""
     silence_secs: float | None = None
     """How long it may be silent before it counts as lost; None: for ever."""
+    unheard_secs: float = 0.0
+    """How long it probably lived on after it was heard of last, if it died."""
     ended_itself: bool = False
     """Whether a STOP event of another writer tells of an orderly end."""
     previous_outcome: str | None = None

@@ -14,13 +14,13 @@ from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import advice
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.goodput import DOWNTIME
+from supervisor_core.run.goodput import BUCKET_OF_PHASE, DOWNTIME
 from supervisor_core.run.inference import inferred_facts
 from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
 from supervisor_core.run.session_fold import joined
 from supervisor_core.run.state import outcome_of_last, run_state
-from supervisor_core.run.telemetry_facts import BUCKET_OF_PHASE, telemetry_facts
+from supervisor_core.run.telemetry_facts import telemetry_facts
 from supervisor_core.run.timeline import Timeline, timeline
 from supervisor_core.run.totals import totals
 

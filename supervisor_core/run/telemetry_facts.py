@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.facts import SessionFacts
+from supervisor_core.run.goodput import BUCKET_OF_PHASE
 from supervisor_core.run.model import BUCKETS, Outcome, Session, Stall
 from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.session_fold import SessionFold
@@ -16,14 +17,6 @@ LEAST_SILENCE_SECS = 30.0
 
 MISSED_BEATS = 3.0
 """A session that beats by the clock counts as lost once so many heartbeats are missing."""
-
-BUCKET_OF_PHASE: Mapping[str, str] = {
-    "starting": "program_startup",
-    "restoring": "checkpoint_restore",
-    "training": "productive",
-    "checkpointing": "unproductive_checkpoint_save",
-}
-"""Where a session's undecided seconds go, by its last phase; any other is ``other``."""
 
 
 def telemetry_facts(
@@ -96,6 +89,7 @@ def telemetry_facts(
         is_start_exact=record is not None,
         is_stalled=stop is None and fold.is_stalled,
         silence_secs=_silence_secs(fold, phase),
+        unheard_secs=_unheard_secs(fold, ended_at),
         previous_outcome=record.previous_outcome if record else None,
         checkpoints=tuple(fold.checkpoints),
         threads=tuple(
@@ -145,6 +139,14 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
     else:
         budget = STALL_TIMEOUT_SECS["training" if fold.record else "starting"]
     return None if budget is None else max(LEAST_SILENCE_SECS, budget)
+
+
+def _unheard_secs(fold: SessionFold, heard_at: float) -> float:
+    """Return half of what was left until the next heartbeat."""
+    every = number(fold.record.heartbeat_secs) if fold.record else fold.cadence_secs
+    if not every or fold.beat_at is None:
+        return 0.0
+    return max(0.0, fold.beat_at + every - heard_at) / 2
 
 
 def _stalls(session: str, records: Sequence[tuple[float, StallRecord]], ended_at: float | None) -> tuple[Stall, ...]:
