@@ -44,8 +44,7 @@ class PointsBuilder:
         out = {tag: _arrays(lists) for tag, lists in self._single.items()}
         for tag, arrays in self._bulk():
             if tag in out:
-                single = out[tag]
-                arrays = tuple(np.concatenate(pair) for pair in zip(arrays, single, strict=True))  # type: ignore[assignment]
+                arrays = _joined(*sorted((arrays, out[tag]), key=lambda part: int(part[0][0])))
             out[tag] = arrays
         return {tag: Points(*_ordered(arrays)) for tag, arrays in out.items()}
 
@@ -76,6 +75,15 @@ def _arrays(lists: _Lists) -> _Arrays:
         np.array(lists[1], np.int64),
         np.array(lists[2], np.float64),
         np.array(lists[3], np.float64),
+    )
+
+
+def _joined(first: _Arrays, second: _Arrays) -> _Arrays:
+    return (
+        np.concatenate((first[0], second[0])),
+        np.concatenate((first[1], second[1])),
+        np.concatenate((first[2], second[2])),
+        np.concatenate((first[3], second[3])),
     )
 
 
