@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
 
 RunOf = Callable[..., Run]
@@ -293,3 +296,40 @@ def test_an_inferred_run_that_writes_is_running(log: Any, run_of: RunOf) -> None
     running, silent = run_of(file, now=T + 500), run_of(file, now=T + 900)
     assert (running.state, running.sessions[0].outcome, running.steps_per_sec) == ("running", "running", 1.0)
     assert (silent.state, silent.sessions[0].outcome) == ("unknown", "unknown")
+
+
+EVENT = st.one_of(
+    st.tuples(st.sampled_from(["START", "CHECKPOINT", "STOP"]), st.integers(0, 12)),
+    st.tuples(st.sampled_from(["loss", "accuracy", "global_step/sec"]), st.integers(0, 12)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), files=st.lists(st.lists(EVENT, max_size=14), min_size=1, max_size=4))
+def test_any_log_in_any_pieces_gives_the_same_sane_run(
+    data: Any, files: list[list[tuple[str, int]]], events_file: Any
+) -> None:
+    """Whatever a writer wrote: sessions in their order, restarts between them, seconds that sum up; and the same run,
+    however the files are cut and whichever comes first."""
+    written, at = [], T
+    for index, events in enumerate(files):
+        at += data.draw(st.sampled_from([-20.0, 0.0, 50.0]))
+        file = events_file(f"/run/events.out.tfevents.{int(at)}.host.{index}", at if index % 3 else None)
+        for what, step in events:
+            at += data.draw(st.sampled_from([-0.1, 0.0, 1.0, 90.0]))
+            file.scalar(what, step, at) if what.islower() else file.log(what, step, at)
+        written.append(file)
+    whole, pieces = RunFold("run"), RunFold("run")
+    for file in written:
+        whole.update(file.chunks())
+    queues = [file.chunks(data.draw(st.lists(st.integers(1, 14), max_size=4))) for file in written]
+    while queues := [queue for queue in queues if queue]:
+        pieces.update([data.draw(st.sampled_from(queues)).pop(0)])
+    run = whole.run(at + 5)
+    assert pieces.run(at + 5) == run
+    assert [session.attempt for session in run.sessions] == [*range(1, len(run.sessions) + 1)]
+    assert len(run.restarts) == max(0, len(run.sessions) - 1)
+    assert sum(run.goodput.secs.values()) == run.goodput.wall_secs
+    assert min(run.goodput.secs.values()) >= 0
+    starts = [session.started_at for session in run.sessions]
+    assert starts == sorted(starts)
