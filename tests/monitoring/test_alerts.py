@@ -37,7 +37,7 @@ def test_what_fires(
 ) -> None:
     """At each moment of the scenario exactly the alerts fire that should, each once."""
     end = max(moments)
-    step = 30 if end <= HOUR else 60 if end < 2 * HOUR else 180  # many hours of 15 s each take promtool long
+    step = 30 if end <= HOUR else 60 if end <= 2 * HOUR else 180  # many hours of 15 s each take promtool long
     series = {labels: value for target in targets for labels, value in target.series().items()}
     test = {
         "interval": f"{step}s",
