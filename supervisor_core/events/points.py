@@ -41,6 +41,8 @@ class PointsBuilder:
 
     def points(self) -> dict[str, Points]:
         """Return everything taken, by tag."""
+        if not self._pieces:  # as it is at most looks: one by one means in order
+            return {tag: Points(*_arrays(lists)) for tag, lists in self._single.items()}
         out = {tag: _arrays(lists) for tag, lists in self._single.items()}
         for tag, arrays in self._bulk():
             if tag in out:
@@ -53,8 +55,6 @@ class PointsBuilder:
 
     def _bulk(self) -> list[tuple[str, _Arrays]]:
         """What came in bulk, by tag."""
-        if not self._pieces:
-            return []
         offsets, steps, walls, values = (np.concatenate(column) for column in zip(*self._pieces, strict=True))
         if len(self._tags) == 1:
             return [(next(iter(self._tags)), (offsets, steps, walls, values))]
