@@ -30,6 +30,10 @@ class SessionFacts:
     """Whether a STOP event of another writer tells of an orderly end."""
     previous_outcome: str | None = None
     """How the session before it ended, as this one found."""
+    previous_step: int | None = None
+    """How far the session before it had come, as the lease said."""
+    previous_seen_at: float | None = None
+    """When the lease said so."""
     checkpoints: tuple[Checkpoint, ...] = ()
     threads: tuple[ThreadHistory, ...] = ()
     stalls: tuple[Stall, ...] = field(default=())

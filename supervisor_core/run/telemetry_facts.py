@@ -91,6 +91,8 @@ def telemetry_facts(
         silence_secs=_silence_secs(fold, phase),
         unheard_secs=_unheard_secs(fold, ended_at),
         previous_outcome=record.previous_outcome if record else None,
+        previous_step=whole(record.previous_step) if record else None,
+        previous_seen_at=number(record.previous_seen_at) if record else None,
         checkpoints=tuple(fold.checkpoints),
         threads=tuple(
             history for thread in fold.threads.values() if (history := thread.history(fold.id, ended_at)) is not None
