@@ -52,6 +52,14 @@ class GoodputWalk:
         self._inferred = False
         self._unheard = (0.0, DOWNTIME)
 
+    def copy(self) -> GoodputWalk:
+        """Return a walk that goes on by itself."""
+        other = GoodputWalk()
+        other._secs, other._booked, other._kept = dict(self._secs), dict(self._booked), list(self._kept)
+        other._gross, other._most, other._until = self._gross, self._most, self._until
+        other._inferred, other._unheard = self._inferred, self._unheard
+        return other
+
     def add(self, facts: SessionFacts, *, is_over: bool) -> None:
         """Go on with the next session.
 
