@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from monitoring_scenarios import SCENARIOS, Moments
+from monitoring_happenings import Moments
+from monitoring_scenarios import SCENARIOS
 from monitoring_served import HOUR, Target, values
 
 from supervisor_core.monitoring.rules import rule_groups
