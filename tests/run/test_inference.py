@@ -290,6 +290,16 @@ def test_an_older_inferred_session_comes_before_one_that_tells(log: Any, trainer
     assert (run.restarts[0].inferred, run.inferred) == (True, False)
 
 
+def test_results_written_after_the_training_are_no_session(log: Any, trainer: Any, run_of: RunOf) -> None:
+    """Once a run tells of itself, a file without START says nothing of sessions; one with a START does."""
+    ended = trainer("a", T).spend(5).ready().train(100).stop()
+    results = log(ended.now + 50).scalar("test/accuracy", 100, ended.now + 51)
+    run = run_of(results, ended)
+    assert ([session.id for session in run.sessions], run.state) == (["a"], "completed")
+    original = log(ended.now + 90).log("START", 100, ended.now + 91).scalars("loss", range(100, 120), ended.now + 92)
+    assert [session.id for session in run_of(results, ended, original).sessions] == ["a", "inferred-1"]
+
+
 def test_an_inferred_run_that_writes_is_running(log: Any, run_of: RunOf) -> None:
     """Without telemetry a run counts as running for ten minutes after its last event, then nothing is known."""
     file = log().log("START", 0, T + 1).scalars("global_step/sec", range(100), T + 2)
