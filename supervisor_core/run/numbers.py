@@ -8,6 +8,8 @@ from typing import Any
 
 def number(value: Any) -> float | None:
     """Return a finite number; None for anything else."""
+    if type(value) is float and math.isfinite(value):  # most are
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)

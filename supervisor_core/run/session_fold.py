@@ -96,7 +96,10 @@ class SessionFold:
         for told in beat.threads:
             name = text(told.get("name")) if isinstance(told, Mapping) else None
             if name is not None:
-                self.threads.setdefault(name, ThreadFold(name, self.kept_ticks)).beat(at, told)
+                thread = self.threads.get(name)
+                if thread is None:
+                    thread = self.threads[name] = ThreadFold(name, self.kept_ticks)
+                thread.beat(at, told)
 
     def _is_over(self, beat: HeartbeatRecord, age: float) -> bool:
         timeout = number(beat.progress_timeout_secs)
