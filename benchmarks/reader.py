@@ -98,8 +98,9 @@ def iterator(path: str) -> int:
     return sum(1 for _ in tf.compat.v1.train.summary_iterator(path))
 
 
+RAW = "tensorboard RawEventFileLoader (bytes, not decoded)"
 PEERS: dict[str, tuple[str, Callable[[str], int]]] = {
-    "tensorboard RawEventFileLoader": ("tensorboard", raw_loader),
+    RAW: ("tensorboard", raw_loader),
     "tensorboard EventFileLoader": ("tensorboard", loader),
     "tensorboard EventAccumulator": ("tensorboard", accumulator),
     "tf.compat.v1.train.summary_iterator": ("tensorflow", iterator),
@@ -138,7 +139,7 @@ def first_reads(directory: Path, quick: bool) -> Iterator[Row]:
     records = 1 + images + sum(number % 5 < 2 for number in range(images))
     skipped = {
         name: timed(PEERS[name][1], pictures, records, 1)
-        for name in ("tensorboard RawEventFileLoader", "tf.compat.v1.train.summary_iterator")
+        for name in (RAW, "tf.compat.v1.train.summary_iterator")
         if name in peers
     }
     secs = timed(ours, pictures, records, 9)
@@ -170,7 +171,7 @@ def lookers(path: str) -> dict[str, tuple[Callable[[], Any]]]:
     raw, full = RawEventFileLoader(path), EventFileLoader(path)
     return {
         "ours": (EventsFileReader(path).read,),
-        "tensorboard RawEventFileLoader": (lambda: list(raw.Load()),),
+        RAW: (lambda: list(raw.Load()),),
         "tensorboard EventFileLoader": (lambda: list(full.Load()),),
     }
 

@@ -78,4 +78,4 @@ def _guesses(data: NDArray[np.uint8], first: int, end: int) -> Int64Array:
 
 @cache
 def _header_crcs() -> NDArray[np.uint32]:
-    return header_crcs()
+    return header_crcs(np.arange(65536, dtype=np.uint32))
