@@ -132,7 +132,8 @@ def first_reads(directory: Path, quick: bool) -> Iterator[Row]:
     if server is not None:
         peers = {"tensorboard-data-server (Rust)": server, **peers}
     secs = timed(ours, whole, count + 1, 7)
-    note = f"{os.path.getsize(whole) / 1e6:.0f} MB, {len(TAGS)} tags; best of 7, of 3 for the peers; Python peers from a tenth of it"
+    size = f"{os.path.getsize(whole) / 1e6:.0f} MB, {len(TAGS)} tags"
+    note = f"{size}; best of 7, of 3 for the peers; Python peers from a tenth of it"
     goal = 0.3 * count / SCALARS
     yield Row("reader", f"first read of {count:,} scalars", "s", secs, peers, f"at most {goal:g} s", secs <= goal, note)
     pictures = write_images(directory / "images", images)
