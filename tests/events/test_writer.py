@@ -345,7 +345,6 @@ def test_a_handler_that_interrupts_the_start_of_the_thread(
     for step in (1, 3, 4, 5):
         writer.payload("graph_def", b"loop", step)
     writer.flush()
-    assert len(started) == 2
     for thread in started:
         if thread.ident != writer._pump._started[0]:
             thread.join(30)
