@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from supervisor_core.options import Options
     from supervisor_core.tf1.coordinator import Coordinator, LooperThread
     from supervisor_core.tf1.monitored.checkpoint_saver_hook import CheckpointSaverHook
+    from supervisor_core.tf1.monitored.global_step_waiter_hook import GlobalStepWaiterHook
     from supervisor_core.tf1.monitored.monitored_session import MonitoredSession, SingularMonitoredSession
+    from supervisor_core.tf1.monitored.profiler_hook import ProfilerHook
     from supervisor_core.tf1.monitored.reused import (
         CheckpointSaverListener,
         FeedFnHook,
@@ -53,6 +55,7 @@ __all__ = [
     "FeedFnHook",
     "FileWriter",
     "FinalOpsHook",
+    "GlobalStepWaiterHook",
     "LoggingTensorHook",
     "LooperThread",
     "MonitoredSession",
@@ -60,6 +63,7 @@ __all__ = [
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "Options",
+    "ProfilerHook",
     "Scaffold",
     "SessionCreator",
     "SessionManager",
@@ -84,6 +88,7 @@ _MODULES = {
     "FeedFnHook": "tf1.monitored.reused",
     "FileWriter": "events.file_writer",
     "FinalOpsHook": "tf1.monitored.reused",
+    "GlobalStepWaiterHook": "tf1.monitored.global_step_waiter_hook",
     "LoggingTensorHook": "tf1.monitored.reused",
     "LooperThread": "tf1.coordinator",
     "MonitoredSession": "tf1.monitored.monitored_session",
@@ -91,6 +96,7 @@ _MODULES = {
     "NanLossDuringTrainingError": "tf1.monitored.reused",
     "NanTensorHook": "tf1.monitored.reused",
     "Options": "options",
+    "ProfilerHook": "tf1.monitored.profiler_hook",
     "Scaffold": "tf1.monitored.reused",
     "SessionCreator": "tf1.monitored.reused",
     "SessionManager": "tf1.session_manager",

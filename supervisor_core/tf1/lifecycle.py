@@ -174,9 +174,25 @@ class Lifecycle:
         self._session = None
         self.run.enter("restoring")
 
-    def recovered(self, sess: Any, restored: Restored | None) -> None:
-        """Take note that another TensorFlow session has taken the place of the one that was lost."""
+    def recovered(self, sess: Any, restored: Restored | None, error: str, losses: int, secs: float) -> None:
+        """Take note that another TensorFlow session has taken the place of the one that was lost.
+
+        Args:
+            sess: the new one.
+            restored: what it came from, if anything.
+            error: what was raised when the old one was lost.
+            losses: how often that happened until now.
+            secs: how long it took.
+        """
         self._session = sess
+        self.run.recovered(
+            error=error,
+            losses=losses,
+            step=self.run.progress.snapshot().global_step,
+            checkpoint=None if restored is None else restored.path,
+            at_step=None if restored is None else restored.step,
+            secs=secs,
+        )
         if restored is not None:
             self.run.saves.restored(
                 path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -91,6 +92,7 @@ class MonitoredRuntime:
         self._open = ExitStack()
         self._checkpoints: dict[int, Checkpointing] = {}
         self._graph_record: GraphRecord | None = None
+        self._lost: _Lost | None = None
         self._step_counted = any(isinstance(hook, StepCounterHook) for hook in own)
 
     def begin(self) -> None:
@@ -136,7 +138,10 @@ class MonitoredRuntime:
                 _LOG.warning(_NO_GLOBAL_STEP)
             self.lifecycle.ready(supervised, restored, self._services())
         else:
-            self.lifecycle.recovered(supervised, restored)
+            assert self._lost is not None
+            secs = self._clock.monotonic() - self._lost.since
+            self.lifecycle.recovered(supervised, restored, self._lost.error, self._lost.times, secs)
+        self._lost = None
         for checkpoints in self._checkpoints.values():
             checkpoints.attach(supervised, self.lifecycle.run, self._writer, restored)
         if self.global_step is not None:
@@ -197,6 +202,14 @@ class MonitoredRuntime:
                 self.lifecycle.finish(checkpoints)
             except Exception:  # the error that ended the training is the one to be raised
                 _LOG.exception("The checkpoint after the error could not be saved")
+
+    def session_lost(self, error: Exception) -> None:
+        """Take note that the TensorFlow session is lost, maybe before it was ready."""
+        text = f"{type(error).__name__}: {error}"[:1000]
+        if self._lost is None:
+            self._lost = _Lost(self._clock.monotonic(), text)
+        self._lost.error, self._lost.times = text, self._lost.times + 1
+        self.lifecycle.recovering()
 
     def new_coordinator(self) -> None:
         """Go on with a fresh coordinator and no services, since the TensorFlow session is another one."""
@@ -287,6 +300,15 @@ class MonitoredRuntime:
             policy=tolerant,
         )
         services.add(reader).start()
+
+
+@dataclass
+class _Lost:
+    """A TensorFlow session that is to be made anew."""
+
+    since: float
+    error: str
+    times: int = 0
 
 
 def _global_step(graph: Any) -> Any:
