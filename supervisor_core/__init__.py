@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         SessionRunContext,
         SessionRunHook,
         SessionRunValues,
-        StopAtStepHook,
     )
     from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
     from supervisor_core.tf1.monitored.step_counter_hook import StepCounterHook
+    from supervisor_core.tf1.monitored.stop_at_step_hook import StopAtStepHook
     from supervisor_core.tf1.monitored.summary_saver_hook import SummarySaverHook
     from supervisor_core.tf1.monitored.training_session import MonitoredTrainingSession
     from supervisor_core.tf1.session_manager import SessionManager
@@ -106,7 +106,7 @@ _MODULES = {
     "SessionRunValues": "tf1.monitored.reused",
     "SingularMonitoredSession": "tf1.monitored.monitored_session",
     "StepCounterHook": "tf1.monitored.step_counter_hook",
-    "StopAtStepHook": "tf1.monitored.reused",
+    "StopAtStepHook": "tf1.monitored.stop_at_step_hook",
     "SummarySaverHook": "tf1.monitored.summary_saver_hook",
     "Supervisor": "tf1.supervisor",
     "WorkerSessionCreator": "tf1.monitored.session_creator",

@@ -115,6 +115,11 @@ class Checkpointing:
                 and self._run.progress.runs == self._counted[0]
             )
 
+    def settle(self, timeout_secs: float) -> None:
+        """Wait until no save is under way, though not for longer than so many seconds."""
+        if self._lock.acquire(timeout=timeout_secs):
+            self._lock.release()
+
     def save(self, trigger: Trigger, taken: Callable[[], None] = lambda: None) -> str | None:
         """Save a checkpoint now, unless nothing has run since the last one; return its path.
 

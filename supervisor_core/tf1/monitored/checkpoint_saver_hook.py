@@ -101,7 +101,7 @@ class CheckpointSaverHook(RuntimeHook, tf.compat.v1.train.CheckpointSaverHook):
 
     def begin(self) -> None:
         """Have the listeners begin, which may add to the graph."""
-        self.runtime  # noqa: B018 - refuses to begin without one
+        self.runtime.make_directory(self.checkpoint_dir)
         for listener in self._listeners:
             listener.begin()
 

@@ -1,7 +1,7 @@
 """TensorFlow's own classes that are good as they are, so that one import gives everything a program needs.
 
-`StopAtStepHook` fetches the global step with each run, since it must not be one step late; `NanTensorHook` is looked at
-by the checkpoints too (`LossWatch`). The rest neither writes to the run nor costs anything while it has nothing to do.
+What a `NanTensorHook` sees is looked at by the checkpoints too (`LossWatch`). None of them writes to the run, and none
+asks for more than what it was made for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ SessionRunArgs = tf.compat.v1.train.SessionRunArgs
 SessionRunContext = tf.compat.v1.train.SessionRunContext
 SessionRunValues = tf.compat.v1.train.SessionRunValues
 CheckpointSaverListener = tf.compat.v1.train.CheckpointSaverListener
-StopAtStepHook = tf.compat.v1.train.StopAtStepHook
 LoggingTensorHook = tf.compat.v1.train.LoggingTensorHook
 NanTensorHook = tf.compat.v1.train.NanTensorHook
 NanLossDuringTrainingError = tf.compat.v1.train.NanLossDuringTrainingError

@@ -23,6 +23,7 @@ from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.managed_session import RELEASE_AFTER_SECS
 from supervisor_core.tf1.monitored.checkpoint_saver_hook import CheckpointSaverHook
 from supervisor_core.tf1.monitored.loss_watch import LossWatch
 from supervisor_core.tf1.monitored.run_writers import RunWriters
@@ -43,6 +44,9 @@ _NO_GLOBAL_STEP = (
     "The graph has no global step: runs are counted instead, checkpoints bear no step, and there are no step rates. "
     "tf.compat.v1.train.get_or_create_global_step() makes one."
 )
+
+SETTLE_SECS = 30.0
+"""How long a save that is under way when the session is lost may take to be finished, in seconds."""
 
 
 class MonitoredRuntime:
@@ -169,6 +173,10 @@ class MonitoredRuntime:
         """Return what appends to the events file of a directory."""
         return self._writers.get(directory)
 
+    def make_directory(self, directory: str) -> None:
+        """Have a directory that checkpoints can be written to."""
+        tf.io.gfile.makedirs(directory)
+
     def checkpoints_of(self, hook: CheckpointSaverHook) -> Checkpointing | None:
         """Return what takes the checkpoints of a hook; None if its saver saves nothing."""
         return self._checkpoints.get(id(hook))
@@ -228,8 +236,11 @@ class MonitoredRuntime:
             BaseException: what was reported to the coordinator.
         """
         self.coord.request_stop()
+        if at_once:
+            for checkpoints in self._checkpoints.values():  # what was put aside is good, whatever came after it
+                checkpoints.settle(SETTLE_SECS)
         if release is not None:
-            self.coord.register_release(release, after_secs=0.0 if at_once else 30.0)
+            self.coord.register_release(release, after_secs=0.0 if at_once else RELEASE_AFTER_SECS)
         self.coord.join(stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=True)
 
     def end(self, error: BaseException | None) -> None:
