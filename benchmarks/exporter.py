@@ -126,7 +126,7 @@ def serve(logdir: str) -> None:
     from supervisor_core.metrics.render import choose_format
     from supervisor_core.watch.logdir_watch import LogdirWatch
 
-    watch = LogdirWatch(logdir)
+    watch = LogdirWatch(logdir, kept_ticks=1)
     exporter = Exporter([watch])
     web = Web(exporter, ":0")
     format = choose_format(ACCEPT)

@@ -6,7 +6,7 @@ import errno
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.framing import HEADER_BYTES, header
-from supervisor_core.events.gathering import Gathering
+from supervisor_core.events.gathering import Gathering, created_at
 from supervisor_core.events.records import RecordWalk
 from supervisor_core.events.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
 from supervisor_core.events.window import FileCut, Window
@@ -56,9 +56,10 @@ class EventsFileReader:
         self._thorough = thorough
         self._source = source_of(path) if filesystem is None else filesystem
         self._stat = self._source.stat
+        self._created_at = created_at(path)
         self._seen: tuple[int, int, int, int] | None = None
         self._size: int | None = None
-        self._started = False
+        self._started = self._more = False
         self._forget()
 
     def _forget(self) -> None:
@@ -75,6 +76,11 @@ class EventsFileReader:
         """Whether anything was handed out."""
         return self._started
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the last `read` ended because of its ``max_bytes``."""
+        return self._more
+
     def read(self, max_bytes: int | None = None) -> Chunk | None:
         """Return what is new since the last call; None where nothing is.
 
@@ -82,6 +88,7 @@ class EventsFileReader:
             max_bytes: stop after the record with which this many bytes are reached; the next call goes on there.
         """
         try:
+            self._more = False
             status = self._stat(self.path)
         except (OSError, ValueError) as error:
             return self._unreadable(error, Gathering())
@@ -96,7 +103,7 @@ class EventsFileReader:
         try:
             file = self._source.open(self.path)
             try:
-                return self._read(file, gathering, max_bytes)
+                return self._read(file, status, gathering, max_bytes)
             finally:
                 file.close()
         except OSError as error:
@@ -116,8 +123,8 @@ class EventsFileReader:
             problems=tuple(self._problems),
         )
 
-    def _read(self, file: ReadFile, gathering: Gathering, max_bytes: int | None) -> Chunk | None:
-        status = file.status()
+    def _read(self, file: ReadFile, status: FileStatus, gathering: Gathering, max_bytes: int | None) -> Chunk | None:
+        # The status is the path's of a moment ago. If that was another file, the next look sees so.
         self._size = status.st_size
         window = Window(file, status.st_size)
         if self._is_another(status, window):
@@ -131,6 +138,7 @@ class EventsFileReader:
         try:
             self._skipped = _is_no_file(window) if self._walk.at == 0 else None
             finished = self._skipped is not None or self._walk.run(window, gathering, stop)
+            self._more = not finished
         except FileCut:
             finished = False
         except OSError as error:
@@ -177,7 +185,7 @@ class EventsFileReader:
         if not gathering.records and not gathering.problems:
             return None
         self._problems += gathering.problems[: _KEPT_PROBLEMS - len(self._problems)]
-        chunk = gathering.chunk(self.path, from_start=not self._started)
+        chunk = gathering.chunk(self.path, self._created_at, from_start=not self._started)
         self._started = True
         return chunk
 

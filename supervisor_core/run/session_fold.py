@@ -16,7 +16,7 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
 from supervisor_core.run.model import BUCKETS, Checkpoint
-from supervisor_core.run.numbers import number, text, whole
+from supervisor_core.run.numbers import number, text, truth, whole
 from supervisor_core.run.pace import Pace
 from supervisor_core.run.thread_fold import ThreadFold
 
@@ -26,10 +26,12 @@ class SessionFold:
 
     Args:
         id: the session's.
+        kept_ticks: see `RunFold`.
     """
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, kept_ticks: int | None = None) -> None:
         self.id = id
+        self.kept_ticks = kept_ticks
         self.record: SessionRecord | None = None
         self.stop: StopRecord | None = None
         self.stop_at: float | None = None
@@ -95,10 +97,13 @@ class SessionFold:
         self._moved(at - age)
         self.is_stalled = self._is_over(beat, age)
         self.beat, self.beat_at = beat, at
-        for told in beat.threads:
+        for told in beat.threads if isinstance(beat.threads, tuple) else ():
             name = text(told.get("name")) if isinstance(told, Mapping) else None
             if name is not None:
-                self.threads.setdefault(name, ThreadFold(name)).beat(at, told)
+                thread = self.threads.get(name)
+                if thread is None:
+                    thread = self.threads[name] = ThreadFold(name, self.kept_ticks)
+                thread.beat(at, told)
 
     def _is_over(self, beat: HeartbeatRecord, age: float) -> bool:
         timeout = number(beat.progress_timeout_secs)
@@ -118,8 +123,8 @@ class SessionFold:
                 save_secs=number(record.secs),
                 blocked_secs=number(record.blocked_secs),
                 trigger=text(record.trigger),
-                consistent=record.consistent,
-                verified=record.verified,
+                consistent=truth(record.consistent),
+                verified=truth(record.verified),
                 error=text(record.error),
             )
         )
@@ -136,7 +141,7 @@ class SessionFold:
     def _secs(self, activity: Any, step: int | None) -> None:
         if not isinstance(activity, Mapping):
             return
-        told = {bucket: number(activity.get(bucket)) or 0.0 for bucket in BUCKETS if bucket in activity}
+        told = {bucket: max(0.0, number(activity.get(bucket)) or 0.0) for bucket in BUCKETS if bucket in activity}
         self.told_secs = told
         productive = told.get("productive", 0.0)
         if step is not None:
@@ -157,7 +162,7 @@ def joined(parts: Iterable[SessionFold]) -> SessionFold:
     first, *later = parts
     if not later:
         return first
-    whole_session = SessionFold(first.id)
+    whole_session = SessionFold(first.id, first.kept_ticks)
     for part in (first, *later):
         _absorb(whole_session, part)
     return whole_session
@@ -182,7 +187,7 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     if part.last_progress_at is not None:
         into._moved(part.last_progress_at)
     for name, thread in part.threads.items():
-        into.threads.setdefault(name, ThreadFold(name)).absorb(thread)
+        into.threads.setdefault(name, ThreadFold(name, into.kept_ticks)).absorb(thread)
     into.checkpoints.extend(part.checkpoints)
     into.stalls.extend(part.stalls)
     into.saves += part.saves

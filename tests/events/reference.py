@@ -11,12 +11,14 @@ import os
 import random
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
 import google_crc32c
 import numpy as np
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.util import tensor_util
@@ -100,13 +102,15 @@ def _find(data: bytes, start: int) -> int | None:
 
 
 def _event(payload: bytes, good: bool) -> Any:
-    """The event of a payload; None for a damaged one. A damaged large one is told by what its own lengths lead to."""
+    """The event of a payload; None for a damaged one.
+
+    What nobody looks into may hold anything: a payload that protobuf refuses for that, and a large one that does not
+    match its checksum, are told by what their own lengths lead to.
+    """
     if good:
-        try:
+        with suppress(DecodeError):
             return Event.FromString(payload)
-        except Exception:
-            return None
-    if len(payload) <= LARGE:
+    elif len(payload) <= LARGE:
         return None
     try:
         found = decode(payload, 0, len(payload))

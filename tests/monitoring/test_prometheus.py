@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from monitoring_servers import Prometheus, wait_until
+from monitoring_servers import Prometheus, queries_of, wait_until
 
-from supervisor_core.events.writer import EventsWriter
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
 from supervisor_core.metrics.collector import RunCollector
@@ -20,7 +19,11 @@ from supervisor_core.monitoring.dashboard import dashboard
 from supervisor_core.monitoring.rules import rule_groups
 from supervisor_core.monitoring.thresholds import Thresholds
 from supervisor_core.monitoring.yaml_text import to_yaml
+from supervisor_core.options import Options
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 RULES = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
@@ -73,9 +76,15 @@ def everything(tick: int) -> RunStatus:
 def prometheus(tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """A Prometheus with the rules as they are shipped, which scrapes both every second."""
     directory = tmp_path_factory.mktemp("prometheus")
-    logdir = directory / "logs"
-    with EventsWriter(str(logdir / "everything")) as writer:
-        writer.scalar("loss", 1.0, 1)
+    logdir = directory / "logs" / "everything"
+    with FileWriter(logdir) as writer:
+        options = Options(run_name="everything")
+        run = SupervisedRun(
+            logdir=str(logdir), facade="test", options=options, writer=writer, services=ServiceRegistry()
+        )
+        run.begin()
+        run.ready()
+        run.end(Outcome(reason="completed"))
     ticks = itertools.count(1)
     exporter = Exporter([LogdirWatch(str(logdir))], interval_secs=1.0)
     with MetricsServer(RunCollector(lambda: [everything(next(ticks))]), ":0") as trainer, Web(exporter, ":0") as web:
@@ -94,24 +103,10 @@ def prometheus(tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
             exporter.stop()
 
 
-def data_of(prometheus: Prometheus, expr: str) -> list[float]:
-    """Wait until a query has data, every value of which is a number."""
-
-    def numbers() -> list[float]:
-        values = [float(item["value"][1]) for item in prometheus.query(expr)]
-        return values if not any(map(math.isnan, values)) else []
-
-    found: list[float] = wait_until(numbers, f"data of {expr}")
-    return found
-
-
 def test_every_panel_has_data(prometheus: Prometheus) -> None:
     """Every query of the dashboard, its annotations included, finds something to show."""
-    content = dashboard()
-    queries = [target["expr"] for panel in content["panels"] for target in panel.get("targets", ())]
-    queries += [annotation["expr"] for annotation in content["annotations"]["list"]]
-    for query in queries:
-        data_of(prometheus, query.replace("$__rate_interval", "10s").replace("$run", "everything"))
+    for query in queries_of(dashboard(), "everything"):
+        prometheus.data(query)
 
 
 def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
@@ -125,7 +120,7 @@ def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
 @pytest.mark.parametrize("name", [name for name in RECORDED if name != ONLY_IN_NEED])
 def test_every_recording_has_data(prometheus: Prometheus, name: str) -> None:
     """What is recorded has a value, one per run."""
-    data_of(prometheus, name)
+    prometheus.data(name)
     per_run = {tuple(sorted(item["metric"].items())) for item in prometheus.query(name)}
     assert all(dict(labels)["run"] == "everything" for labels in per_run)
     assert len(per_run) == (7 if name == "run:supervisor_phase:live" else 1)
@@ -137,7 +132,7 @@ def test_what_alerts_ask_for_has_data(prometheus: Prometheus) -> None:
         name for rule in RULES if "alert" in rule for name in re.findall(r"\b[a-z]*:?supervisor_[\w:]+", rule["expr"])
     }
     for name in sorted(named - {ONLY_IN_NEED}):
-        data_of(prometheus, name)
+        prometheus.data(name)
     rules = prometheus.rules()
     assert [rule["health"] for rule in rules] == ["ok"] * len(RULES)
     assert [rule["name"] for rule in rules if rule.get("alerts")] == []
