@@ -43,6 +43,12 @@ class CheckpointSaverHook(RuntimeHook, tf.compat.v1.train.CheckpointSaverHook):
             and ``save_steps``.
     """
 
+    sleeps = True
+
+    def is_due(self, step: int) -> bool:
+        """Tell whether it is time at this step."""
+        return self._timer.is_due(step)
+
     def __init__(
         self,
         checkpoint_dir: str,
@@ -109,6 +115,7 @@ class CheckpointSaverHook(RuntimeHook, tf.compat.v1.train.CheckpointSaverHook):
         """Begin to save; a checkpoint of the present moment first, unless it is on the disk."""
         checkpoints = self.runtime.checkpoints_of(self)
         if checkpoints is None:
+            self.watches_runs = False
             return
         on_timer = self.interval_secs if not self._listeners else None
         self._checkpoints = checkpoints

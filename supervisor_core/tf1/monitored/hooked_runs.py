@@ -7,7 +7,7 @@ anything to is the program's own run, with its cached plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -29,9 +29,10 @@ class HookedRuns:
         session: a ``tf.compat.v1.Session``.
         hooks: in the order in which they are called.
         losses: sees the losses that hooks watch before a checkpoint can be taken of what made them.
+        step: returns the step as far as it is known without a run.
     """
 
-    def __init__(self, session: Any, hooks: Iterable[Any], losses: LossWatch) -> None:
+    def __init__(self, session: Any, hooks: Iterable[Any], losses: LossWatch, step: Callable[[], int]) -> None:
         self.stop_requested = False
         """Whether a hook has asked for the loop to end."""
         self._session = session
@@ -40,6 +41,11 @@ class HookedRuns:
         self._before = [(hook, hook.before_run) for hook in active if _overrides(hook, "before_run")]
         self._after = [(id(hook), hook.after_run) for hook in active if _overrides(hook, "after_run")]
         self._is_hooked = bool(self._before or self._after)
+        self._step = step
+        sleepers: list[Any] = [hook for hook in active if isinstance(hook, RuntimeHook) and hook.sleeps]
+        self._may_sleep = len(sleepers) == len(active)
+        self._due_before = [hook.is_due for hook in sleepers if _overrides(hook, "before_run")]
+        self._due_after = [(hook.is_due, hook.after_run) for hook in sleepers if not _overrides(hook, "before_run")]
         self._shows_protos = any(not isinstance(hook, RuntimeHook) and _overrides(hook, "after_run") for hook in active)
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
@@ -52,6 +58,13 @@ class HookedRuns:
             raise RuntimeError("Run called even after should_stop requested.")
         if not self._is_hooked:
             return self._session.run(fetches, feed_dict, options, run_metadata)
+        if self._may_sleep and not self._is_due_before():
+            values = self._session.run(fetches, feed_dict, options, run_metadata)
+            step = self._step()
+            for is_due, after_run in self._due_after:
+                if is_due(step):
+                    self._wake(after_run, fetches, feed_dict, options, run_metadata)
+            return values
         context = _RunContext(_RunArgs(fetches, feed_dict), self._session)
         asked: dict[int, Any] = {}
         feeds: dict[Any, Any] = {}
@@ -89,6 +102,18 @@ class HookedRuns:
             if context.stop_requested:
                 self.stop_requested = True
         return values
+
+    def _is_due_before(self) -> bool:
+        """Whether a hook that mostly sleeps may want something of the next run."""
+        if not self._due_before:
+            return False
+        step = self._step() + 1
+        return any([is_due(step) for is_due in self._due_before])
+
+    def _wake(self, after_run: Any, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> None:
+        context = _RunContext(_RunArgs(fetches, feed_dict), self._session)
+        after_run(context, _RunValues(None, options, run_metadata))
+        self.stop_requested = self.stop_requested or context.stop_requested
 
     def _run_with(
         self, asked: dict[int, Any], fetches: Any, feed_dict: Any, options: Any, run_metadata: Any

@@ -192,7 +192,7 @@ class Monitored(Additions):
             queue_runner.create_threads(inner, coord=coord, daemon=True, start=True)
         for hook in self._hooks:
             hook.after_create_session(self._session, coord)
-        self._runs = HookedRuns(self._session, self._hooks, self._runtime.losses)
+        self._runs = HookedRuns(self._session, self._hooks, self._runtime.losses, self._runtime.step)
 
     def _recovered_from(self, error: Exception) -> bool:
         """Make the session anew if an error says that it is lost; return whether that was so."""

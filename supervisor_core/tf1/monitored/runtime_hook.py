@@ -13,6 +13,9 @@ class RuntimeHook:
 
     watches_runs: bool = True
     """Whether it is to be asked before and told after each run."""
+    sleeps: bool = False
+    """Whether it has nothing to do with a run unless `is_due` says so: of the step to come before it, of the step that
+    was reached after it."""
     _runtime: MonitoredRuntime | None = None
 
     @property
@@ -34,6 +37,10 @@ class RuntimeHook:
                 f"MonitoredTrainingSession, or tf.compat.v1.train.{name} in TensorFlow's own."
             )
         return self._runtime
+
+    def is_due(self, step: int) -> bool:
+        """Tell whether it has anything to do at this step; for those that sleep."""
+        return True
 
     def join(self, runtime: MonitoredRuntime) -> None:
         """Belong to a session from now on; called before ``begin``."""

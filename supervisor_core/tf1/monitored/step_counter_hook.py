@@ -29,6 +29,12 @@ class StepCounterHook(RuntimeHook, tf.compat.v1.train.StepCounterHook):
         ValueError: unless exactly one of ``every_n_steps`` and ``every_n_secs`` is given.
     """
 
+    sleeps = True
+
+    def is_due(self, step: int) -> bool:
+        """Tell whether it is time at this step."""
+        return self._timer.is_due(step)
+
     def __init__(
         self,
         every_n_steps: int | None = 100,

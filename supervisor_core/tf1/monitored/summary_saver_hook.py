@@ -32,6 +32,12 @@ class SummarySaverHook(RuntimeHook, tf.compat.v1.train.SummarySaverHook):
             given.
     """
 
+    sleeps = True
+
+    def is_due(self, step: int) -> bool:
+        """Tell whether it is time at this step."""
+        return self._timer.is_due(step)
+
     def __init__(
         self,
         save_steps: int | None = None,
