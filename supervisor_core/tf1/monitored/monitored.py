@@ -75,8 +75,8 @@ class Monitored(Additions):
             logdir=logdir,
         )
         self._loss = SessionLoss(options)
+        self._runtime.begin()
         try:
-            self._runtime.begin()
             Additions.__init__(self, self._runtime.lifecycle)
             for hook in self._hooks:
                 hook.begin()
@@ -281,8 +281,7 @@ class Monitored(Additions):
         self._closed = True
         lifecycle = self._runtime.lifecycle
         try:
-            if lifecycle.has_begun:
-                lifecycle.ending.body_error = error
+            lifecycle.ending.body_error = error
             self._end_session(lost=True)
         finally:
             self._finish(error)
@@ -293,6 +292,11 @@ class Monitored(Additions):
         finally:
             if not self._graph_was_finalized:
                 self._default_graph._unsafe_unfinalize()
+
+    @property
+    def _sess(self) -> Any:
+        """The plain session inside, for programs that go from one ``_sess`` to the next until they find it."""
+        return getattr(self._session, "ungated", lambda: self._session)()
 
     def _tf_sess(self) -> Any:
         """The session inside, as programs have got into the habit of asking for it; None once it is closed."""

@@ -117,10 +117,15 @@ class MonitoredRuntime:
             checkpoint_interval_secs=self._savers[0].interval_secs if self._savers else None,
             clock=self._clock,
         )
-        if self._directory:
-            self._open.enter_context(self.lifecycle.signals(_STOP))
-        self._open.callback(self.lifecycle.stop_serving)
-        self.lifecycle.begin()
+        try:
+            if self._directory:
+                self._open.enter_context(self.lifecycle.signals(_STOP))
+            self._open.callback(self.lifecycle.stop_serving)
+            self.lifecycle.begin()
+        except BaseException:  # refused: not a word into the run of the one at work
+            self._writers.close()
+            self._open.close()
+            raise
         self._progress = self.lifecycle.run.progress
         for hook in self._own:
             hook.join(self)
@@ -253,7 +258,7 @@ class MonitoredRuntime:
             try:
                 self.lifecycle.end(error)
             finally:
-                if self._writer is not None and self.lifecycle.has_begun:
+                if self._writer is not None:
                     self.lifecycle.close_writer(_STOP)
                 self._writers.close()
 

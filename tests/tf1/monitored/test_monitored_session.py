@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 import sys
 import threading
 from typing import Any
@@ -12,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import supervisor_core
+from supervisor_core.errors import EventsError
 
 v1 = tf.compat.v1
 
@@ -225,3 +227,75 @@ def test_nothing_is_written_without_a_directory(tmp_path: Any, monkeypatch: pyte
     with supervisor_core.MonitoredTrainingSession() as sess:
         assert not sess.should_stop()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Any) -> None:
+    """The error says so, and signals are as before."""
+    (tmp_path / "file").write_text("not a directory")
+    before = signal.getsignal(signal.SIGTERM)
+    v1.train.get_or_create_global_step()
+    with pytest.raises((OSError, EventsError)):
+        supervisor_core.MonitoredTrainingSession(checkpoint_dir=str(tmp_path / "file"))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_programs_find_the_plain_session_inside(train: Any) -> None:
+    """The loop that programs copy from each other, to save by hand."""
+    v1.train.get_or_create_global_step()
+    with train.MonitoredSession() as sess:
+        session = sess
+        while type(session).__name__ != "Session":
+            session = session._sess
+        assert isinstance(session, v1.Session) and isinstance(sess._tf_sess(), v1.Session)
+    assert sess._tf_sess() is None
+
+
+@pytest.mark.parametrize("whose", ["the program's", "the original's"])
+def test_any_session_creator_will_do(whose: str, build_model: Any, logdir: str) -> None:
+    """One of the program's own, or TensorFlow's: hooks, checkpoints and counts work as with ours."""
+    model = build_model()
+    scaffold = v1.train.Scaffold()
+    original = v1.train.ChiefSessionCreator(scaffold)
+
+    class Creator(v1.train.SessionCreator):  # type: ignore[misc]
+        def create_session(self) -> Any:
+            return original.create_session()
+
+    hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=2, scaffold=scaffold)
+    creator = Creator() if whose == "the program's" else original
+    with supervisor_core.MonitoredSession(creator, hooks=[hook]) as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+        assert sess.run_status().steps == 3
+    assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
+
+
+def test_a_worker_waits_for_the_chiefs_init_fn() -> None:
+    """The chief's variables are initialised, and its init_fn is still at work: the worker is not ready."""
+    server = v1.train.Server.create_local_server()
+    in_init_fn, go_on = threading.Event(), threading.Event()
+
+    def init_fn(scaffold: Any, session: Any) -> None:
+        in_init_fn.set()
+        assert go_on.wait(60)
+
+    def chief() -> None:
+        with tf.Graph().as_default(), tf.device("/cpu:0"):
+            v1.get_variable("weight", initializer=1.0)
+            scaffold = v1.train.Scaffold(init_fn=init_fn)
+            supervisor_core.ChiefSessionCreator(scaffold, server.target).create_session().close()
+
+    def worker(max_wait_secs: float) -> Any:
+        with tf.Graph().as_default(), tf.device("/cpu:0"):
+            v1.get_variable("weight", initializer=1.0)
+            creator = supervisor_core.WorkerSessionCreator(master=server.target, max_wait_secs=max_wait_secs)
+            return creator.create_session()
+
+    thread = threading.Thread(target=chief)
+    thread.start()
+    assert in_init_fn.wait(60)
+    with pytest.raises(tf.errors.DeadlineExceededError, match="init_fn"):
+        worker(0)
+    go_on.set()
+    thread.join()
+    worker(60).close()

@@ -211,3 +211,15 @@ def test_a_recovery_is_a_restart_within_the_session(
     assert saved_steps(logdir)[-2:] == [6, 7]
     [stop] = [record for record in records if record.kind == "stop"]
     assert (stop.reason, stop.step) == ("completed", 7)
+    read = read_run(logdir)
+    [session] = read.sessions
+    assert (session.recoveries, session.last_step, session.outcome) == (2, 7, "completed")
+
+
+def read_run(logdir: str) -> Any:
+    """Return what a reader of the logdir makes of it."""
+    from supervisor_core.watch.logdir_watch import LogdirWatch
+
+    watch = LogdirWatch(logdir)
+    [watched] = watch.refresh().runs.values()
+    return watched.run

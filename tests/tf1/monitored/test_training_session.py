@@ -225,7 +225,18 @@ def test_an_error_is_saved_if_asked(run_steps: Any, logdir: str, saved_steps: An
     assert saved_steps(logdir) == [0, 3]
 
 
-def test_sigterm_within_the_process(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
+def test_an_error_under_a_supervisor_is_saved_if_asked(build_model: Any, logdir: str, saved_steps: Any) -> None:
+    """The option is the same for both facades."""
+    model = build_model()
+    supervisor = supervisor_core.Supervisor(logdir=logdir, save_model_secs=9999, options=OPTIONS(save_on_error=True))
+    with pytest.raises(ValueError, match="of the loop"), supervisor.managed_session() as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+        raise ValueError("of the loop")
+    assert saved_steps(logdir)[-1] == 3
+
+
+def test_ctrl_c_ends_a_monitored_session_in_good_order(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
     """Ctrl-C makes should_stop() true; when all is saved, KeyboardInterrupt comes."""
 
     def body(sess: Any, model: Any) -> None:
