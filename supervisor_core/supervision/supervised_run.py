@@ -193,7 +193,10 @@ class SupervisedRun:
             secs: seconds that it took.
         """
         self._identity = replace(self._identity, recoveries=self._identity.recoveries + 1)
-        self._count_lost(at_step)
+        if step is not None and at_step is not None and step > at_step:
+            self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + step - at_step)
+            if self._lease is not None:
+                self._lease.record_rewind(step - at_step, at_step)
         self._monitor.identify(self._identity)
         record = RecoveryRecord(
             session=self.session_id,

@@ -176,7 +176,7 @@ def test_an_error_of_the_run_skips_after_run_and_end(open_session: Any, recorder
 
 @pytest.mark.parametrize("kind", [tf.errors.OutOfRangeError, StopIteration])
 def test_the_end_of_the_input_is_a_clean_end(open_session: Any, recorder: Any, kind: Any) -> None:
-    """OutOfRangeError and StopIteration end the block without an error, and ``end`` is called."""
+    """Contract, item 22: OutOfRangeError and StopIteration end the block without an error, and ``end`` is called."""
     hook = recorder()
     with open_session(hook):
         raise kind(None, None, "done") if kind is tf.errors.OutOfRangeError else kind
@@ -184,7 +184,7 @@ def test_the_end_of_the_input_is_a_clean_end(open_session: Any, recorder: Any, k
 
 
 def test_a_subclass_of_out_of_range_is_no_clean_end(open_session: Any, recorder: Any) -> None:
-    """Only the very types count."""
+    """Contract, item 22: only the very types count."""
 
     class MyOutOfRange(tf.errors.OutOfRangeError):  # type: ignore[misc]
         pass

@@ -29,7 +29,7 @@ def test_isinstance_of_the_originals() -> None:
 
 
 def test_eager_execution_is_refused() -> None:
-    """The error says what to do."""
+    """Contract, item 34: the error says what to do."""
     with context.eager_mode(), pytest.raises(RuntimeError, match=r"with tf.Graph\(\).as_default\(\)"):
         supervisor_core.MonitoredTrainingSession()
 
@@ -199,7 +199,7 @@ def test_a_scaffold_initialises(train: Any, build_model: Any) -> None:
 
 
 def test_two_items_in_a_collection_are_refused(train: Any) -> None:
-    """A scaffold does not choose among several."""
+    """Contract, item 2: a scaffold does not choose among several."""
     for _ in range(2):
         v1.add_to_collection(v1.GraphKeys.READY_OP, tf.constant([""]))
     with pytest.raises(RuntimeError, match="More than one item in the collection"):

@@ -50,7 +50,7 @@ def test_constructors_take_what_the_originals_take(name: str) -> None:
 
 
 def test_the_order_of_hooks_is_the_originals(train: Any, recorder: Any, logdir: str) -> None:
-    """Chief-only hooks, step counter, summaries, checkpoints, the user's."""
+    """Contract, item 31: chief-only hooks, step counter, summaries, checkpoints, the user's."""
     v1.train.get_or_create_global_step()
     chief, own = recorder("chief"), recorder("own")
     with train.MonitoredTrainingSession(checkpoint_dir=logdir, chief_only_hooks=[chief], hooks=[own]) as sess:
