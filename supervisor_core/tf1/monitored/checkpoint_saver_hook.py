@@ -131,7 +131,7 @@ class CheckpointSaverHook(RuntimeHook, tf.compat.v1.train.CheckpointSaverHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Save, if it is time."""
-        if self._service is None or not self._timer.is_due(self.runtime.step()):
+        if not self.watches_runs or self._service is None or not self._timer.is_due(self.runtime.step()):
             return
         step = self.runtime.read_step()
         if self._timer.is_due(step):

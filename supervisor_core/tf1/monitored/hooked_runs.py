@@ -37,7 +37,7 @@ class HookedRuns:
         """Whether a hook has asked for the loop to end."""
         self._session = session
         self._losses = losses
-        active = [hook for hook in hooks if not isinstance(hook, RuntimeHook) or hook.watches_runs]
+        active = [hook for hook in hooks if not isinstance(hook, RuntimeHook) or hook.watches_runs or hook.is_extended]
         self._before = [(hook, hook.before_run) for hook in active if _overrides(hook, "before_run")]
         self._after = [(id(hook), hook.after_run) for hook in active if _overrides(hook, "after_run")]
         self._is_hooked = bool(self._before or self._after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
@@ -16,7 +16,14 @@ class RuntimeHook:
     sleeps: bool = False
     """Whether it has nothing to do with a run unless `is_due` says so: of the step to come before it, of the step that
     was reached after it."""
+    is_extended: bool = False
+    """Whether it is a program's own subclass with something of its own to do with every run."""
     _runtime: MonitoredRuntime | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if {"before_run", "after_run"} & set(vars(cls)) and not cls.__module__.startswith("supervisor_core."):
+            cls.is_extended, cls.sleeps = True, False
 
     @property
     def output_dir(self) -> str | None:

@@ -47,7 +47,7 @@ class StepCounterHook(RuntimeHook, tf.compat.v1.train.StepCounterHook):
         self._timer = StepTimer(every_secs=every_n_secs, every_steps=every_n_steps)
         self._output_dir = output_dir
         self._summary_writer = summary_writer
-        self._tag: str | None = None
+        self._summary_tag: str | None = None
 
     @property
     def output_dir(self) -> str | None:
@@ -62,15 +62,15 @@ class StepCounterHook(RuntimeHook, tf.compat.v1.train.StepCounterHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Count from here on."""
         global_step = self.runtime.global_step
-        self._tag = None if global_step is None else f"{global_step.op.name}/sec"
-        self.watches_runs = self._tag is not None
+        self._summary_tag = None if global_step is None else f"{global_step.op.name}/sec"
+        self.watches_runs = self._summary_tag is not None
         self._timer.reset()
 
     before_run = tf.compat.v1.train.SessionRunHook.before_run
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Append the rate, if it is time."""
-        if not self._timer.is_due(self.runtime.step()):
+        if self._summary_tag is None or not self._timer.is_due(self.runtime.step()):
             return
         step = self.runtime.read_step()
         if not self._timer.is_due(step):
@@ -78,8 +78,12 @@ class StepCounterHook(RuntimeHook, tf.compat.v1.train.StepCounterHook):
         since = self._timer.triggered(step)
         if since is None or since[0] <= 0:
             return
-        rate = since[1] / since[0]
+        self._log_and_record(since[1], since[0], step)
+
+    def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
+        """Append the rate. Of the original's own name, since programs override it."""
+        rate = elapsed_steps / elapsed_time
         if self._summary_writer is not None:
-            value = tf.compat.v1.Summary.Value(tag=self._tag, simple_value=rate)
-            self._summary_writer.add_summary(tf.compat.v1.Summary(value=[value]), step)
-        _LOG.info("%s: %g", self._tag, rate)
+            value = tf.compat.v1.Summary.Value(tag=self._summary_tag, simple_value=rate)
+            self._summary_writer.add_summary(tf.compat.v1.Summary(value=[value]), global_step)
+        _LOG.info("%s: %g", self._summary_tag, rate)

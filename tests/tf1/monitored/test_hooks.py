@@ -354,6 +354,29 @@ def test_a_nan_that_fails(train: Any, build_model: Any) -> None:
         sess.run(loss)
 
 
+def test_a_programs_own_subclass_sees_every_run(train: Any, build_model: Any, logdir: str, saved_steps: Any) -> None:
+    """What a subclass does with each run is done, whatever the class itself would have slept through."""
+    model = build_model()
+    seen: list[str] = []
+
+    class Saver(train.CheckpointSaverHook):  # type: ignore[misc,name-defined]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append("saver")
+            super().after_run(run_context, run_values)
+
+    class Counter(train.StepCounterHook):  # type: ignore[misc,name-defined]
+        def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
+            seen.append(f"{elapsed_steps} steps")
+
+    hooks = [Saver(logdir, save_secs=9999, saver=v1.train.Saver()), Counter(every_n_steps=2)]
+    with train.MonitoredSession(hooks=hooks) as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+    assert seen.count("saver") == 3
+    assert [what for what in seen if what != "saver"] == ["2 steps"]
+    assert saved_steps(logdir) == [0, 3]
+
+
 def test_every_name_of_tensorflows_is_here() -> None:
     """Programs that say ``train.X`` find each monitored session, creator and hook under its name."""
     names = [name for name in dir(v1.train) if name.endswith(("Hook", "SessionCreator")) or "MonitoredSession" in name]

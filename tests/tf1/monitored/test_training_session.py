@@ -205,6 +205,22 @@ def test_a_second_monitored_chief_is_refused(run_steps: Any, logdir: str) -> Non
     run_steps(2, body)
 
 
+def test_a_refused_monitored_chief_says_nothing_in_the_others_run(
+    run_steps: Any, logdir: str, session_logs: Any, read_telemetry: Any
+) -> None:
+    """Neither a record nor a session log, and the writer that the other lends stays lent."""
+
+    def body(sess: Any, model: Any) -> None:
+        writer = v1.summary.FileWriterCache.get(logdir)
+        with pytest.raises(LogdirInUseError):
+            run_steps(1)
+        assert v1.summary.FileWriterCache.get(logdir) is writer
+
+    run_steps(1, body)
+    assert [status for status, _ in session_logs(logdir)] == [START, CHECKPOINT, CHECKPOINT, STOP]
+    assert len({record.session for record in read_telemetry(logdir)}) == 1
+
+
 def test_the_error_of_the_loop_is_raised_and_nothing_is_saved(
     run_steps: Any, logdir: str, saved_steps: Any, read_telemetry: Any
 ) -> None:
