@@ -59,6 +59,9 @@ class Pump:
         self._reason: Exception | None = None
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
+        self._started: list[int] = []
+        self._serving = threading.Lock()
+        self._serving_here: int | None = None
         self._finished = False
 
     @property
@@ -85,8 +88,10 @@ class Pump:
         Raises:
             EventsWriteError: if events could not be written or made durable, or were lost since this was last said.
             WaitTimeoutError: if that takes longer than ``timeout_secs``.
-            RuntimeError: in the pump's own thread.
+            RuntimeError: in the pump's own thread, or above it on the stack.
         """
+        if self._serving_here == threading.get_ident():
+            raise RuntimeError("A signal handler has interrupted what it would wait for: the writing of events.")
         self.submit(request)
         self.queue.wait(request, timeout_secs)
 
@@ -110,11 +115,21 @@ class Pump:
 
     def _serve_here(self) -> None:
         with self._starting:
-            if self._thread is None:
-                self._serve()
+            # Where it cannot be taken, the thread has just begun to serve, or a signal handler has interrupted this.
+            if self._thread is None and self._serving.acquire(blocking=False):
+                self._serving_here = threading.get_ident()
+                try:
+                    self._serve()
+                finally:
+                    self._serving_here = None
+                    self._serving.release()
                 self.queue.watch()
 
     def _run(self) -> None:
+        # A signal handler that interrupts the start of this thread finds none yet, and starts another: one is enough.
+        self._started.append(threading.get_ident())
+        if self._started[0] != threading.get_ident():
+            return
         self.queue.begin()
         try:
             while not self._finished:
@@ -122,7 +137,8 @@ class Pump:
                     self.queue.gather(self._linger_secs)
                 elif not self.queue.pause(self._retry_secs):
                     self._retry_secs = min(2 * self._retry_secs, self._retry_max_secs)
-                self._serve()
+                with self._serving:
+                    self._serve()
         finally:
             self.queue.end()
 
