@@ -19,20 +19,97 @@ if TYPE_CHECKING:
     from supervisor_core.events.file_writer import FileWriter
     from supervisor_core.options import Options
     from supervisor_core.tf1.coordinator import Coordinator, LooperThread
+    from supervisor_core.tf1.monitored.checkpoint_saver_hook import CheckpointSaverHook
+    from supervisor_core.tf1.monitored.global_step_waiter_hook import GlobalStepWaiterHook
+    from supervisor_core.tf1.monitored.monitored_session import MonitoredSession, SingularMonitoredSession
+    from supervisor_core.tf1.monitored.profiler_hook import ProfilerHook
+    from supervisor_core.tf1.monitored.reused import (
+        CheckpointSaverListener,
+        FeedFnHook,
+        FinalOpsHook,
+        LoggingTensorHook,
+        NanLossDuringTrainingError,
+        NanTensorHook,
+        Scaffold,
+        SessionCreator,
+        SessionRunArgs,
+        SessionRunContext,
+        SessionRunHook,
+        SessionRunValues,
+    )
+    from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
+    from supervisor_core.tf1.monitored.step_counter_hook import StepCounterHook
+    from supervisor_core.tf1.monitored.stop_at_step_hook import StopAtStepHook
+    from supervisor_core.tf1.monitored.summary_saver_hook import SummarySaverHook
+    from supervisor_core.tf1.monitored.training_session import MonitoredTrainingSession
     from supervisor_core.tf1.session_manager import SessionManager
     from supervisor_core.tf1.supervisor import Supervisor
 
 __version__ = "0.1.0"
 
-__all__ = ["Coordinator", "FileWriter", "LooperThread", "Options", "SessionManager", "Supervisor", "__version__"]
+__all__ = [
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "ChiefSessionCreator",
+    "Coordinator",
+    "FeedFnHook",
+    "FileWriter",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
+    "LoggingTensorHook",
+    "LooperThread",
+    "MonitoredSession",
+    "MonitoredTrainingSession",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "Options",
+    "ProfilerHook",
+    "Scaffold",
+    "SessionCreator",
+    "SessionManager",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "SingularMonitoredSession",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
+    "Supervisor",
+    "WorkerSessionCreator",
+    "__version__",
+]
 
 _MODULES = {
+    "CheckpointSaverHook": "tf1.monitored.checkpoint_saver_hook",
+    "CheckpointSaverListener": "tf1.monitored.reused",
+    "ChiefSessionCreator": "tf1.monitored.session_creator",
     "Coordinator": "tf1.coordinator",
+    "FeedFnHook": "tf1.monitored.reused",
     "FileWriter": "events.file_writer",
+    "FinalOpsHook": "tf1.monitored.reused",
+    "GlobalStepWaiterHook": "tf1.monitored.global_step_waiter_hook",
+    "LoggingTensorHook": "tf1.monitored.reused",
     "LooperThread": "tf1.coordinator",
+    "MonitoredSession": "tf1.monitored.monitored_session",
+    "MonitoredTrainingSession": "tf1.monitored.training_session",
+    "NanLossDuringTrainingError": "tf1.monitored.reused",
+    "NanTensorHook": "tf1.monitored.reused",
     "Options": "options",
+    "ProfilerHook": "tf1.monitored.profiler_hook",
+    "Scaffold": "tf1.monitored.reused",
+    "SessionCreator": "tf1.monitored.reused",
     "SessionManager": "tf1.session_manager",
+    "SessionRunArgs": "tf1.monitored.reused",
+    "SessionRunContext": "tf1.monitored.reused",
+    "SessionRunHook": "tf1.monitored.reused",
+    "SessionRunValues": "tf1.monitored.reused",
+    "SingularMonitoredSession": "tf1.monitored.monitored_session",
+    "StepCounterHook": "tf1.monitored.step_counter_hook",
+    "StopAtStepHook": "tf1.monitored.stop_at_step_hook",
+    "SummarySaverHook": "tf1.monitored.summary_saver_hook",
     "Supervisor": "tf1.supervisor",
+    "WorkerSessionCreator": "tf1.monitored.session_creator",
 }
 
 

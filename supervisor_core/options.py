@@ -52,6 +52,9 @@ class Options:
     save_on_stop: bool = True
     """Write a final checkpoint at a clean end, and on SIGTERM or SIGINT."""
 
+    save_on_error: bool = False
+    """Write a final checkpoint when training ends with an exception, too. It may be of the step that went wrong."""
+
     handle_signals: bool = True
     """Turn SIGTERM and SIGINT into an orderly stop while a managed session is open (main thread only)."""
 
@@ -86,6 +89,10 @@ class Options:
     watched_loss: Any = None
     """A tensor (or its name) that must be finite for a checkpoint to be taken. Default: nothing is watched."""
 
+    max_recoveries: int | None = 20
+    """How many times in a row, with no run in between, a `MonitoredSession` makes a new TensorFlow session after an
+    `AbortedError` or `UnavailableError`, before it raises the error. None: for ever, as the original."""
+
     exclusive_logdir: bool = True
     """Refuse to be the second live chief of a logdir."""
 
@@ -107,10 +114,11 @@ class Options:
             )
         if self.service_errors not in ("stop", "continue"):
             raise OptionsError(f"Options.service_errors is {self.service_errors!r}; expected 'stop' or 'continue'.")
-        bound = self.max_save_failures
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
-            raise OptionsError(f"Options.max_save_failures is {bound!r}; expected None or a whole number from 0.")
-        for name in ("save_on_stop", "handle_signals", "verify_checkpoints", "exclusive_logdir"):
+        for name in ("max_save_failures", "max_recoveries"):
+            bound = getattr(self, name)
+            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
+                raise OptionsError(f"Options.{name} is {bound!r}; expected None or a whole number from 0.")
+        for name in ("save_on_stop", "save_on_error", "handle_signals", "verify_checkpoints", "exclusive_logdir"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionsError(f"Options.{name} is {getattr(self, name)!r}; expected True or False.")
         for name in ("run_name", "metrics_address"):

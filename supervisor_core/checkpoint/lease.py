@@ -173,6 +173,12 @@ class LogdirLease:
         self._write_now()
         return lost
 
+    def record_rewind(self, lost: int, step: int) -> None:
+        """Note that this session itself went back to a step, so many steps; told with the next renewal."""
+        with self._state_lock:
+            if self._record is not None:
+                self._record = replace(self._record, steps_lost=self._record.steps_lost + lost, last_step=step)
+
     def renew(self, *, last_step: int | None = None) -> None:
         """Show that the holder lives. Returns at once; a renewal that still hangs is not doubled.
 

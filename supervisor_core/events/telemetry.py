@@ -136,6 +136,27 @@ class StallRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecoveryRecord:
+    """The framework's own session was lost with a process of the cluster, and made anew: a restart within a session."""
+
+    kind: ClassVar[str] = "recovery"
+
+    session: str
+    error: str
+    """What was raised when it was lost."""
+    losses: int = 1
+    """How often it was lost until training could go on."""
+    step: int | None = None
+    """How far the session had come."""
+    restored_checkpoint: str | None = None
+    """Path of the checkpoint that was restored; None when the model was initialised, or is the chief's."""
+    restored_step: int | None = None
+    """The step that training goes on from."""
+    secs: float = 0.0
+    """Seconds from the loss until training could go on."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopRecord:
     """The session has ended in good order, whatever the reason."""
 
@@ -153,9 +174,9 @@ class StopRecord:
     activity_secs: Mapping[str, float] = field(default_factory=dict)
 
 
-Record = SessionRecord | CheckpointRecord | HeartbeatRecord | StallRecord | StopRecord
+Record = SessionRecord | CheckpointRecord | HeartbeatRecord | StallRecord | RecoveryRecord | StopRecord
 KINDS: Mapping[str, type[Any]] = {
-    cls.kind: cls for cls in (SessionRecord, CheckpointRecord, HeartbeatRecord, StallRecord, StopRecord)
+    cls.kind: cls for cls in (SessionRecord, CheckpointRecord, HeartbeatRecord, StallRecord, RecoveryRecord, StopRecord)
 }
 """Record classes by kind."""
 

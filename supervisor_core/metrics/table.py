@@ -166,6 +166,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "reason",
         lambda s: s.restarts,
     ),
+    _counter(
+        "supervisor_recoveries_total",
+        "Restarts within this session: how often TensorFlow's own was lost and made anew.",
+        lambda s: s.recoveries,
+    ),
     _gauge("supervisor_global_step", "The global step.", lambda s: s.global_step),
     _counter("supervisor_steps_total", "Training steps done by this session.", lambda s: s.steps),
     _gauge(

@@ -90,6 +90,8 @@ class Session:
     """Durations of its good saves; None where nothing tells."""
     blocked_secs: Distribution | None = None
     """How long its good saves held training up; None where nothing tells."""
+    recoveries: int = 0
+    """How often the framework's own session was lost and made anew within it."""
     files: tuple[str, ...] = ()
     """The events files that it wrote."""
 

@@ -46,6 +46,7 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         session_started_at=last.started_at,
         sessions=last.attempt,
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
+        recoveries=last.recoveries if told else None,
         global_step=run.step,
         steps=last.steps,
         steps_per_second=last.steps_per_sec if run.state in ("running", "stalled") else None,

@@ -9,6 +9,7 @@ from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
+    RecoveryRecord,
     SessionRecord,
     StallRecord,
     StopRecord,
@@ -54,6 +55,7 @@ class SessionFold:
         self.checkpoints: list[Checkpoint] = []
         self.stalls: list[tuple[float, StallRecord]] = []
         self.saves = self.save_failures = 0
+        self.recoveries = 0
         self.save_secs = Histogram(SAVE_BOUNDS)
         self.blocked_secs = Histogram(SAVE_BOUNDS)
 
@@ -73,6 +75,8 @@ class SessionFold:
             self.stop, self.stop_at = record, at
             self._secs(record.activity_secs, whole(record.step))
             self._got_to(whole(record.step))
+        elif isinstance(record, RecoveryRecord):
+            self.recoveries += 1
         else:
             self.stalls.append((at, record))
             self.is_stalled = record.state == "begin"

@@ -80,6 +80,8 @@ class RunStatus:
     """How many sessions the run has had, this one included."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """How the earlier sessions ended: reason -> count."""
+    recoveries: int | None = 0
+    """How often the framework's own session was lost and made anew within this session; None where nothing tells."""
     global_step: int | None = None
     steps: int | None = 0
     """Steps done by this session; None where nothing tells."""

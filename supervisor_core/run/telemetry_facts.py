@@ -85,6 +85,7 @@ def telemetry_facts(
             save_failures=fold.save_failures,
             save_secs=fold.save_secs.snapshot(),
             blocked_secs=fold.blocked_secs.snapshot(),
+            recoveries=fold.recoveries,
             files=tuple(files),
         ),
         pace=fold.pace.extended(first_step, last_step, activity["productive"]),

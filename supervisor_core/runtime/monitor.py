@@ -41,6 +41,8 @@ class SessionIdentity:
     restarts: Mapping[str, int] = field(default_factory=dict)
     """How the earlier sessions ended: reason -> count."""
     steps_lost: int = 0
+    recoveries: int = 0
+    """Restarts within the session."""
     info: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -164,6 +166,7 @@ class RunMonitor:
             session_started_at=who.started_at,
             sessions=who.attempt,
             restarts=who.restarts,
+            recoveries=who.recoveries,
             global_step=now.global_step,
             steps=now.steps,
             steps_per_second=now.steps_per_second,

@@ -109,6 +109,15 @@ class Progress:
         """Steps done by this session."""
         return self._steps
 
+    @property
+    def step_estimate(self) -> int:
+        """The global step as far as it can be told without reading it; the steps done here, where none was ever read.
+
+        Exact where only this process moves it, by the same amount with each step."""
+        with self._lock:
+            step = self._global_step()
+            return self._steps if step is None else step
+
     def run_ended(self, is_step: bool, started: float, ended: float) -> None:
         """Take note that the training thread has finished a run. The hot path: called for every step.
 
@@ -170,6 +179,13 @@ class Progress:
             self._read_step = step
             counted = first_count + moved // self._stride if self._stride else latest
             self._steps_at_read = min(max(counted, earliest), latest)
+
+    def rewound(self, step: int) -> None:
+        """Take note that the model is now that of another step: readings before this one tell nothing any more."""
+        with self._lock:
+            self._first_read, self._stride = (step, self._steps), 1
+            self._read_step, self._steps_at_read = step, self._steps
+            self._samples = deque([(self._clock.monotonic(), self._steps, step)])
 
     def sample(self) -> None:
         """Remember the present count for the rate; called about once a second."""

@@ -19,7 +19,7 @@ from supervisor_core.checkpoint.lease import LogdirLease
 from supervisor_core.checkpoint.lease_record import LeaseRecord
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import LogdirInUseError
-from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, StopRecord
+from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.monitor import TICK_SECS, RunMonitor, SessionIdentity
@@ -152,10 +152,7 @@ class SupervisedRun:
     ) -> None:
         """Say that the session is ready to train, and what it came from: writes the session record, durably."""
         activity = self.progress.snapshot().activity_secs
-        if restored_step is not None and self._lease is not None:
-            lost = self._lease.record_restore(restored_step)
-            self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + lost)
-            self._monitor.identify(self._identity)
+        self._count_lost(restored_step)
         if restored_step is not None:
             self.progress.step_read(restored_step)
         record = SessionRecord(
@@ -181,6 +178,36 @@ class SupervisedRun:
             versions=self._identity.versions,
         )
         self._recorder.write(record, restored_step, durable=True)
+
+    def recovered(
+        self, *, error: str, losses: int, step: int | None, checkpoint: str | None, at_step: int | None, secs: float
+    ) -> None:
+        """Count a restart within the session, and write its record, durably.
+
+        Args:
+            error: what was raised when the framework's session was lost.
+            losses: how often it was lost until this one was ready.
+            step: how far training had come.
+            checkpoint: what was restored, if anything.
+            at_step: the step that training goes on from.
+            secs: seconds that it took.
+        """
+        self._identity = replace(self._identity, recoveries=self._identity.recoveries + 1)
+        if step is not None and at_step is not None and step > at_step:
+            self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + step - at_step)
+            if self._lease is not None:
+                self._lease.record_rewind(step - at_step, at_step)
+        self._monitor.identify(self._identity)
+        record = RecoveryRecord(
+            session=self.session_id,
+            error=error,
+            losses=losses,
+            step=step,
+            restored_checkpoint=checkpoint,
+            restored_step=at_step,
+            secs=secs,
+        )
+        self._recorder.write(record, at_step, durable=True)
 
     def enter(self, phase: str) -> None:
         """Change the phase."""
@@ -250,6 +277,13 @@ class SupervisedRun:
     def beat(self) -> None:
         """Write a heartbeat now: something has happened that should be seen."""
         self._monitor.beat()
+
+    def _count_lost(self, restored_step: int | None) -> None:
+        if restored_step is None or self._lease is None:
+            return
+        lost = self._lease.record_restore(restored_step)
+        self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + lost)
+        self._monitor.identify(self._identity)
 
     def _renew_lease(self, step: int | None) -> None:
         if self._lease is None or self._ended:

@@ -43,10 +43,11 @@ class Checkpointing:
         save_path: what checkpoints' paths begin with.
         global_step: the step in their names; None for none.
         meta_graph_def: what goes into ``.meta``.
-        interval_secs: seconds between two checkpoints.
+        interval_secs: seconds between two checkpoints; None where they are not taken on the clock.
         gate: keeps steps out while a snapshot is taken.
         options: how saves behave.
         final_retry_secs: for how long the last save is tried again where the outside world refuses it, in seconds.
+        watched: returns a loss that must be finite too, besides ``options.watched_loss``; None where there is none.
         clock: the time.
     """
 
@@ -58,10 +59,11 @@ class Checkpointing:
         save_path: str,
         global_step: Any,
         meta_graph_def: Any,
-        interval_secs: float,
+        interval_secs: float | None,
         gate: Gate,
         options: Options,
         final_retry_secs: float,
+        watched: Callable[[], Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.interval_secs = interval_secs
@@ -78,6 +80,7 @@ class Checkpointing:
             meta_graph_def=meta_graph_def,
             gate=gate,
             options=options,
+            watched=watched,
             clock=clock,
         )
         self._lock = threading.RLock()
@@ -96,8 +99,33 @@ class Checkpointing:
             self._newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.runs, run.progress.steps)
 
-    def save(self, trigger: Trigger) -> str | None:
+    @property
+    def consistent(self) -> bool:
+        """Whether snapshots can be taken: if not, a save has to keep training waiting to be of one step."""
+        return self._saver.consistent
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether nothing has run since the newest checkpoint, so that memory is as the disk."""
+        with self._lock:
+            return (
+                self._newest is not None
+                and self._run is not None
+                and isinstance(self._sess, SupervisedSession)
+                and self._run.progress.runs == self._counted[0]
+            )
+
+    def settle(self, timeout_secs: float) -> None:
+        """Wait until no save is under way, though not for longer than so many seconds."""
+        if self._lock.acquire(timeout=timeout_secs):
+            self._lock.release()
+
+    def save(self, trigger: Trigger, taken: Callable[[], None] = lambda: None) -> str | None:
         """Save a checkpoint now, unless nothing has run since the last one; return its path.
+
+        Args:
+            trigger: why.
+            taken: called when the snapshot is taken, and training may go on. Never where it should wait for the end.
 
         Raises:
             SaveFailedError: if there is no session.
@@ -113,7 +141,14 @@ class Checkpointing:
             if newest is not None and run.progress.runs == counted[0]:
                 return newest[0]  # as it stands on the disk, so it is in memory
             moment = _Moment(run.progress, None if newest is None else newest[1], counted)
-            result = self._saver.save(self._sess, trigger, moment.is_new)
+
+            def is_new(step: int | None) -> bool:
+                new = moment.is_new(step)
+                if self._saver.consistent:
+                    taken()
+                return new
+
+            result = self._saver.save(self._sess, trigger, is_new)
             if result.consistent and not isinstance(self._sess, SupervisedSession):
                 result = replace(result, consistent=False)  # its runs pass no gate
             run.progress.moved()

@@ -22,6 +22,8 @@ class Ending:
     """What the training loop raised."""
     stop_was_requested: bool = False
     """Whether somebody had asked for a stop before the training loop ended."""
+    exhausted: bool = False
+    """Whether the training loop ended because the input did, and no error is to be raised for that."""
     final_checkpoint: str | None = None
     final_checkpoint_step: int | None = None
 
@@ -54,6 +56,6 @@ class Ending:
             return Outcome(reason="error", error=f"{type(error).__name__}: {error}"[:1000], **facts)
         if self.signum is not None:
             return Outcome(reason="signal", **facts)
-        if body_error is not None and coord.is_clean_stop(body_error):
+        if self.exhausted or (body_error is not None and coord.is_clean_stop(body_error)):
             return Outcome(reason="exhausted", **facts)
         return Outcome(reason="requested" if self.stop_was_requested else "completed", **facts)

@@ -43,7 +43,8 @@ class Lifecycle:
         logdir: the run's directory; None where nothing is written.
         writer: the run's summary writer, or None.
         is_chief: whether this process writes.
-        checkpoints: takes the checkpoints; None where none are taken.
+        checkpoints: takes the checkpoints; None where none are taken, or they are not known yet: see `use`.
+        checkpoint_interval_secs: seconds between two. Default: what ``checkpoints`` says.
         clock: the time.
     """
 
@@ -57,10 +58,14 @@ class Lifecycle:
         writer: Any,
         is_chief: bool,
         checkpoints: Checkpointing | None,
+        checkpoint_interval_secs: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.services = ServiceRegistry()
         self.checkpoints = checkpoints
+        self._interval_secs = checkpoint_interval_secs
+        if checkpoints is not None:
+            self._interval_secs = checkpoints.interval_secs
         self._coord = coord
         self._options = options
         self._facade = facade
@@ -87,6 +92,11 @@ class Lifecycle:
                 "There is no session yet: call managed_session() or prepare_or_wait_for_session() first."
             )
         return self._run
+
+    @property
+    def session(self) -> Any:
+        """The TensorFlow session under way, or the last one; None before it is ready."""
+        return self._session
 
     @property
     def has_begun(self) -> bool:
@@ -120,15 +130,25 @@ class Lifecycle:
             options=self._options,
             writer=self._writer,
             services=self.services,
-            checkpoint_interval_secs=self.checkpoints.interval_secs if self.checkpoints else None,
+            checkpoint_interval_secs=self._interval_secs,
             is_chief=self._is_chief,
-            on_taken_over=self._coord.request_stop,
+            on_taken_over=lambda error: self._coord.request_stop(error),
             clock=self._clock,
         )
         run.begin()
         self._run = run
         _OPEN.add(self)
         return run
+
+    def use(self, checkpoints: Checkpointing) -> None:
+        """Have the session's last checkpoint, and one at a signal, saved by this."""
+        self.checkpoints = checkpoints
+
+    def coordinate(self, coord: Coordinator) -> None:
+        """Go on with another coordinator; a signal that came meanwhile asks it to stop at once."""
+        self._coord = coord
+        if self._ending.signum is not None:
+            coord.request_stop()
 
     def ready(self, sess: Any, restored: Restored | None, services: Sequence[Mapping[str, Any]]) -> None:
         """Take note that the session is ready, and of what it came from."""
@@ -149,14 +169,46 @@ class Lifecycle:
             services=services,
         )
 
+    def recovering(self) -> None:
+        """Take note that the TensorFlow session is lost, and another one is on its way."""
+        self._session = None
+        self.run.enter("restoring")
+
+    def recovered(self, sess: Any, restored: Restored | None, error: str, losses: int, secs: float) -> None:
+        """Take note that another TensorFlow session has taken the place of the one that was lost.
+
+        Args:
+            sess: the new one.
+            restored: what it came from, if anything.
+            error: what was raised when the old one was lost.
+            losses: how often that happened until now.
+            secs: how long it took.
+        """
+        self._session = sess
+        self.run.recovered(
+            error=error,
+            losses=losses,
+            step=self.run.progress.snapshot().global_step,
+            checkpoint=None if restored is None else restored.path,
+            at_step=None if restored is None else restored.step,
+            secs=secs,
+        )
+        if restored is not None:
+            self.run.saves.restored(
+                path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
+            )
+
     def service_failed(self, name: str, error: BaseException, tick: int) -> None:
         """Take note of a service's failed tick: the heartbeat that says so is written at once."""
         _LOG.info("Service %s: tick %d failed: %s", name, tick, error)
         if self._run is not None:
             self._run.beat()
 
-    def finish(self) -> None:
-        """Stop training in good order: save what is not on disk yet. Does nothing after an error or an interrupt.
+    def finish(self, checkpoints: Checkpointing | None = None) -> None:
+        """Stop training in good order: save what is not on disk yet. After an error only with `Options.save_on_error`.
+
+        Args:
+            checkpoints: saves it. Default: what `use` said.
 
         Raises:
             SaveFailedError: if the final checkpoint could not be saved, with the last cause.
@@ -164,8 +216,8 @@ class Lifecycle:
         if self._run is None or self._run.ended:
             return
         self.run.enter("stopping")
-        checkpoints = self.checkpoints
-        if checkpoints is None or not checkpoints.serving or not self._options.save_on_stop or self._has_failed():
+        checkpoints = checkpoints or self.checkpoints
+        if checkpoints is None or not checkpoints.serving or not self._is_wanted_last():
             return
         with self.run.phase("checkpointing"):
             self._save_last(checkpoints)
@@ -220,8 +272,12 @@ class Lifecycle:
 
     def _save_last(self, checkpoints: Checkpointing) -> None:
         trigger: Trigger = "final" if self._ending.signum is None else "signal"
-        path, step = checkpoints.save_last(trigger, self._has_failed)
+        path, step = checkpoints.save_last(trigger, lambda: not self._is_wanted_last())
         self._ending.final_checkpoint, self._ending.final_checkpoint_step = path, step
+
+    def _is_wanted_last(self) -> bool:
+        """Whether a session that ends like this is to be saved."""
+        return self._options.save_on_error if self._has_failed() else self._options.save_on_stop
 
     def _has_failed(self) -> bool:
         """Whether the session has an error, or was interrupted: then its variables are not to be trusted."""
@@ -245,7 +301,7 @@ class Lifecycle:
         if self._finished.wait(grace_secs * LOOP_SHARE):
             return
         checkpoints = self.checkpoints
-        if checkpoints is not None and checkpoints.serving and self._options.save_on_stop and not self._has_failed():
+        if checkpoints is not None and checkpoints.serving and self._is_wanted_last():
             _LOG.warning("The training loop does not end by itself: a checkpoint is saved beside it.")
             try:
                 self._save_last(checkpoints)

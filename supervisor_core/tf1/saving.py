@@ -56,8 +56,8 @@ class CheckpointSaver:
         gate: keeps steps out while a snapshot is taken.
         options: how saves behave.
         logdir: the run's directory, where the state file is. Default: the one of ``save_path``.
-        watched: returns the loss that must be finite, or None as long as there is none. Default:
-            ``options.watched_loss`` is read.
+        watched: returns a loss that must be finite too, besides ``options.watched_loss``; None as long as there is
+            none.
         clock: the time.
 
     Raises:
@@ -93,7 +93,7 @@ class CheckpointSaver:
         self._swept = False
         self._watched = watched
         self._loss: WatchedLoss | None = None
-        if watched is None and options.watched_loss is not None:
+        if options.watched_loss is not None:
             self._loss = WatchedLoss(graph, options.watched_loss)
         self._shadows: Shadows | None = None
         try:
@@ -238,8 +238,9 @@ class CheckpointSaver:
 
     def _refuses(self, session: Any, attempt: Attempt) -> bool:
         """Whether the watched loss, at this moment, forbids a checkpoint; the attempt then says so."""
-        loss = (self._watched or self._read_loss)()
-        if loss is None or np.all(np.isfinite(loss)):
+        losses = [self._read_loss(), None if self._watched is None else self._watched()]
+        loss = next((each for each in losses if each is not None and not np.all(np.isfinite(each))), None)
+        if loss is None:
             return False
         if self._global_step is not None:
             attempt.step = read_global_step(session, self._global_step)

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor_core.errors import SaveFailedError
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.policy import Policy
-from supervisor_core.runtime.retry import Backoff
 from supervisor_core.runtime.service import ServiceThread
-from supervisor_core.tf1.faults import is_outside_fault
 from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.service_policy import service_policy
 from supervisor_core.tf1.services import (
     CheckpointService,
     StepCounterService,
     StepReader,
     SummaryService,
-    explain_unfed,
 )
 
 SUMMARY, STEP_COUNTER, CHECKPOINT, STEP_READER = "summary", "step_counter", "checkpoint", "step_reader"
@@ -65,7 +62,7 @@ class StandardServices:
                 self._intervals[SUMMARY] = save_summaries_secs
             if global_step is not None:
                 self._intervals[STEP_COUNTER] = save_summaries_secs
-        if checkpoints is not None:
+        if checkpoints is not None and checkpoints.interval_secs is not None:
             self._intervals[CHECKPOINT] = checkpoints.interval_secs
 
     def described(self) -> tuple[Mapping[str, Any], ...]:
@@ -104,7 +101,7 @@ class StandardServices:
                 secs,
                 save=lambda: checkpoints.save("timer"),
                 name=reserved,
-                policy=self._policy(max_failures=self._options.max_save_failures),
+                policy=service_policy(self._options, max_failures=self._options.max_save_failures),
                 on_failure=failed,
             )
         if name == SUMMARY:
@@ -117,7 +114,7 @@ class StandardServices:
                 writer=self._writer,
                 feed_dict=self._options.summary_feed_dict,
                 name=reserved,
-                policy=self._policy(),
+                policy=service_policy(self._options),
                 on_failure=failed,
             )
         return StepCounterService(
@@ -127,24 +124,6 @@ class StandardServices:
             global_step=self._global_step,
             writer=self._writer,
             name=reserved,
-            policy=self._policy(),
+            policy=service_policy(self._options),
             on_failure=failed,
         )
-
-    def _policy(self, max_failures: int | None = None) -> Policy:
-        options = self._options
-        return Policy(
-            on_error=options.service_errors,
-            transient=is_outside_fault,
-            backoff=Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs),
-            max_failures=max_failures,
-            give_up=_too_many_failures,
-            explain=explain_unfed,
-        )
-
-
-def _too_many_failures(name: str, failures: int, error: BaseException) -> BaseException:
-    return SaveFailedError(
-        f"The service {name!r} failed {failures} times in a row, more than Options.max_save_failures allows. "
-        f"The last time: {type(error).__name__}: {error}"
-    )

@@ -65,6 +65,17 @@ def test_steps_done_again_are_counted(make: Make) -> None:
     assert third.record_restore(480) == 0
 
 
+def test_steps_done_again_within_a_session_are_counted(make: Make) -> None:
+    """A session that went back by itself has lost those steps too."""
+    first = make()
+    first.acquire("a")
+    first.record_rewind(30, 70)
+    first.record_rewind(5, 80)
+    first.renew(last_step=90)
+    first.release("error", last_step=90)
+    assert make().acquire("b").steps_lost == 35
+
+
 def test_a_second_chief_in_this_process_is_refused(make: Make, tmp_path: Path) -> None:
     """Two sessions of one process on one logdir: the error says that it is this very process."""
     make().acquire("first")

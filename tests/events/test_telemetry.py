@@ -13,6 +13,7 @@ from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
     Record,
+    RecoveryRecord,
     SessionRecord,
     StallRecord,
     StopRecord,
@@ -30,6 +31,7 @@ RECORDS: list[Record] = [
     CheckpointRecord(session="s", trigger="signal", path="/a/model.ckpt-7", step=7, bytes=9, secs=1.0, consistent=True),
     HeartbeatRecord(session="s", phase="training", step=-1, threads=({"name": "x", "state": "idle"},)),
     StallRecord(session="s", state="begin", phase="training", since=1.0, stacks={"Main": ("a.py:1 f", "b.py:2 g")}),
+    RecoveryRecord(session="s", error="UnavailableError: gone", losses=2, step=9, restored_step=7, secs=0.5),
     StopRecord(session="s", reason="error", error="ValueError: \"quoted\"\nand broken", activity_secs={"stall": 0.5}),
 ]  # fmt: skip
 

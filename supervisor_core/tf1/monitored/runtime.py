@@ -1,0 +1,338 @@
+"""`MonitoredRuntime`: what is behind a monitored session, the same as behind a `Supervisor`.
+
+One `Lifecycle` with its lease, telemetry, metrics and signals; one writer; one way to checkpoints. The hooks that take
+part in it (`RuntimeHook`) say what there is to do: without any of them nothing is written, and no signal is handled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.options import Options
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.policy import Policy
+from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.coordinator import Coordinator
+from supervisor_core.tf1.global_step import find_global_step, read_global_step
+from supervisor_core.tf1.graph_record import GraphRecord
+from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.managed_session import RELEASE_AFTER_SECS
+from supervisor_core.tf1.monitored.checkpoint_saver_hook import CheckpointSaverHook
+from supervisor_core.tf1.monitored.loss_watch import LossWatch
+from supervisor_core.tf1.monitored.run_writers import RunWriters
+from supervisor_core.tf1.monitored.runtime_hook import RuntimeHook
+from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
+from supervisor_core.tf1.monitored.step_counter_hook import StepCounterHook
+from supervisor_core.tf1.monitored.unfinalized import unfinalized
+from supervisor_core.tf1.restore import Restored
+from supervisor_core.tf1.service_policy import service_policy
+from supervisor_core.tf1.services import StepReader
+from supervisor_core.tf1.session_factory import SessionFactory
+from supervisor_core.tf1.standard_services import CHECKPOINT, STEP_READER
+
+_LOG = logging.getLogger("supervisor_core")
+_START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+_STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
+_NO_GLOBAL_STEP = (
+    "The graph has no global step: runs are counted instead, checkpoints bear no step, and there are no step rates. "
+    "tf.compat.v1.train.get_or_create_global_step() makes one."
+)
+
+SETTLE_SECS = 30.0
+"""How long a save that is under way when the session is lost may take to be finished, in seconds."""
+
+
+class MonitoredRuntime:
+    """The run behind one monitored session, from its begin to its end.
+
+    Args:
+        facade: what the program called.
+        hooks: the session's hooks.
+        options: how the run behaves.
+        stop_grace_secs: seconds that threads have to end.
+        logdir: the run's directory, for its name, where no hook says.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        facade: str,
+        hooks: Sequence[Any],
+        options: Options,
+        stop_grace_secs: float,
+        logdir: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.options = options
+        self.coord = Coordinator(clean_stop_exception_types=(), clock=clock)
+        """The coordinator of the present TensorFlow session."""
+        self.global_step: Any = None
+        """What counts the steps, once there is a session; None without one."""
+        self._stop_grace_secs = stop_grace_secs
+        self._clock = clock
+        self._gate = Gate(clock=clock)
+        self.losses = LossWatch(hooks, self._gate)
+        """The losses that hooks watch."""
+        own = [hook for hook in hooks if isinstance(hook, RuntimeHook)]
+        self._savers = [hook for hook in own if isinstance(hook, CheckpointSaverHook)]
+        directories = [hook.output_dir for hook in own if hook.output_dir]
+        # Rates and summaries are where TensorBoard looks, so what else there is to say goes there too.
+        directories.sort(key=lambda directory: directory in [saver.checkpoint_dir for saver in self._savers])
+        self._directory = directories[0] if directories else None
+        self._logdir = self._savers[0].checkpoint_dir if self._savers else self._directory
+        self._name_source = self._logdir or logdir
+        self._facade = facade
+        self._own = own
+        self._writers = RunWriters()
+        self._writer: Any = None
+        self._open = ExitStack()
+        self._checkpoints: dict[int, Checkpointing] = {}
+        self._graph_record: GraphRecord | None = None
+        self._lost: _Lost | None = None
+        self._step_counted = any(isinstance(hook, StepCounterHook) for hook in own)
+
+    def begin(self) -> None:
+        """Take the logdir's lease, open the writer, watch for signals.
+
+        Raises:
+            LogdirInUseError: if another live chief saves to the same directory.
+        """
+        self._writer = self._writers.get(self._directory) if self._directory else None
+        self.lifecycle = Lifecycle(
+            coord=self.coord,
+            options=self.options,
+            facade=self._facade,
+            logdir=self._name_source,
+            writer=self._writer,
+            is_chief=bool(self._savers),
+            checkpoints=None,
+            checkpoint_interval_secs=self._savers[0].interval_secs if self._savers else None,
+            clock=self._clock,
+        )
+        try:
+            if self._directory:
+                self._open.enter_context(self.lifecycle.signals(_STOP))
+            self._open.callback(self.lifecycle.stop_serving)
+            self.lifecycle.begin()
+        except BaseException:  # refused: not a word into the run of the one at work
+            self._writers.close()
+            self._open.close()
+            raise
+        self._progress = self.lifecycle.run.progress
+        for hook in self._own:
+            hook.join(self)
+
+    def supervise(self, sess: Any, restored: Restored | None) -> Any:
+        """Return a supervised session around a new one; begins its records, and starts to read its step."""
+        graph = sess.graph
+        first = self._graph_record is None
+        if first:
+            with graph.as_default():
+                self.global_step = _global_step(graph)
+        factory = SessionFactory(self._gate, self.lifecycle, self.global_step, self._clock)
+        supervised = factory.supervise(sess)
+        self.losses.forget()
+        if first:
+            self._record_graph(graph)
+            self._build_checkpoints(graph)
+            if self.global_step is None and self._own:
+                _LOG.warning(_NO_GLOBAL_STEP)
+            self.lifecycle.ready(supervised, restored, self._services())
+        else:
+            assert self._lost is not None
+            secs = self._clock.monotonic() - self._lost.since
+            self.lifecycle.recovered(supervised, restored, self._lost.error, self._lost.times, secs)
+        self._lost = None
+        for checkpoints in self._checkpoints.values():
+            checkpoints.attach(supervised, self.lifecycle.run, self._writer, restored)
+        if self.global_step is not None:
+            step = read_global_step(supervised, self.global_step)
+            self._progress.rewound(step)
+            if first and self._writer is not None:
+                self._writer.add_session_log(_START, step)
+            self._start_step_reader(supervised)
+        return supervised
+
+    def step(self) -> int:
+        """Return the global step as far as it is known without a run; the runs done, where there is none."""
+        return self._progress.step_estimate
+
+    def read_step(self) -> int:
+        """Return the global step, read in the session; the runs done, where there is none."""
+        if self.global_step is None:
+            return self._progress.step_estimate
+        since = self._progress.steps
+        step = read_global_step(self.lifecycle.session, self.global_step)
+        self._progress.step_read(step, since)
+        return step
+
+    def writer_of(self, directory: str) -> Any:
+        """Return what appends to the events file of a directory."""
+        return self._writers.get(directory)
+
+    def make_directory(self, directory: str) -> None:
+        """Have a directory that checkpoints can be written to."""
+        tf.io.gfile.makedirs(directory)
+
+    def checkpoints_of(self, hook: CheckpointSaverHook) -> Checkpointing | None:
+        """Return what takes the checkpoints of a hook; None if its saver saves nothing."""
+        return self._checkpoints.get(id(hook))
+
+    def snapshot_service(self, checkpoints: Checkpointing, interval_secs: float | None) -> SnapshotService:
+        """Return a checkpoint service for the present session, not yet started."""
+        service = SnapshotService(
+            self.coord,
+            interval_secs,
+            save=lambda taken: checkpoints.save("timer", taken),
+            name=self.lifecycle.services.reserve_name(CHECKPOINT),
+            policy=service_policy(self.options, max_failures=self.options.max_save_failures),
+            on_failure=self.lifecycle.service_failed,
+        )
+        checkpoints.serving = True
+        self.lifecycle.services.add(service)
+        return service
+
+    def save_last(self, checkpoints: Checkpointing) -> None:
+        """Save what is not on the disk yet, because the session ends.
+
+        Raises:
+            SaveFailedError: if it could not be saved.
+        """
+        self.lifecycle.finish(checkpoints)
+
+    def save_after_error(self) -> None:
+        """Save what is not on the disk yet though training has failed, if the options want that. Never raises."""
+        for checkpoints in self._checkpoints.values() if self.options.save_on_error else ():
+            try:
+                self.lifecycle.finish(checkpoints)
+            except Exception:  # the error that ended the training is the one to be raised
+                _LOG.exception("The checkpoint after the error could not be saved")
+
+    def session_lost(self, error: Exception) -> None:
+        """Take note that the TensorFlow session is lost, maybe before it was ready."""
+        text = f"{type(error).__name__}: {error}"[:1000]
+        if self._lost is None:
+            self._lost = _Lost(self._clock.monotonic(), text)
+        self._lost.error, self._lost.times = text, self._lost.times + 1
+        self.lifecycle.recovering()
+
+    def new_coordinator(self) -> None:
+        """Go on with a fresh coordinator and no services, since the TensorFlow session is another one."""
+        self.lifecycle.services.clear()
+        self.coord = Coordinator(clean_stop_exception_types=(), clock=self._clock)
+        self.lifecycle.coordinate(self.coord)
+
+    def stop_threads(self, release: Any, *, at_once: bool) -> None:
+        """Ask the present session's threads to stop and wait for them, releasing those that block.
+
+        Args:
+            release: closes the session.
+            at_once: whether to do that straight away.
+
+        Raises:
+            BaseException: what was reported to the coordinator.
+        """
+        self.coord.request_stop()
+        if at_once:
+            for checkpoints in self._checkpoints.values():  # what was put aside is good, whatever came after it
+                checkpoints.settle(SETTLE_SECS)
+        if release is not None:
+            self.coord.register_release(release, after_secs=0.0 if at_once else RELEASE_AFTER_SECS)
+        self.coord.join(stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=True)
+
+    def end(self, error: BaseException | None) -> None:
+        """Say that the run has ended; close the writer; if a signal asked for the end, end as it would have.
+
+        Args:
+            error: what closing raised, if anything.
+        """
+        with self._open:  # which at last stops serving metrics, and ends the process if a signal asked for that
+            try:
+                self.lifecycle.end(error)
+            finally:
+                if self._writer is not None:
+                    self.lifecycle.close_writer(_STOP)
+                self._writers.close()
+
+    def _record_graph(self, graph: Any) -> None:
+        saver = self._savers[0].find_saver() if self._savers else None
+        graph_def = graph.as_graph_def(add_shapes=True)
+        self._meta_graph_def = tf.compat.v1.train.export_meta_graph(
+            graph_def=graph_def, graph=graph, saver_def=saver.saver_def if saver else None
+        )
+        self._graph_record = GraphRecord(graph, graph_def, self._meta_graph_def)
+        if self._savers:
+            self._graph_record.write(self._logdir if self._savers[0].save_graph_def else None, self._writer)
+
+    def _build_checkpoints(self, graph: Any) -> None:
+        for hook in self._savers:
+            saver = hook.find_saver()
+            if saver is None or not _saves_anything(saver):
+                continue
+            with unfinalized(graph):
+                checkpoints = Checkpointing(
+                    graph=graph,
+                    saver=saver,
+                    save_path=hook.save_path,
+                    global_step=self.global_step,
+                    meta_graph_def=self._meta_graph_def if hook.save_graph_def else None,
+                    interval_secs=hook.interval_secs,
+                    gate=self._gate,
+                    options=self.options,
+                    final_retry_secs=self._stop_grace_secs,
+                    watched=self.losses.newest,
+                    clock=self._clock,
+                )
+            if not self._checkpoints:
+                self.lifecycle.use(checkpoints)
+            self._checkpoints[id(hook)] = checkpoints
+
+    def _services(self) -> tuple[Mapping[str, Any], ...]:
+        services = []
+        for hook in self._savers:
+            described: dict[str, Any] = {"name": CHECKPOINT, "interval_secs": hook.interval_secs}
+            if hook.interval_steps is not None:
+                described["interval_steps"] = hook.interval_steps
+            services.append(described)
+        return tuple(services)
+
+    def _start_step_reader(self, sess: Any) -> None:
+        tolerant = Policy(on_error="continue", transient=lambda error: isinstance(error, Exception))
+        services = self.lifecycle.services
+        reader = StepReader(
+            self.coord,
+            sess,
+            global_step=self.global_step,
+            progress=self._progress,
+            name=services.reserve_name(STEP_READER),
+            policy=tolerant,
+        )
+        services.add(reader).start()
+
+
+@dataclass
+class _Lost:
+    """A TensorFlow session that is to be made anew."""
+
+    since: float
+    error: str
+    times: int = 0
+
+
+def _global_step(graph: Any) -> Any:
+    """The graph's global step: the one in its collection, or else the integer that is called so."""
+    collected = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP)
+    return collected[0] if len(collected) == 1 else find_global_step(graph)
+
+
+def _saves_anything(saver: Any) -> bool:
+    """Whether a saver has anything to save; one for a graph without variables has not."""
+    return not getattr(saver, "_is_empty", False)

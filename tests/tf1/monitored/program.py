@@ -1,0 +1,36 @@
+"""A training in a process of its own, under `MonitoredTrainingSession`. It says on standard output what it does.
+
+Usage: program.py LOGDIR
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import tensorflow as tf
+
+import supervisor_core
+
+
+def main(logdir: str) -> None:
+    """Train; the weight is the step at every moment between two runs."""
+    with tf.Graph().as_default():
+        step = tf.compat.v1.train.get_or_create_global_step()
+        weight = tf.compat.v1.get_variable("weight", initializer=0.0)
+        train_op = weight.assign(tf.cast(tf.identity(step.assign_add(1)), tf.float32)).op
+        options = supervisor_core.Options(signal_grace_secs=60)
+        with supervisor_core.MonitoredTrainingSession(
+            checkpoint_dir=logdir, save_checkpoint_secs=0.05, options=options
+        ) as sess:
+            print("training", flush=True)
+            pause = threading.Event()
+            while not sess.should_stop():
+                sess.run(train_op)
+                pause.wait(0.005)  # leaves the machine to the others
+            print("last step", sess.run(step), flush=True)
+    print("the end", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,383 @@
+"""The hooks that take the place of TensorFlow's own: what they share with those, and what they do better."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import supervisor_core
+from supervisor_core.tf1.monitored import global_step_waiter_hook
+
+v1 = tf.compat.v1
+
+
+class Listener(v1.train.CheckpointSaverListener):  # type: ignore[misc]
+    """Notes when it is called, at which step, and which checkpoint is on disk then."""
+
+    def __init__(self, directory: str, stop_at: int | None = None) -> None:
+        self.notes: list[Any] = []
+        self._directory, self._stop_at = directory, stop_at
+
+    def _note(self, what: str, step: Any) -> None:
+        newest = v1.train.latest_checkpoint(self._directory)
+        self.notes.append((what, int(step), newest and int(newest.rpartition("-")[2])))
+
+    def begin(self) -> None:
+        self.notes.append("begin")
+
+    def before_save(self, session: Any, global_step_value: Any) -> None:
+        self._note("before", global_step_value)
+
+    def after_save(self, session: Any, global_step_value: Any) -> bool:
+        self._note("after", global_step_value)
+        return global_step_value == self._stop_at
+
+    def end(self, session: Any, global_step_value: Any) -> None:
+        self._note("end", global_step_value)
+
+
+def train_with(train: Any, model: Any, hook: Any, steps: int, directory: str | None = None) -> int:
+    """Train so many steps with a hook; return how many it were when the loop was to end."""
+    with train.MonitoredSession(train.ChiefSessionCreator(checkpoint_dir=directory), hooks=[hook]) as sess:
+        done = 0
+        while done < steps and not sess.should_stop():
+            sess.run(model.train_op)
+            done += 1
+    return done
+
+
+def test_listeners_are_called_around_each_save(train: Any, build_model: Any, logdir: str) -> None:
+    """As by the original: after_save finds the checkpoint on the disk; the end is told with the last step."""
+    model, listener = build_model(), Listener(logdir)
+    hook = train.CheckpointSaverHook(logdir, save_steps=2, scaffold=v1.train.Scaffold(), listeners=[listener])
+    with train.MonitoredSession(train.ChiefSessionCreator(hook._scaffold), hooks=[hook]) as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+    assert listener.notes == [
+        "begin", ("before", 0, None), ("after", 0, 0), ("before", 2, 0), ("after", 2, 2), ("before", 3, 2),
+        ("after", 3, 3), ("end", 3, 3)
+    ]  # fmt: skip
+
+
+def test_a_listener_may_stop_the_loop(train: Any, build_model: Any, logdir: str) -> None:
+    """after_save that returns True ends the loop after that very step."""
+    model, listener = build_model(), Listener(logdir, stop_at=4)
+    hook = train.CheckpointSaverHook(logdir, save_steps=2, saver=v1.train.Saver(), listeners=[listener])
+    assert train_with(train, model, hook, 99) == 4
+
+
+def test_listeners_hear_of_saves_on_the_clock(build_model: Any, logdir: str) -> None:
+    """With listeners the clock is looked at between runs, in the thread that trains."""
+    model, listener = build_model(), Listener(logdir)
+    hook = supervisor_core.CheckpointSaverHook(logdir, save_secs=0, saver=v1.train.Saver(), listeners=[listener])
+    train_with(supervisor_core, model, hook, 2)
+    assert [note for note in listener.notes if note[0] == "after"] == [("after", step, step) for step in (0, 1, 2)]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"save_secs": 1, "save_steps": 1}, {"saver": 1, "scaffold": 1}])
+def test_wrong_arguments_of_the_checkpoint_saver(train: Any, arguments: Any) -> None:
+    """Refused by both, with the same words."""
+    with pytest.raises(ValueError, match=r"every_secs|both saver and scaffold"):
+        train.CheckpointSaverHook("/nowhere", **arguments)
+
+
+def test_a_checkpoint_saver_without_a_saver_says_so(train: Any, build_model: Any, logdir: str) -> None:
+    """Nor with several to choose from."""
+    build_model()
+    for _ in range(2):
+        v1.add_to_collection(v1.GraphKeys.SAVERS, v1.train.Saver())
+    scaffold = v1.train.Scaffold(saver=v1.train.Saver())
+    hook = train.CheckpointSaverHook(logdir, save_steps=1)
+    with pytest.raises(RuntimeError, match="More than one item in collection"):
+        train.MonitoredSession(train.ChiefSessionCreator(scaffold), hooks=[hook])
+
+
+def test_two_checkpoint_savers_each_save_to_their_directory(build_model: Any, tmp_path: Path, saved_steps: Any) -> None:
+    """Each has its own interval, and its own last checkpoint."""
+    model = build_model()
+    savers = {n: v1.train.Saver() for n in (2, 3)}
+    hooks = [
+        supervisor_core.CheckpointSaverHook(str(tmp_path / str(n)), save_steps=n, saver=saver)
+        for n, saver in savers.items()
+    ]
+    with supervisor_core.MonitoredSession(hooks=hooks) as sess:
+        for _ in range(7):
+            sess.run(model.train_op)
+    assert saved_steps(str(tmp_path / "2")) == [0, 2, 4, 6, 7]
+    assert v1.train.latest_checkpoint(str(tmp_path / "3")) == str(tmp_path / "3" / "model.ckpt-7")
+
+
+def test_faults_of_the_world_do_not_stop_a_monitored_training(
+    build_model: Any, logdir: str, monkeypatch: pytest.MonkeyPatch, read_telemetry: Any, saved_steps: Any
+) -> None:
+    """A disk that is full for a while costs the checkpoints of that while; they are retried, and told."""
+    from supervisor_core.tf1.saving import CheckpointSaver
+
+    model = build_model()
+    write, fails = CheckpointSaver._write, [True, True]
+
+    def full(shadows: Any, path: str) -> None:
+        if fails:
+            fails.pop()
+            raise OSError(28, "No space left on device")
+        write(shadows, path)
+
+    options = supervisor_core.Options(retry_initial_secs=1e-3, retry_max_secs=1e-3)
+    with supervisor_core.MonitoredTrainingSession(
+        checkpoint_dir=logdir, save_checkpoint_steps=2, options=options
+    ) as sess:
+        monkeypatch.setattr(CheckpointSaver, "_write", staticmethod(full))
+        for _ in range(6):
+            sess.run(model.train_op)
+    errors = [record.error for record in read_telemetry(logdir) if record.kind == "checkpoint" and record.error]
+    assert len(errors) == 2 and all("No space left" in error for error in errors)
+    assert saved_steps(logdir)[-1] == 6
+
+
+def test_one_monitored_checkpoint_is_of_one_step(build_model: Any, logdir: str) -> None:
+    """Checkpoints that are written while training goes on hold the values of the step in their name."""
+    model = build_model()
+    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_secs=0.001) as sess:
+        for _ in range(400):
+            sess.run(model.train_op)
+    for path in v1.train.get_checkpoint_state(logdir).all_model_checkpoint_paths:
+        stored = tf.train.load_checkpoint(path)
+        step = int(path.rpartition("-")[2])
+        assert (stored.get_tensor("global_step"), stored.get_tensor("weight")) == (step, step)
+
+
+@pytest.fixture
+def scalars(read_events: Any, logdir: str) -> Callable[[str], list[tuple[int, float]]]:
+    """Returns a function that reads steps and values of a tag."""
+
+    def read(tag: str) -> list[tuple[int, float]]:
+        events = [event for file in read_events(logdir, telemetry=False) for event in file]
+        values = [(event.step, value) for event in events for value in event.summary.value if value.tag == tag]
+        return [(step, value.simple_value) for step, value in values]
+
+    return read
+
+
+def test_summaries_come_with_the_runs_that_train(
+    train: Any, build_model: Any, logdir: str, scalars: Any, recorder: Any
+) -> None:
+    """At the steps of the original; the summary op runs with the step, so no input is used up for it."""
+    model = build_model()
+    example = v1.data.make_one_shot_iterator(tf.data.Dataset.range(100)).get_next()
+    v1.summary.scalar("example", example)
+    v1.summary.scalar("weight", model.weight)
+    train_op = tf.group(model.train_op, example)
+    seen = recorder(request=v1.train.SessionRunArgs(example))
+    examples = []
+    seen.act["after_run"] = lambda context, values: examples.append(int(values.results))
+    with train.MonitoredTrainingSession(checkpoint_dir=logdir, save_summaries_steps=3, hooks=[seen]) as sess:
+        for _ in range(8):
+            sess.run(train_op)
+    v1.summary.FileWriterCache.clear()
+    assert examples == list(range(8))
+    found = scalars("example")
+    assert found[0][0] == 1 and all(value == step - 1 for step, value in found)
+    if train is supervisor_core:  # the original's steps depend on what its reading of the step comes before
+        assert [step for step, _ in found] == [1, 4, 7]
+
+
+def test_summaries_on_the_clock(train: Any, build_model: Any, logdir: str, scalars: Any) -> None:
+    """save_summaries_secs, as by the original: at once, and then when the time has passed."""
+    model = build_model()
+    v1.summary.scalar("one", tf.constant(1.0))
+    with train.MonitoredTrainingSession(checkpoint_dir=logdir, save_summaries_secs=3600) as sess:
+        for _ in range(5):
+            sess.run(model.train_op)
+    v1.summary.FileWriterCache.clear()
+    assert scalars("one") == [(1, 1.0)]
+
+
+def test_several_summary_ops_and_a_writer_of_the_programs_own(train: Any, build_model: Any) -> None:
+    """A list of summary ops, and a summary_writer."""
+    model = build_model()
+    ops = [v1.summary.scalar(name, tf.constant(1.0)) for name in "ab"]
+
+    class Writer:
+        def __init__(self) -> None:
+            self.steps: list[int] = []
+
+        def add_summary(self, summary: Any, step: Any) -> None:
+            self.steps.append(int(step))
+
+        def add_session_log(self, *args: Any) -> None:
+            pass
+
+        def flush(self) -> None:
+            self.steps.append(-1)
+
+    writer = Writer()
+    train_with(train, model, train.SummarySaverHook(save_steps=2, summary_writer=writer, summary_op=ops), 3)
+    assert writer.steps == [1, 1, 3, 3, -1]
+
+
+def test_rates_come_with_the_second_reading(train: Any, build_model: Any, logdir: str, scalars: Any) -> None:
+    """At the steps of the original; no rate before there are two readings."""
+    model = build_model()
+    with train.MonitoredTrainingSession(checkpoint_dir=logdir, log_step_count_steps=3) as sess:
+        for _ in range(8):
+            sess.run(model.train_op)
+    v1.summary.FileWriterCache.clear()
+    found = scalars("global_step/sec")
+    assert [step for step, _ in found] == [4, 7] and all(rate > 0 for _, rate in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("StepCounterHook", {"every_n_steps": 1, "every_n_secs": 1}),
+        ("SummarySaverHook", {"save_steps": 1}),
+        ("SummarySaverHook", {"summary_op": 1}),
+        ("StopAtStepHook", {}),
+        ("StopAtStepHook", {"num_steps": 1, "last_step": 1}),
+    ],
+)
+def test_wrong_arguments_are_refused(train: Any, name: str, arguments: Any) -> None:
+    """By both."""
+    with pytest.raises(ValueError):
+        getattr(train, name)(**arguments)
+
+
+@pytest.mark.parametrize(("arguments", "steps"), [({"num_steps": 3}, 3), ({"last_step": 3}, 3), ({"last_step": 0}, 1)])
+@pytest.mark.parametrize("resource", [False, True])
+def test_stop_at_step_is_exact(build_model: Any, logdir: str, arguments: Any, steps: int, resource: bool) -> None:
+    """Not one step more; a step that is reached already ends the loop after one run."""
+    model = build_model(resource=resource)
+    hook = supervisor_core.StopAtStepHook(**arguments)
+    assert train_with(supervisor_core, model, hook, 99) == steps
+
+
+def test_num_steps_count_from_where_it_resumed(train: Any, build_model: Any, run_steps: Any, logdir: str) -> None:
+    """Five more, whatever was done before."""
+    run_steps(4)
+    model = build_model()
+    assert train_with(train, model, train.StopAtStepHook(num_steps=5), 99, logdir) == 5
+
+
+def test_stop_at_step_needs_a_global_step() -> None:
+    """With the original's words."""
+    with pytest.raises(RuntimeError, match="Global step should be created to use StopAtStepHook"):
+        supervisor_core.MonitoredSession(hooks=[supervisor_core.StopAtStepHook(last_step=1)])
+
+
+def test_a_timeline_is_written(build_model: Any, logdir: str, tmp_path: Path, read_events: Any) -> None:
+    """Every two steps, in Chrome's format, and in the directory's events file; other runs are not traced."""
+    model = build_model()
+    hook = supervisor_core.ProfilerHook(save_steps=2, output_dir=logdir)
+    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, hooks=[hook]) as sess:
+        for _ in range(5):
+            sess.run(model.train_op)
+    assert sorted(path.name for path in Path(logdir).glob("timeline-*")) == ["timeline-2.json", "timeline-4.json"]
+    assert json.loads(Path(logdir, "timeline-2.json").read_text())["traceEvents"]
+    [events] = read_events(logdir)
+    tags = [event.tagged_run_metadata.tag for event in events if event.HasField("tagged_run_metadata")]
+    assert tags == ["step_2", "step_4"]
+
+
+def test_a_waiter_waits_for_the_step(build_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run comes when others have brought the step so far."""
+    monkeypatch.setattr(global_step_waiter_hook, "POLL_SECS", 0.001)
+    model = build_model()
+    go_on = model.global_step.assign(20)
+    raw: list[Any] = []
+    waiting = threading.Event()
+
+    class Peek(v1.train.SessionRunHook):  # type: ignore[misc]
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            raw.append(session)
+
+        def before_run(self, run_context: Any) -> None:
+            waiting.set()
+
+    def others() -> None:
+        waiting.wait(30)
+        raw[0].run(go_on.op)
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    with supervisor_core.MonitoredSession(hooks=[Peek(), supervisor_core.GlobalStepWaiterHook(20)]) as sess:
+        assert sess.run(model.global_step) == 20
+        sess.run(model.train_op)
+    thread.join()
+
+
+def test_a_waiter_heeds_a_stop(build_model: Any, recorder: Any) -> None:
+    """A stop while it waits ends the loop."""
+    model = build_model()
+    stop = recorder()
+    coords: list[Any] = []
+    stop.act["after_create_session"] = lambda session, coord: coords.append(coord)
+    stop.act["before_run"] = lambda context: coords[0].request_stop()
+    with supervisor_core.MonitoredSession(hooks=[stop, supervisor_core.GlobalStepWaiterHook(20)]) as sess:
+        sess.run(model.global_step)
+        assert sess.should_stop()
+
+
+def test_what_is_reused_works_here(train: Any, build_model: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Feeds by function, final ops, logged tensors, NaN: TensorFlow's own, in both sessions."""
+    caplog.set_level("INFO", logger="tensorflow")
+    model = build_model()
+    x = v1.placeholder(tf.float32, [], name="x")
+    values = iter([1.0, 2.0, float("nan")])
+    final = train.FinalOpsHook(model.global_step)
+    hooks = [
+        train.FeedFnHook(lambda: {x: next(values)}),
+        train.LoggingTensorHook({"fed": x}, every_n_iter=1),
+        train.NanTensorHook(x, fail_on_nan_loss=False),
+        final,
+    ]
+    with train.MonitoredSession(hooks=hooks) as sess:
+        while not sess.should_stop():
+            sess.run(model.train_op)
+    assert final.final_ops_values == 3
+    assert len([line for line in caplog.messages if "fed = " in line]) == 3
+
+
+def test_a_nan_that_fails(train: Any, build_model: Any) -> None:
+    """Raises the error that programs catch."""
+    loss = tf.constant(np.nan)
+    with (
+        pytest.raises(train.NanLossDuringTrainingError),
+        train.MonitoredSession(hooks=[train.NanTensorHook(loss)]) as sess,
+    ):
+        sess.run(loss)
+
+
+def test_a_programs_own_subclass_sees_every_run(train: Any, build_model: Any, logdir: str, saved_steps: Any) -> None:
+    """What a subclass does with each run is done, whatever the class itself would have slept through."""
+    model = build_model()
+    seen: list[str] = []
+
+    class Saver(train.CheckpointSaverHook):  # type: ignore[misc,name-defined]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append("saver")
+            super().after_run(run_context, run_values)
+
+    class Counter(train.StepCounterHook):  # type: ignore[misc,name-defined]
+        def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
+            seen.append(f"{elapsed_steps} steps")
+
+    hooks = [Saver(logdir, save_secs=9999, saver=v1.train.Saver()), Counter(every_n_steps=2)]
+    with train.MonitoredSession(hooks=hooks) as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+    assert seen.count("saver") == 3
+    assert [what for what in seen if what != "saver"] == ["2 steps"]
+    assert saved_steps(logdir) == [0, 3]
+
+
+def test_every_name_of_tensorflows_is_here() -> None:
+    """Programs that say ``train.X`` find each monitored session, creator and hook under its name."""
+    names = [name for name in dir(v1.train) if name.endswith(("Hook", "SessionCreator")) or "MonitoredSession" in name]
+    assert [name for name in names if not hasattr(supervisor_core, name)] == []

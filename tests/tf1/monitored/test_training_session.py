@@ -1,0 +1,394 @@
+"""`MonitoredTrainingSession`: what it saves, restores, writes and refuses."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import supervisor_core
+from supervisor_core.errors import LogdirInUseError, NoUsableCheckpointError
+
+v1 = tf.compat.v1
+START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
+OPTIONS = supervisor_core.Options
+
+
+def records(read_telemetry: Any, logdir: str, kind: str) -> list[Any]:
+    """Return a logdir's telemetry records of a kind."""
+    return [record for record in read_telemetry(logdir) if record.kind == kind]
+
+
+def test_arguments_are_the_originals() -> None:
+    """The same names, in the same order, with the same defaults; `options` is a keyword after them."""
+    theirs = inspect.signature(v1.train.MonitoredTrainingSession).parameters
+    ours = inspect.signature(supervisor_core.MonitoredTrainingSession).parameters
+    assert [*theirs, "options"] == list(ours)
+    for name, parameter in theirs.items():
+        assert parameter.default == ours[name].default or name.startswith("save_")
+    assert ours["options"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+@pytest.mark.parametrize("name", ["MonitoredSession", "SingularMonitoredSession", "ChiefSessionCreator",
+                                  "WorkerSessionCreator", "CheckpointSaverHook", "StepCounterHook", "SummarySaverHook",
+                                  "StopAtStepHook", "ProfilerHook", "GlobalStepWaiterHook"])  # fmt: skip
+def test_constructors_take_what_the_originals_take(name: str) -> None:
+    """The same names, in the same order, with the same defaults."""
+    theirs = inspect.signature(getattr(v1.train, name)).parameters
+    ours = inspect.signature(getattr(supervisor_core, name)).parameters
+    positional = [each for each in ours.values() if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    assert [each.name for each in positional] == list(theirs)
+    assert [each.default for each in positional] == [each.default for each in theirs.values()]
+
+
+def test_the_order_of_hooks_is_the_originals(train: Any, recorder: Any, logdir: str) -> None:
+    """Contract, item 31: chief-only hooks, step counter, summaries, checkpoints, the user's."""
+    v1.train.get_or_create_global_step()
+    chief, own = recorder("chief"), recorder("own")
+    with train.MonitoredTrainingSession(checkpoint_dir=logdir, chief_only_hooks=[chief], hooks=[own]) as sess:
+        hooks = list(sess._hooks)
+    kinds = [v1.train.StepCounterHook, v1.train.SummarySaverHook, v1.train.CheckpointSaverHook]
+    assert (hooks[0], hooks[-1]) == (chief, own)
+    assert [isinstance(hook, kind) for hook, kind in zip(hooks[1:-1], kinds, strict=True)] == [True] * 3
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [
+    ({}, [0, 25]),
+    ({"save_checkpoint_steps": 10}, [0, 10, 20, 25]),
+    ({"save_checkpoint_secs": 9999}, [0, 25]),
+    ({"save_checkpoint_steps": 10, "save_checkpoint_secs": None}, [0, 10, 20, 25]),
+])  # fmt: skip
+def test_checkpoints_are_of_the_steps_that_were_asked_for(
+    train: Any, build_model: Any, logdir: str, saved_steps: Any, arguments: dict[str, Any], expected: list[int]
+) -> None:
+    """The same steps under the original and ours: at the start, every ten, at the end; inside is that step."""
+    model = build_model()
+    with train.MonitoredTrainingSession(checkpoint_dir=logdir, **arguments) as sess:
+        for _ in range(25):
+            sess.run(model.train_op)
+    assert saved_steps(logdir) == expected
+    for step in expected:
+        stored = tf.train.load_checkpoint(f"{logdir}/model.ckpt-{step}")
+        assert (stored.get_tensor("global_step"), stored.get_tensor("weight")) == (step, step)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"save_checkpoint_secs": None, "save_checkpoint_steps": None}, {"save_checkpoint_secs": 0}]
+)
+def test_no_checkpoints_where_none_are_wanted(train: Any, build_model: Any, logdir: str, arguments: Any) -> None:
+    """None, or 0, is no checkpoint, not at the end either."""
+    model = build_model()
+    with train.MonitoredTrainingSession(checkpoint_dir=logdir, **arguments) as sess:
+        sess.run(model.train_op)
+    assert v1.train.latest_checkpoint(logdir) is None
+
+
+def test_both_intervals_at_once_are_refused(train: Any, build_model: Any, logdir: str) -> None:
+    """As by the original: on steps, or on the clock."""
+    build_model()
+    with pytest.raises(ValueError, match="Can not provide both every_secs and every_steps"):
+        train.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_secs=1, save_checkpoint_steps=1)
+
+
+def test_it_resumes_where_it_stopped(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
+    """The next session goes on from the last step of the one before, and says so."""
+    assert run_steps(7) == (0, 7)
+    assert run_steps(5) == (7, 12)
+    first, second = records(read_telemetry, logdir, "session")
+    assert (first.facade, first.attempt, first.restored_step) == ("MonitoredTrainingSession", 1, None)
+    assert (second.attempt, second.restored_step, second.previous_outcome) == (2, 7, "completed")
+
+
+def test_one_events_file_tells_the_whole_session(
+    run_steps: Any, logdir: str, read_events: Any, read_telemetry: Any, session_logs: Any
+) -> None:
+    """START, each CHECKPOINT with the path that exists, STOP; graph and meta graph once; records of the whole run."""
+    run_steps(25, save_checkpoint_steps=10)
+    [events] = read_events(logdir)
+    assert session_logs(logdir) == [(START, 0), *[(CHECKPOINT, step) for step in (0, 10, 20, 25)], (STOP, 0)]
+    paths = [event.session_log.checkpoint_path for event in events if event.session_log.status == CHECKPOINT]
+    assert paths == [f"{logdir}/model.ckpt-{step}" for step in (0, 10, 20, 25)]
+    assert sum(bool(event.graph_def) for event in events) == sum(bool(event.meta_graph_def) for event in events) == 1
+    saves = records(read_telemetry, logdir, "checkpoint")
+    assert [(save.step, save.trigger) for save in saves] == [(0, "timer"), (10, "timer"), (20, "timer"), (25, "final")]
+    assert all(save.consistent and save.verified for save in saves)
+    assert {beat.phase for beat in records(read_telemetry, logdir, "heartbeat")} >= {"training", "stopping"}
+    [stop] = records(read_telemetry, logdir, "stop")
+    assert (stop.reason, stop.step, stop.steps, stop.final_checkpoint_step) == ("completed", 25, 25, 25)
+    assert os.path.exists(f"{logdir}/graph.pbtxt") and os.path.exists(f"{logdir}/model.ckpt-25.meta")
+
+
+def test_nothing_but_the_facades_name_differs_from_a_supervisors_run(
+    run_steps: Any, build_model: Any, tmp_path: Path, read_telemetry: Any
+) -> None:
+    """The same kinds of records with the same fields, and the same outcome, whichever facade wrote them."""
+    run_steps(9, checkpoint_dir=str(tmp_path / "monitored"))
+    with tf.Graph().as_default():
+        model = build_model()
+        supervisor = supervisor_core.Supervisor(logdir=str(tmp_path / "supervised"), save_summaries_secs=0)
+        with supervisor.managed_session() as sess:
+            for _ in range(9):
+                sess.run(model.train_op)
+    found = []
+    for name in ("monitored", "supervised"):
+        [session] = records(read_telemetry, str(tmp_path / name), "session")
+        [stop] = records(read_telemetry, str(tmp_path / name), "stop")
+        final = records(read_telemetry, str(tmp_path / name), "checkpoint")[-1]
+        found.append((session.facade, [service["name"] for service in session.services], session.attempt,
+                      session.checkpoint_interval_secs, stop.reason, stop.step, stop.steps, final.step,
+                      final.consistent, final.verified))  # fmt: skip
+    assert [each[0] for each in found] == ["MonitoredTrainingSession", "Supervisor"]
+    assert found[0][1:] == found[1][1:]
+
+
+def test_a_restored_step_is_not_saved_again(run_steps: Any, build_model: Any, logdir: str, read_telemetry: Any) -> None:
+    """A session that resumes, and does nothing, writes no checkpoint."""
+    run_steps(3)
+    before = {name: os.stat(f"{logdir}/{name}").st_mtime_ns for name in os.listdir(logdir) if "ckpt" in name}
+    with tf.Graph().as_default():
+        build_model()
+        with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir):
+            pass
+    assert {name: os.stat(f"{logdir}/{name}").st_mtime_ns for name in os.listdir(logdir) if "ckpt" in name} == before
+    assert [save.step for save in records(read_telemetry, logdir, "checkpoint")] == [0, 3]
+
+
+def test_a_monitored_session_passes_over_a_damaged_newest_checkpoint(
+    run_steps: Any, logdir: str, read_telemetry: Any
+) -> None:
+    """The newest whole one is restored, and the record says what was skipped; with none whole, an error lists them."""
+    run_steps(4, save_checkpoint_steps=2)
+    Path(f"{logdir}/model.ckpt-4.data-00000-of-00001").write_bytes(b"")
+    assert run_steps(1) == (2, 3)
+    *_, session = records(read_telemetry, logdir, "session")
+    assert [os.path.basename(item["path"]) for item in session.skipped] == ["model.ckpt-4"]
+    for path in Path(logdir).glob("*.index"):
+        path.write_bytes(b"")
+    with pytest.raises(NoUsableCheckpointError, match=r"model.ckpt-3"):
+        run_steps(1)
+
+
+def test_a_copied_monitored_run_leaves_the_originals_checkpoints_alone(
+    run_steps: Any, logdir: str, tmp_path: Path
+) -> None:
+    """A run directory that was copied elsewhere deletes nothing in the place it came from."""
+    run_steps(4, save_checkpoint_steps=1)
+    before = sorted(os.listdir(logdir))
+    shutil.copytree(logdir, tmp_path / "copy")
+    run_steps(9, save_checkpoint_steps=1, checkpoint_dir=str(tmp_path / "copy"))
+    assert sorted(os.listdir(logdir)) == before
+
+
+def test_a_second_monitored_chief_is_refused(run_steps: Any, logdir: str) -> None:
+    """While one saves to a directory, another is refused, a Supervisor too; one that only reads is not."""
+
+    def body(sess: Any, model: Any) -> None:
+        with pytest.raises(LogdirInUseError, match="this very process"):
+            run_steps(1)
+        with tf.Graph().as_default(), pytest.raises(LogdirInUseError):
+            v1.train.get_or_create_global_step()
+            with supervisor_core.Supervisor(logdir=logdir).managed_session():
+                pytest.fail("two chiefs")
+        with tf.Graph().as_default():
+            step = v1.train.get_or_create_global_step()
+            with supervisor_core.SingularMonitoredSession(checkpoint_dir=logdir) as reader:
+                assert reader.run(step) == 0
+
+    run_steps(2, body)
+
+
+def test_a_refused_monitored_chief_says_nothing_in_the_others_run(
+    run_steps: Any, logdir: str, session_logs: Any, read_telemetry: Any
+) -> None:
+    """Neither a record nor a session log, and the writer that the other lends stays lent."""
+
+    def body(sess: Any, model: Any) -> None:
+        writer = v1.summary.FileWriterCache.get(logdir)
+        with pytest.raises(LogdirInUseError):
+            run_steps(1)
+        assert v1.summary.FileWriterCache.get(logdir) is writer
+
+    run_steps(1, body)
+    assert [status for status, _ in session_logs(logdir)] == [START, CHECKPOINT, CHECKPOINT, STOP]
+    assert len({record.session for record in read_telemetry(logdir)}) == 1
+
+
+def test_the_error_of_the_loop_is_raised_and_nothing_is_saved(
+    run_steps: Any, logdir: str, saved_steps: Any, read_telemetry: Any
+) -> None:
+    """As the original: a session that fails is not saved at its end; the stop record has the error."""
+    with pytest.raises(ValueError, match="of the loop"):
+        run_steps(3, lambda sess, model: (_ for _ in ()).throw(ValueError("of the loop")))
+    assert saved_steps(logdir) == [0]
+    [stop] = records(read_telemetry, logdir, "stop")
+    assert (stop.reason, stop.error) == ("error", "ValueError: of the loop")
+
+
+def test_an_error_is_saved_if_asked(run_steps: Any, logdir: str, saved_steps: Any) -> None:
+    """With `Options.save_on_error` the last step is on disk although the loop failed; the error is raised as before."""
+    with pytest.raises(ValueError, match="of the loop"):
+        run_steps(
+            3, lambda sess, model: (_ for _ in ()).throw(ValueError("of the loop")), options=OPTIONS(save_on_error=True)
+        )
+    assert saved_steps(logdir) == [0, 3]
+
+
+def test_an_error_under_a_supervisor_is_saved_if_asked(build_model: Any, logdir: str, saved_steps: Any) -> None:
+    """The option is the same for both facades."""
+    model = build_model()
+    supervisor = supervisor_core.Supervisor(logdir=logdir, save_model_secs=9999, options=OPTIONS(save_on_error=True))
+    with pytest.raises(ValueError, match="of the loop"), supervisor.managed_session() as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+        raise ValueError("of the loop")
+    assert saved_steps(logdir)[-1] == 3
+
+
+def test_ctrl_c_ends_a_monitored_session_in_good_order(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
+    """Ctrl-C makes should_stop() true; when all is saved, KeyboardInterrupt comes."""
+
+    def body(sess: Any, model: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        while not sess.should_stop():
+            sess.run(model.train_op)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_steps(3, body)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    [stop] = records(read_telemetry, logdir, "stop")
+    assert (stop.reason, stop.signal) == ("signal", "SIGINT")
+    assert f"{logdir}/model.ckpt-{stop.final_checkpoint_step}" == v1.train.latest_checkpoint(logdir)
+
+
+def test_it_runs_without_a_global_step(logdir: str, caplog: pytest.LogCaptureFixture, read_events: Any) -> None:
+    """Seed 004's error: checkpoints and summaries without a step, no rates, and one line that says so."""
+    weight = v1.Variable(1.0, name="weight")
+    v1.summary.scalar("w", weight)
+    bump = weight.assign_add(1.0).op
+    with supervisor_core.MonitoredTrainingSession(
+        checkpoint_dir=logdir, save_summaries_steps=2, log_step_count_steps=2
+    ) as sess:
+        for _ in range(5):
+            sess.run(bump)
+    assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt"
+    assert tf.train.load_checkpoint(logdir).get_tensor("weight") == 6.0
+    tags = [
+        value.tag for file in read_events(logdir, telemetry=False) for event in file for value in event.summary.value
+    ]
+    assert tags == ["w", "w", "w"]
+    assert len([line for line in caplog.messages if "no global step" in line]) == 1
+
+
+def test_no_nan_is_saved(logdir: str, saved_steps: Any, read_telemetry: Any) -> None:
+    """With a NaN hook no checkpoint of a model that is NaN becomes the newest: not by steps, not at the end."""
+    step = v1.train.get_or_create_global_step()
+    weight = v1.Variable(1.0, name="weight")
+    x = v1.placeholder(tf.float32, [])
+    loss = weight.assign(x) * 1.0
+    with tf.control_dependencies([loss]):
+        train_op = step.assign_add(1).op
+    hook = supervisor_core.NanTensorHook(loss, fail_on_nan_loss=False)
+    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_steps=1, hooks=[hook]) as sess:
+        sess.run(train_op, {x: 1.0})
+        sess.run(train_op, {x: np.nan})
+        assert sess.should_stop()
+    assert saved_steps(logdir) == [0, 1]
+    refused = [save for save in records(read_telemetry, logdir, "checkpoint") if save.error]
+    assert refused and all("watched loss" in save.error for save in refused)
+
+
+def test_a_changed_model_is_explained(run_steps: Any, logdir: str) -> None:
+    """Restoring into another model lists what differs."""
+    run_steps(1)
+    with tf.Graph().as_default():
+        v1.train.get_or_create_global_step()
+        v1.get_variable("other", [2])
+        with pytest.raises(tf.errors.NotFoundError, match="other"):
+            supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir)
+
+
+def test_an_op_that_is_added_in_the_loop_is_named(build_model: Any) -> None:
+    """The finalized graph's error says which op was added where."""
+    build_model()
+    with pytest.raises(RuntimeError, match="oops") as raised, supervisor_core.MonitoredTrainingSession():
+        tf.constant(1, name="oops")
+    assert "finalized" in str(raised.value)
+
+
+def test_a_summary_directory_of_its_own(run_steps: Any, tmp_path: Path, read_events: Any) -> None:
+    """Events go to summary_dir, checkpoints to checkpoint_dir."""
+    run_steps(3, checkpoint_dir=str(tmp_path / "ckpt"), summary_dir=str(tmp_path / "events"))
+    assert read_events(tmp_path / "ckpt") == []
+    assert len(read_events(tmp_path / "events")) == 1
+    assert v1.train.latest_checkpoint(str(tmp_path / "ckpt")) == str(tmp_path / "ckpt" / "model.ckpt-3")
+
+
+def test_no_graph_is_written_if_not_wanted(run_steps: Any, logdir: str) -> None:
+    """save_graph_def=False: neither graph.pbtxt nor .meta."""
+    run_steps(1, save_graph_def=False)
+    assert [name for name in os.listdir(logdir) if name.endswith((".meta", ".pbtxt"))] == []
+
+
+def test_a_worker_writes_nothing(build_model: Any, logdir: str, recorder: Any) -> None:
+    """A session that is no chief's waits for the chief's model, and calls no chief-only hooks."""
+    server = v1.train.Server.create_local_server()
+    with tf.device("/cpu:0"):
+        model = build_model()
+    with supervisor_core.MonitoredTrainingSession(server.target, checkpoint_dir=logdir) as chief:
+        chief.run(model.train_op)
+        before = list(Path(logdir).glob("*tfevents*"))
+        with tf.Graph().as_default():
+            with tf.device("/cpu:0"):
+                same = build_model()
+            hook = recorder()
+            with supervisor_core.MonitoredTrainingSession(
+                server.target, is_chief=False, checkpoint_dir=logdir, chief_only_hooks=[hook]
+            ) as worker:
+                assert worker.run(same.global_step) == 1
+            assert hook.notes == []
+        assert list(Path(logdir).glob("*tfevents*")) == before
+
+
+def test_a_worker_does_not_wait_for_ever(build_model: Any) -> None:
+    """max_wait_secs is kept, and the error says for what it waited."""
+    server = v1.train.Server.create_local_server()
+    with tf.device("/cpu:0"):
+        build_model()
+    with pytest.raises(tf.errors.DeadlineExceededError, match="Waited for the chief"):
+        supervisor_core.MonitoredTrainingSession(server.target, is_chief=False, max_wait_secs=0)
+
+
+def test_metrics_are_those_of_a_supervisor(run_steps: Any) -> None:
+    """The run's name, its step and its facade, as a scrape shows them."""
+
+    def body(sess: Any, model: Any) -> None:
+        status = sess.run_status()
+        assert (status.run, status.phase, status.active) == ("run", "training", True)
+        assert status.info["facade"] == "MonitoredTrainingSession"
+        assert status.steps == 6
+        assert sess.save_checkpoint().endswith("model.ckpt-6")
+
+    run_steps(6, body)
+
+
+def test_everybody_who_asks_for_the_logdirs_writer_gets_the_one(run_steps: Any, logdir: str, read_events: Any) -> None:
+    """TensorFlow's own hooks and `FileWriterCache` write to the run's events file; then the cache is as before."""
+    cache: Callable[[str], Any] = v1.summary.FileWriterCache.get
+    counter = v1.train.StepCounterHook(every_n_steps=2, output_dir=logdir)
+
+    def body(sess: Any, model: Any) -> None:
+        cache(logdir).add_session_log(v1.SessionLog(status=START), 77)
+
+    run_steps(8, body, hooks=[counter], log_step_count_steps=None)
+    [events] = read_events(logdir, telemetry=False)
+    assert [event.step for event in events if event.session_log.status == START] == [0, 77]
+    assert "global_step/sec" in [value.tag for event in events for value in event.summary.value]
+    assert logdir not in v1.summary.FileWriterCache._cache
