@@ -2,13 +2,14 @@
 
     python -m benchmarks [--quick] [--only NAME ...] [--write]
 
---write puts the table into docs/benchmarks.md.
+--write puts what was measured into docs/benchmarks.md, in place of what it said of those areas.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -28,21 +29,26 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=AREAS, default=AREAS, help="which areas")
     parser.add_argument("--write", action="store_true", help=f"write the result into docs/{PAGE.name}")
     arguments = parser.parse_args()
-    if arguments.write and (arguments.quick or set(arguments.only) != set(AREAS)):
-        parser.error("--write takes a whole measurement: leave out --quick and --only")
-    before = f"{describe()}. Noise before: {noise()}."
-    measured: list[Row] = []
+    if arguments.write and arguments.quick:
+        parser.error("--write takes a whole measurement: leave out --quick")
     for area in arguments.only:
         print(f"measuring: {area}", file=sys.stderr)
+        before = f"{describe()}. Noise before: {noise()}."
         found = list(importlib.import_module(f"benchmarks.{area}").rows(arguments.quick))
+        machine = f"{before} After: {noise()}."
         print_table(found)
-        measured += found
-    machine = f"{before} After: {noise()}."
-    print(machine)
-    if arguments.write:
-        day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-        head = PAGE.read_text().split(MARK)[0]
-        PAGE.write_text(f"{head}{MARK}\nMeasured on {day}: {machine}\n\n{to_markdown(measured)}")
+        print(machine)
+        if arguments.write:
+            PAGE.write_text(with_section(PAGE.read_text(), area, machine, found))
+
+
+def with_section(page: str, area: str, machine: str, rows: list[Row]) -> str:
+    """Return the page with what was measured of an area in the place of what it said of it."""
+    head, _, measured = page.partition(MARK)
+    sections = dict(re.findall(r"^## (\w+)\n\n(.*?\n)(?=\n## |\Z)", measured, re.MULTILINE | re.DOTALL))
+    day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    sections[area] = f"Measured on {day}: {machine}\n\n{to_markdown(rows)}"
+    return head + MARK + "".join(f"\n## {name}\n\n{sections[name]}" for name in AREAS if name in sections)
 
 
 if __name__ == "__main__":

@@ -38,10 +38,9 @@ def print_table(rows: Iterable[Row]) -> None:
 
 def to_markdown(rows: Iterable[Row]) -> str:
     """Return rows as a Markdown table."""
-    lines = ["| area | what | ours | peers (of ours) | goal | note |", "|---|---|---:|---|---|---|"]
+    lines = ["| what | ours | peers (of ours) | goal | note |", "|---|---:|---|---|---|"]
     for row in rows:
         cells = (
-            row.area,
             row.what,
             _number(row.ours, row.unit),
             "<br>".join(_peers(row)),

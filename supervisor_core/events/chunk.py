@@ -115,5 +115,7 @@ class FileFacts:
     """Bytes after the last whole record: a record still being written, or what a kill left."""
     skipped: str | None = None
     """Why the file is not read at all: empty, a Git LFS pointer, no events file, permissions ...; None when it is."""
+    unreadable: bool = False
+    """Whether it is skipped because the storage refused it or failed; the next look may go well."""
     problems: tuple[Problem, ...] = ()
     """The first hundred; `corrupt_records` counts all."""

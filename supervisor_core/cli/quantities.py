@@ -1,0 +1,61 @@
+"""How numbers, durations and moments are written for people."""
+
+from __future__ import annotations
+
+import time
+
+UNKNOWN = "-"
+_DAY, _HOUR, _MINUTE, _SECOND = (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
+_UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
+
+
+def duration(secs: float | None) -> str:
+    """Return a duration in its two largest units: ``"2 d 3 h"``, ``"4 min 10 s"``, ``"0.25 s"``; "-" for None."""
+    if secs is None:
+        return UNKNOWN
+    if secs < 0:
+        return f"-{duration(-secs)}"
+    if secs < 59.95:
+        return f"{secs:.2g} s" if 0 < secs < 10 else f"{secs:.0f} s"
+    for (large, unit), (small, smaller) in _UNITS:
+        whole, rest = divmod(round(secs / small), round(large / small))
+        if whole:
+            return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
+    return f"{secs:.0f} s"
+
+
+def ago(at: float | None, now: float) -> str:
+    """Return how long ago a moment was; "-" for None, and for the zero that some writers leave."""
+    return f"{duration(max(0.0, now - at))} ago" if at else UNKNOWN
+
+
+def moment(at: float | None) -> str:
+    """Return a moment in local time, to the second; "-" for None, and for the zero that some writers leave."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else UNKNOWN
+
+
+def count(number: int | None) -> str:
+    """Return a number with its thousands apart; "-" for None."""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def rate(per_sec: float | None) -> str:
+    """Return steps per second in three digits; "-" for None."""
+    return UNKNOWN if per_sec is None else f"{per_sec:,.3g}" if per_sec < 1000 else f"{per_sec:,.0f}"
+
+
+def share(ratio: float | None) -> str:
+    """Return a ratio as a percentage; "-" for None."""
+    return UNKNOWN if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def size(number: int | None) -> str:
+    """Return bytes in the unit that fits, by thousands; "-" for None."""
+    if number is None:
+        return UNKNOWN
+    value = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.5:
+            return f"{value:.3g} {unit}" if unit != "B" else f"{number} B"
+        value /= 1000
+    return f"{value:,.3g} TB"

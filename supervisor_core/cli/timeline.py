@@ -1,0 +1,182 @@
+"""One run on a terminal: its time as bars on one axis, then what happened as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from supervisor_core.cli.overview import state
+from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, rate, share, size
+from supervisor_core.run.model import Advice, Checkpoint, Goodput, Run
+
+SHOWN_ROWS = 20
+"""Rows of a table that are shown, the newest; ``--json`` has all."""
+
+Item = TypeVar("Item")
+Stretch = tuple[float, float, str]
+"""From, to, and the character that stands for it."""
+
+_OF_OUTCOME = {"running": "█", "lost": "▒", "error": "▓", "unknown": "░"}
+_OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
+_LEGEND = "█ session  ▒ lost  ▓ error  ░ not told   ◆ checkpoint  ✗ failed   ! stall or overdue   ─ idle"
+
+
+def timeline(run: Run, now: float, width: int) -> RenderableType:
+    """Return everything about one run, for a terminal of that many columns."""
+    parts: list[RenderableType] = [Text.from_markup(_headline(run, now)), Text()]
+    parts.extend(_bars(run, now, width))
+    parts.append(_sessions(run))
+    if run.checkpoints:
+        parts += [Text(), _checkpoints(run.checkpoints)]
+    if run.stalls:
+        parts += [Text(), _stalls(run)]
+    if run.goodput.wall_secs > 0:
+        parts += [Text(), _goodput(run.goodput)]
+    advice = advice_text(run.advice)
+    if advice:
+        parts += [Text(), Text(advice)]
+    return Group(*parts)
+
+
+def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> str:
+    """Draw stretches of time into so many characters. A later one covers an earlier one; each shows at least once."""
+    cells = [" "] * width
+    scale = width / max(end - start, 1e-9)
+    for since, until, character in stretches:
+        first = min(max(int((since - start) * scale), 0), width - 1)
+        last = min(max(int((until - start) * scale), first), width - 1)
+        cells[first : last + 1] = character * (last + 1 - first)
+    return "".join(cells)
+
+
+def advice_text(advice: Advice) -> str | None:
+    """Return what the run's own costs say of its checkpoint interval, in one sentence; None while they say nothing."""
+    if advice.recommended_interval_secs is None:
+        return None
+    text = f"Checkpoints every {duration(advice.recommended_interval_secs)} would cost least"
+    if advice.recommended_cost_ratio is not None:
+        text += f" ({share(advice.recommended_cost_ratio)} of the time)"
+    if advice.present_interval_secs:
+        text += f"; they are taken every {duration(advice.present_interval_secs)}"
+        if advice.present_cost_ratio is not None:
+            text += f" ({share(advice.present_cost_ratio)})"
+    return text + "."
+
+
+def _headline(run: Run, now: float) -> str:
+    told = "inferred from another writer's events" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
+    return (
+        f"[bold]{escape(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {told}  "
+        f"goodput {share(run.goodput.ratio)}  last event {ago(run.last_event_at, now)}"
+    )
+
+
+def _bars(run: Run, now: float, width: int) -> Iterator[RenderableType]:
+    starts = [item.started_at for item in run.sessions if item.started_at]
+    ends = [item.ended_at for item in run.sessions if item.ended_at]
+    if not starts or not ends:
+        return
+    start, end = min(starts), max(ends)
+    rows = dict(_rows(run, end))
+    label = max(len(name) for name in rows)
+    room = max(20, width - label - 2)
+    for name, stretches in rows.items():
+        yield Text(f"{name:<{label}}  {bar(stretches, start, end, room)}")
+    span = f"{moment(start)}  {duration(end - start)}"
+    yield Text(f"{'':<{label}}  {span}{moment(end):>{max(room - len(span), 0)}}", style="dim")
+    yield Text(f"{'':<{label}}  {_LEGEND}", style="dim")
+    yield Text()
+
+
+def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
+    yield (
+        "sessions",
+        [
+            (item.started_at, item.ended_at or item.started_at, _OF_OUTCOME.get(item.outcome, "█"))
+            for item in run.sessions
+            if item.started_at
+        ],
+    )
+    saves = [(item.at, item.at, "◆" if item.ok else "✗") for item in run.checkpoints if item.at]
+    if saves:
+        yield "checkpoints", sorted(saves, key=lambda save: save[2] == "✗")
+    if run.stalls:
+        yield "stalls", [(item.since, item.until or end, "!") for item in run.stalls]
+    lanes: dict[str, list[Stretch]] = {}
+    for thread in run.threads:
+        spans = [(span.since, span.until, _OF_STATE[span.state]) for span in thread.spans]
+        ticks = [(tick.at, tick.at, "█" if tick.ok else "✗") for tick in thread.seen_ticks]
+        lanes.setdefault(thread.name, []).extend([*spans, *ticks])
+    yield from lanes.items()
+
+
+def _sessions(run: Run) -> Table:
+    table = _table("session", "started", "lasted", "steps", "ended", "then")
+    restarts = {item.from_session: item for item in run.restarts}
+    for session in _newest(run.sessions):
+        began, ended = session.started_at, session.ended_at
+        restart = restarts.get(session.id)
+        then = ""
+        if restart is not None:
+            then = f"{duration(restart.downtime_secs)} down, {count(restart.rewind_steps)} steps again"
+        outcome = " ".join(filter(None, (session.outcome, session.signal, session.error)))
+        table.add_row(
+            f"{session.attempt}{' (inferred)' if session.inferred else ''}",
+            moment(began),
+            duration(ended - began) if began and ended else UNKNOWN,
+            f"{count(session.first_step)} to {count(session.last_step)}",
+            escape(outcome),
+            then,
+        )
+    return table
+
+
+def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
+    table = _table("checkpoint", "at", "size", "took", "held up", "trigger", "")
+    for item in _newest(checkpoints):
+        what = item.error or {True: "on disk", False: "gone", None: ""}[item.on_disk]
+        table.add_row(
+            escape((item.path or "").replace("\\", "/").rsplit("/", 1)[-1] or f"step {count(item.step)}"),
+            moment(item.at),
+            size(item.bytes),
+            duration(item.save_secs),
+            duration(item.blocked_secs),
+            item.trigger or UNKNOWN,
+            escape(what) if item.ok else f"[bold red]failed[/bold red] {escape(what)}",
+        )
+    return table
+
+
+def _stalls(run: Run) -> Table:
+    table = _table("stall since", "lasted", "phase", "step", "deepest frame of each thread")
+    for item in _newest(run.stalls):
+        frames = "; ".join(f"{thread}: {stack[-1]}" for thread, stack in item.stacks.items() if stack)
+        lasts = "" if item.until else " so far"
+        table.add_row(moment(item.since), duration(item.secs) + lasts, item.phase, count(item.step), escape(frames))
+    return table
+
+
+def _goodput(goodput: Goodput) -> Table:
+    note = " (inferred)" if goodput.inferred else ""
+    table = _table(f"wall time{note}", duration(goodput.wall_secs), "")
+    for bucket, secs in goodput.secs.items():
+        if secs > 0:
+            part = secs / goodput.wall_secs
+            table.add_row(bucket.replace("_", " "), duration(secs), f"{share(part):>7} {'█' * round(30 * part)}")
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _newest(items: Sequence[Item]) -> Sequence[Item]:
+    return items[-SHOWN_ROWS:]

@@ -1,0 +1,110 @@
+"""`LogdirIndex`: every run below a logdir, found and read as it appears, grows and goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.events.chunk import Chunk, Problem
+from supervisor_core.events.directory import Directory, DirectoryTree
+from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.source import ReadFileSystem, source_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogdirChange:
+    """What a refresh brought."""
+
+    added: tuple[str, ...] = ()
+    """Names of runs that were not there the last time."""
+    removed: tuple[str, ...] = ()
+    """Names of runs that are there no more."""
+    changed: Mapping[str, list[Chunk]]
+    """Run name -> its new chunks, in the order of its files; only of runs that have any."""
+
+
+class LogdirIndex:
+    """Finds runs as TensorBoard does: each directory that has a file with ``tfevents`` in its name, symbolic links
+    followed, named relative to the logdir (``.`` for the logdir itself).
+
+    A directory that cannot be listed keeps the runs that were found in it and is named in ``problems``. Holds no
+    descriptor between two calls, and one or two during one. Used by one thread at a time.
+
+    Args:
+        logdir: the directory; it need not exist yet. One with ``://`` in it is remote.
+        include: a regular expression that a run's name must match somewhere.
+        exclude: one that it must not match anywhere.
+        filesystem: where to read from; the one that the path says.
+        clock: tells when a listing has become old.
+
+    Raises:
+        EventsError: if no file system for a remote path is installed.
+        ValueError: if an expression is none.
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        *,
+        include: str | None = None,
+        exclude: str | None = None,
+        filesystem: ReadFileSystem | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.logdir = logdir
+        self._include, self._exclude = _compiled(include, "include"), _compiled(exclude, "exclude")
+        self._source = source_of(logdir) if filesystem is None else filesystem
+        self._clock = clock
+        self._tree = DirectoryTree(logdir, filesystem=self._source, clock=clock)
+        self._runs: dict[str, RunIndex] = {}
+
+    @property
+    def runs(self) -> Mapping[str, RunIndex]:
+        """The runs by name, in the order of their names."""
+        return self._runs
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Directories that could not be listed."""
+        return tuple(Problem(kind="unreadable", offset=None, text=text) for text in self._tree.problems())
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirChange:
+        """Look for runs, and read what is new in each.
+
+        Args:
+            on_progress: called after each run with how many are read, and how many there are.
+        """
+        self._tree.refresh()
+        found = {name: directory for name, directory in self._tree.runs() if self._is_asked_for(name)}
+        before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}
+        changed: dict[str, list[Chunk]] = {}
+        for done, (name, run) in enumerate(self._runs.items(), 1):
+            chunks = run.refresh()
+            if chunks:
+                changed[name] = chunks
+            if on_progress is not None:
+                on_progress(done, len(self._runs))
+        return LogdirChange(
+            added=tuple(name for name in self._runs if name not in before),
+            removed=tuple(name for name in before if name not in self._runs),
+            changed=changed,
+        )
+
+    def _is_asked_for(self, name: str) -> bool:
+        if self._include is not None and not self._include.search(name):
+            return False
+        return self._exclude is None or not self._exclude.search(name)
+
+    def _run(self, name: str, directory: Directory) -> RunIndex:
+        return self._runs.get(name) or RunIndex(name, directory, filesystem=self._source, clock=self._clock)
+
+
+def _compiled(expression: str | None, what: str) -> re.Pattern[str] | None:
+    if expression is None:
+        return None
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"{what} is no regular expression ({error}): {expression!r}.") from error

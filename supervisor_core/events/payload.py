@@ -1,0 +1,143 @@
+"""`decode`: what a reader wants of one serialized ``Event``, exactly, one field after the other.
+
+The fields are those of `supervisor_core.events.encoding`. Of a ``Summary`` (field 1 repeated: a value) this takes:
+
+    field of a value   content
+    1 tag              string
+    2 simple_value     float
+    4, 5, 6            image, histogram, audio: passed over
+    8 tensor           a number is a scalar; a string under ``supervisor/`` is telemetry
+    9 metadata         {1 plugin_data {1 plugin_name}}
+
+and of a ``SessionLog``: 1 status, 2 checkpoint_path. Whatever else there is, is passed over by its length alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from supervisor_core.events.chunk import SessionStatus
+from supervisor_core.events.telemetry import PLUGIN_NAME, TAG_PREFIX
+from supervisor_core.events.tensor import element
+from supervisor_core.events.wire import DELIMITED, FIXED32, FIXED64, VARINT, Bytes, fields, signed, varint
+
+_DOUBLE = struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
+_STATUS: dict[int, SessionStatus] = {1: "START", 2: "STOP", 3: "CHECKPOINT"}
+
+
+@dataclass(slots=True)
+class Scalar:
+    """One number of a summary."""
+
+    tag: str
+    value: float
+    tag_at: tuple[int, int]
+    """Where the tag's bytes begin and end."""
+    value_at: tuple[int, int]
+    """Where the number's bytes begin and end."""
+    code: str | None
+    """How ``struct`` would read them; None where it could not."""
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What one event holds."""
+
+    wall: float = 0.0
+    wall_at: int | None = None
+    """Where the wall time's eight bytes begin."""
+    step: int = 0
+    step_at: tuple[int, int] | None = None
+    has_summary: bool = False
+    scalars: list[Scalar] = field(default_factory=list)
+    sessions: list[tuple[SessionStatus, str | None]] = field(default_factory=list)
+    telemetry: list[tuple[str, str]] = field(default_factory=list)
+    """Kind and JSON."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is more to it than its time and step."""
+        return bool(self.scalars or self.sessions or self.telemetry)
+
+
+def decode(data: Bytes, at: int, end: int) -> Decoded:
+    """Decode the event that ``data`` holds from ``at`` to ``end``.
+
+    Raises:
+        DamagedError: if the bytes are no message.
+    """
+    out = Decoded()
+    for number, kind, start, stop in fields(data, at, end):
+        if number == 1 and kind == FIXED64:
+            out.wall, out.wall_at = _DOUBLE.unpack(data[start:stop])[0], start
+        elif number == 2 and kind == VARINT:
+            out.step, out.step_at = signed(varint(data, start, stop)[0]), (start, stop)
+        elif number == 5 and kind == DELIMITED:
+            out.has_summary = True
+            for inner, inner_kind, inner_start, inner_stop in fields(data, start, stop):
+                if inner == 1 and inner_kind == DELIMITED:
+                    _value(data, inner_start, inner_stop, out)
+        elif number == 7 and kind == DELIMITED:
+            _session(data, start, stop, out)
+    return out
+
+
+def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
+    tag_at = at, at
+    what = 0
+    place = at, at
+    plugin: str | None = None
+    for number, kind, start, stop in fields(data, at, end):
+        if number == 1 and kind == DELIMITED:
+            tag_at = start, stop
+        elif number == 2 and kind == FIXED32:
+            what, place = 2, (start, stop)
+        elif number in (3, 4, 5, 6, 8) and kind == DELIMITED:  # a value holds one of these, and the last counts
+            what, place = number, (start, stop)
+        elif number == 9 and kind == DELIMITED:
+            plugin = _plugin(data, start, stop)
+    if what == 2:
+        value = _FLOAT.unpack(data[place[0] : place[1]])[0]
+        out.scalars.append(Scalar(_text(data, tag_at), value, tag_at, place, "<f"))
+    elif what == 8:
+        found = element(data, *place)
+        if found is None:
+            return
+        if found.number is not None:
+            where = found.start, found.stop
+            out.scalars.append(Scalar(_text(data, tag_at), found.number, tag_at, where, found.code))
+        elif plugin in (None, PLUGIN_NAME) and _is_telemetry(data, tag_at):  # metadata is written once per file and tag
+            tag = _text(data, tag_at)
+            out.telemetry.append((tag.removeprefix(TAG_PREFIX), _text(data, (found.start, found.stop))))
+
+
+def _is_telemetry(data: Bytes, tag_at: tuple[int, int]) -> bool:
+    prefix = TAG_PREFIX.encode()
+    return data[tag_at[0] : min(tag_at[1], tag_at[0] + len(prefix))] == prefix
+
+
+def _plugin(data: Bytes, at: int, end: int) -> str | None:
+    for number, kind, start, stop in fields(data, at, end):
+        if number == 1 and kind == DELIMITED:
+            for inner, inner_kind, inner_start, inner_stop in fields(data, start, stop):
+                if inner == 1 and inner_kind == DELIMITED:
+                    return _text(data, (inner_start, inner_stop))
+    return None
+
+
+def _session(data: Bytes, at: int, end: int, out: Decoded) -> None:
+    status = 0
+    path: str | None = None
+    for number, kind, start, stop in fields(data, at, end):
+        if number == 1 and kind == VARINT:
+            status = varint(data, start, stop)[0]
+        elif number == 2 and kind == DELIMITED:
+            path = _text(data, (start, stop))
+    if status in _STATUS:
+        out.sessions.append((_STATUS[status], path))
+
+
+def _text(data: Bytes, place: tuple[int, int]) -> str:
+    return data[place[0] : place[1]].decode("utf-8", "replace")

@@ -1,0 +1,64 @@
+"""Finding the next record after a length that cannot be trusted.
+
+A record proves itself where the checksum of its length is right, its length is below 4 GiB, it ends within the file,
+and the checksum of its payload is right: 64 bits that agree by chance once in 2**64 places.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
+from supervisor_core.events.window import MOST_BYTES, Window
+
+_U32 = struct.Struct("<I")
+
+
+def find_record(window: Window, start: int) -> tuple[int | None, int]:
+    """Look for the first record that begins at ``start`` or later and proves itself.
+
+    Returns:
+        Its offset, or None where there is none yet; and from where to look again once the file has grown.
+    """
+    resume: int | None = None
+    at = start
+    while at + HEADER_BYTES <= window.size:
+        block = window.bytes(at, MOST_BYTES + HEADER_BYTES)
+        if len(block) < HEADER_BYTES:
+            break
+        for index in _headers(block):
+            offset = at + index
+            end = offset + HEADER_BYTES + _U32.unpack_from(block, index)[0] + FOOTER_BYTES
+            if end > window.size:
+                resume = offset if resume is None else resume
+            elif payload_is_good(window, offset, end):
+                return offset, offset
+        at += len(block) - HEADER_BYTES + 1
+    return None, at if resume is None else resume
+
+
+def payload_is_good(window: Window, offset: int, end: int) -> bool:
+    """Say whether the payload's checksum is right in the record that reaches from ``offset`` to ``end``."""
+    crc = 0
+    at, stop = offset + HEADER_BYTES, end - FOOTER_BYTES
+    while at < stop:
+        piece = window.bytes(at, min(MOST_BYTES, stop - at))
+        if not piece:
+            return False
+        crc = google_crc32c.extend(crc, piece)
+        at += len(piece)
+    return window.bytes(stop, FOOTER_BYTES) == _U32.pack(mask(crc))
+
+
+def _headers(block: bytes) -> list[int]:
+    """Where in a block the twelve bytes are a header's."""
+    data: NDArray[np.uint8] = np.frombuffer(block, np.uint8)
+    last = len(block) - HEADER_BYTES + 1
+    zero = data == 0
+    short = zero[4 : 4 + last] & zero[5 : 5 + last] & zero[6 : 6 + last] & zero[7 : 7 + last]
+    found = np.flatnonzero(short)
+    return [index for index in found.tolist() if header(_U32.unpack_from(block, index)[0]) == block[index : index + 12]]

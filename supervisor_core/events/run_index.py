@@ -1,0 +1,84 @@
+"""`RunIndex`: the events files of one run, read as they grow, appear and go."""
+
+from __future__ import annotations
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.events.chunk import Chunk, FileFacts
+from supervisor_core.events.directory import Directory
+from supervisor_core.events.filesystem import join
+from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.events.source import ReadFileSystem, source_of
+
+
+class RunIndex:
+    """Reads the events files of one directory, in TensorBoard's order: that of their names.
+
+    Args:
+        name: the run's name, as TensorBoard shows it.
+        directory: where its files are; it need not exist yet.
+        filesystem: where to read from; the one that the path says.
+        clock: tells when a listing of the directory has become old.
+
+    Raises:
+        EventsError: if no file system for a remote path is installed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: str | Directory,
+        *,
+        filesystem: ReadFileSystem | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.name = name
+        if isinstance(directory, Directory):
+            self._directory, self._is_listed = directory, True
+        else:
+            self._directory, self._is_listed = Directory(directory, filesystem=filesystem, clock=clock), False
+        self._source = source_of(self._directory.path) if filesystem is None else filesystem
+        self._names: tuple[str, ...] = ()
+        self._readers: dict[str, EventsFileReader] = {}
+
+    @property
+    def directory(self) -> str:
+        """Where the run's files are."""
+        return self._directory.path
+
+    @property
+    def files(self) -> tuple[FileFacts, ...]:
+        """What is known of each file, in order."""
+        return tuple(reader.facts() for reader in self._readers.values())
+
+    @property
+    def problem(self) -> str | None:
+        """Why the directory cannot be listed; None where it can, or is not there."""
+        return self._directory.problem
+
+    def refresh(self) -> list[Chunk]:
+        """Return what is new in each file, in the files' order.
+
+        A file that is gone since the last time gives one chunk with ``from_start`` and nothing in it.
+        """
+        if not self._is_listed:
+            self._directory.refresh()
+        chunks = self._match_names() if self._directory.events != self._names else []
+        for reader in self._readers.values():
+            chunk = reader.read()
+            if chunk is not None:
+                chunks.append(chunk)
+        return chunks
+
+    def _match_names(self) -> list[Chunk]:
+        """Have one reader for each name; return a chunk for each that is gone."""
+        names, before = self._directory.events, self._readers
+        self._readers = {name: before[name] if name in before else self._reader(name) for name in names}
+        self._names = names
+        return [
+            Chunk(path=reader.path, from_start=True)
+            for name, reader in before.items()
+            if name not in self._readers and reader.has_started
+        ]
+
+    def _reader(self, name: str) -> EventsFileReader:
+        return EventsFileReader(join(self._directory.path, name), filesystem=self._source)

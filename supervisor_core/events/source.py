@@ -1,0 +1,141 @@
+"""Where events files are read from: the few operations the read side needs, and the local implementation.
+
+The counterpart of `supervisor_core.events.filesystem`. A path with ``://`` in it is remote
+(`supervisor_core.events.remote_source`, loaded only then); every other path is local and needs nothing but ``os``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class FileStatus(Protocol):
+    """What is asked of a path; ``os.stat_result`` is one."""
+
+    @property
+    def st_mode(self) -> int:
+        """Kind of file, as ``os.stat`` has it."""
+
+    @property
+    def st_size(self) -> int:
+        """Bytes."""
+
+    @property
+    def st_mtime_ns(self) -> int:
+        """Changes when the contents do, where the store can tell; else 0."""
+
+    @property
+    def st_ino(self) -> int:
+        """Differs for another file of the same name, where the store can tell; else 0."""
+
+    @property
+    def st_dev(self) -> int:
+        """What ``st_ino`` is unique in."""
+
+
+class ReadFile(Protocol):
+    """A file open for reading at any place. Methods raise ``OSError``."""
+
+    def status(self) -> FileStatus:
+        """Return the status of this very file, whatever its name means by now."""
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Return ``length`` bytes from ``offset`` on; fewer only where the file ends."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory."""
+
+    name: str
+    is_directory: bool
+    """Of what a symbolic link points to."""
+    is_link: bool
+
+
+class ReadFileSystem(Protocol):
+    """Opens files and lists directories. Injected, so that a test can break the disk. Everything raises ``OSError``."""
+
+    def stat(self, path: str) -> FileStatus:
+        """Return the status of a path, symbolic links followed."""
+
+    def open(self, path: str) -> ReadFile:
+        """Open a file for reading."""
+
+    def list(self, directory: str) -> Iterator[Entry]:
+        """Yield what is in a directory, in any order."""
+
+
+class LocalReadFile:
+    """A local file, by its descriptor."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def status(self) -> os.stat_result:
+        """See `ReadFile.status`."""
+        return os.fstat(self._descriptor)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """See `ReadFile.pread`."""
+        data = os.pread(self._descriptor, length, offset)
+        while data and len(data) < length:  # a single call returns at most 2 GB, and network disks may return less
+            more = os.pread(self._descriptor, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def close(self) -> None:
+        """See `ReadFile.close`."""
+        os.close(self._descriptor)
+
+
+class LocalSource:
+    """The operating system's files."""
+
+    stat = staticmethod(os.stat)
+
+    def open(self, path: str) -> LocalReadFile:
+        """See `ReadFileSystem.open`; does not wait for the other end of a pipe."""
+        return LocalReadFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+
+    def list(self, directory: str) -> Iterator[Entry]:
+        """See `ReadFileSystem.list`."""
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    is_directory = entry.is_dir()
+                except OSError:  # a symbolic link that leads in a circle, or nowhere one may look
+                    is_directory = False
+                yield Entry(entry.name, is_directory, entry.is_symlink())
+
+
+LOCAL_SOURCE: ReadFileSystem = LocalSource()
+
+
+def source_of(path: str) -> ReadFileSystem:
+    """Return where a path is read from: local, or by what stands in front of its ``://``.
+
+    Raises:
+        EventsError: if no file system for it is installed; the text says which package brings it.
+    """
+    if "://" not in path:
+        return LOCAL_SOURCE
+    from supervisor_core.events.remote_source import remote_source
+
+    return remote_source(path)
+
+
+def is_regular(status: FileStatus) -> bool:
+    """Say whether a status is a plain file's, which alone can hold events."""
+    return stat.S_ISREG(status.st_mode)

@@ -1,0 +1,89 @@
+"""`Window`: the part of a file that is in memory, moved along as it is read."""
+
+from __future__ import annotations
+
+from typing import overload
+
+from supervisor_core.events.source import ReadFile
+
+FIRST_BYTES = 4 * 1024
+MOST_BYTES = 1024 * 1024
+
+
+class Window:
+    """Fetches a file piece by piece: larger and larger pieces while it is read on and on, small ones after a jump.
+
+    Args:
+        file: the open file.
+        size: where it ends; what is appended later is another look's.
+        piece_bytes: the size of the first piece.
+    """
+
+    __slots__ = ("_file", "_piece_bytes", "base", "data", "size")
+
+    def __init__(self, file: ReadFile, size: int, piece_bytes: int = FIRST_BYTES) -> None:
+        self._file = file
+        self._piece_bytes = piece_bytes
+        self.size = size
+        """Where the file ends, as far as is known: less than was said if it was cut while it was read."""
+        self.base = 0
+        """Where ``data`` begins in the file."""
+        self.data = b""
+
+    @property
+    def end(self) -> int:
+        """Where ``data`` ends in the file."""
+        return self.base + len(self.data)
+
+    def fetch(self, offset: int, length: int) -> bool:
+        """Have the bytes from ``offset`` to ``offset + length`` in ``data``; False where the file ends before that."""
+        if self.base <= offset and offset + length <= self.base + len(self.data):
+            return True
+        if offset + length > self.size:
+            return False
+        if offset > self.base + len(self.data):
+            self._piece_bytes = FIRST_BYTES
+        wanted = min(max(length, self._piece_bytes), self.size - offset)
+        self._piece_bytes = min(4 * self._piece_bytes, MOST_BYTES)
+        self.data = self._file.pread(wanted, offset)
+        self.base = offset
+        if len(self.data) < wanted:
+            self.size = offset + len(self.data)
+        return length <= len(self.data)
+
+    def bytes(self, offset: int, length: int) -> bytes:
+        """Return the bytes from ``offset`` on; fewer where the file ends."""
+        length = max(0, min(length, self.size - offset))
+        if not self.fetch(offset, length):
+            length = max(0, self.size - offset)
+        return self.data[offset - self.base : offset - self.base + length]
+
+
+class LazyBytes:
+    """A stretch of a file as bytes that are fetched when they are asked for; offsets are the file's."""
+
+    __slots__ = ("_window",)
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice, /) -> bytes: ...
+
+    def __getitem__(self, index: int | slice, /) -> int | bytes:
+        window = self._window
+        if isinstance(index, slice):
+            start, stop = index.start, index.stop
+            if not window.fetch(start, stop - start):
+                raise FileCut
+            return window.data[start - window.base : stop - window.base]
+        if not window.base <= index < window.base + len(window.data) and not window.fetch(index, 1):
+            raise FileCut
+        return window.data[index - window.base]
+
+
+class FileCut(Exception):  # noqa: N818 - it is no error: the file is looked at again
+    """The file became shorter while it was read."""

@@ -1,0 +1,74 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from supervisor_core.cli.quantities import ago, count, duration, moment, rate, share, size
+
+
+@pytest.mark.parametrize(
+    ("secs", "text"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (0.0042, "0.0042 s"),
+        (1.26, "1.3 s"),
+        (59.9, "60 s"),
+        (60.0, "1 min"),
+        (130.0, "2 min 10 s"),
+        (3600.0, "1 h"),
+        (3659.0, "1 h 1 min"),
+        (93600.0, "1 d 2 h"),
+        (-5.0, "-5 s"),
+        (86399.9, "1 d"),
+        (119.99, "2 min"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(secs: float | None, text: str) -> None:
+    """Nothing smaller is shown, nothing overflows its unit, and what is not known is a dash."""
+    assert duration(secs) == text
+
+
+def test_ago_is_never_in_the_future() -> None:
+    """Clocks disagree: what is ahead of now was just now. None, and a writer's zero, are not known."""
+    assert ago(100.0, 190.0) == "1 min 30 s ago"
+    assert ago(200.0, 190.0) == "0 s ago"
+    assert ago(None, 190.0) == ago(0.0, 190.0) == "-"
+
+
+def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the second."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        assert moment(1795222244.07) == "2026-11-21 00:50:44"
+        assert moment(None) == moment(0.0) == "-"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (count(1234567), "1,234,567"),
+        (count(None), "-"),
+        (rate(0.01234), "0.0123"),
+        (rate(18.42), "18.4"),
+        (rate(12345.6), "12,346"),
+        (rate(None), "-"),
+        (share(0.9731), "97.3 %"),
+        (share(None), "-"),
+        (size(512), "512 B"),
+        (size(104857632), "105 MB"),
+        (size(999_700), "1 MB"),
+        (size(5_400_000_000_000), "5.4 TB"),
+        (size(None), "-"),
+    ],
+)
+def test_numbers(text: str, expected: str) -> None:
+    """Numbers keep the digits that matter and name their unit."""
+    assert text == expected

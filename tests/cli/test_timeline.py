@@ -1,0 +1,215 @@
+"""One run on a terminal: bars on one axis, tables below, and the table of all runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from supervisor_core.cli.overview import STATES, overview
+from supervisor_core.cli.timeline import SHOWN_ROWS, advice_text, bar, timeline
+from supervisor_core.run.model import (
+    Advice,
+    Checkpoint,
+    Goodput,
+    Restart,
+    Run,
+    Session,
+    Stall,
+    ThreadHistory,
+    ThreadSpan,
+    ThreadTick,
+)
+
+START = 1795222244.0
+NO_ADVICE = Advice(
+    save_cost_secs=None,
+    mtbf_secs=None,
+    present_interval_secs=None,
+    recommended_interval_secs=None,
+    present_cost_ratio=None,
+    recommended_cost_ratio=None,
+)
+
+
+def session(number: int, since: float, until: float, outcome: Any, **more: Any) -> Session:
+    return Session(
+        id=f"s{number}",
+        attempt=number,
+        started_at=START + since,
+        ended_at=START + until,
+        outcome=outcome,
+        inferred=False,
+        **more,
+    )
+
+
+def run(**changes: Any) -> Run:
+    values: dict[str, Any] = {
+        "name": "a/[b]",
+        "state": "running",
+        "inferred": False,
+        "sessions": (
+            session(1, 0.0, 400.0, "lost", first_step=0, last_step=850),
+            session(2, 500.0, 1000.0, "running", first_step=800, last_step=1800),
+        ),
+        "restarts": (
+            Restart(
+                at=START + 500.0,
+                from_session="s1",
+                to_session="s2",
+                reason="lost",
+                from_step=850,
+                to_step=800,
+                rewind_steps=50,
+                downtime_secs=100.0,
+                inferred=False,
+            ),
+        ),
+        "checkpoints": (
+            Checkpoint(session="s1", at=START + 390.0, ok=True, step=800, path="/r/model.ckpt-800", bytes=21_000_000),
+            Checkpoint(session="s2", at=START + 900.0, ok=False, error="OSError: no space"),
+        ),
+        "threads": (),
+        "stalls": (),
+        "goodput": Goodput(wall_secs=1000.0, secs={"productive": 900.0, "other": 100.0}, ratio=0.9, inferred=False),
+        "advice": NO_ADVICE,
+        "first_step": 0,
+        "last_step": 1800,
+        "max_step": 1800,
+        "step": 1800,
+        "steps_per_sec": 2.0,
+        "last_event_at": START + 1000.0,
+        "session_logs": {},
+        "scalar_tags": 1,
+        "nonfinite": 0,
+        "steps_lost": 50,
+    }
+    return Run(**{**values, **changes})
+
+
+def text(what: RenderableType, width: int = 120) -> str:
+    console = Console(width=width, color_system=None, highlight=False)
+    with console.capture() as captured:
+        console.print(what)
+    return captured.get()
+
+
+def test_a_bar_shows_each_stretch_where_it_was() -> None:
+    """Ten seconds in ten characters: a stretch covers its seconds, and the last one that does wins."""
+    assert bar([(0.0, 4.0, "a"), (6.0, 9.9, "b"), (3.0, 3.0, "x")], 0.0, 10.0, 10) == "aaaxa bbbb"
+
+
+def test_a_bar_shows_what_is_too_short_for_it() -> None:
+    """A moment, or what lies outside by rounding, still has a character."""
+    assert bar([(500.0, 500.0, "x"), (1000.0, 1000.1, "e")], 0.0, 1000.0, 10) == "     x   e"
+    assert bar([(5.0, 5.0, "x")], 5.0, 5.0, 3) == "x  "
+
+
+def test_a_timeline_tells_what_happened() -> None:
+    """Sessions with how they ended, the boundary's cost, checkpoints with the failed one standing out, goodput."""
+    shown = text(timeline(run(), START + 1000.0, 120))
+    assert "a/[b]" in shown
+    assert "1 min 40 s down, 50 steps again" in shown
+    assert "0 to 850" in shown
+    assert "model.ckpt-800" in shown
+    assert "failed OSError: no space" in shown
+    assert "90.0 %" in shown
+    lines = {line.split("  ")[0].strip(): line for line in shown.splitlines()}
+    assert "▒" in lines["sessions"] and "█" in lines["sessions"]
+    assert "◆" in lines["checkpoints"] and "✗" in lines["checkpoints"]
+
+
+def test_threads_and_stalls_have_lanes() -> None:
+    """A service's ticks and failures and a stall with its deepest frames are on the axis and in the tables."""
+    history = ThreadHistory(
+        name="summary",
+        session="s2",
+        interval_secs=120.0,
+        ticks=2,
+        failures=1,
+        last_error="OSError: gone",
+        state="overdue",
+        spans=(ThreadSpan(state="idle", since=START + 500, until=START + 900),),
+        seen_ticks=(ThreadTick(at=START + 620, secs=0.1, ok=True), ThreadTick(at=START + 740, secs=0.1, ok=False)),
+    )
+    stall = Stall(
+        session="s2",
+        phase="training",
+        since=START + 950,
+        until=None,
+        step=1800,
+        secs=50.0,
+        timeout_secs=30.0,
+        stacks={"MainThread": ("train.py:88 main", "input.py:12 next_batch")},
+    )
+    shown = text(timeline(run(threads=(history,), stalls=(stall,)), START + 1000.0, 120))
+    lanes = {line.split("  ")[0].strip(): line for line in shown.splitlines()}
+    assert {"─", "█", "✗"} <= set(lanes["summary"])
+    assert "!" in lanes["stalls"]
+    assert "MainThread: input.py:12 next_batch" in shown
+    assert "50 s so far" in shown
+
+
+def test_a_run_without_anything_is_shown() -> None:
+    """No session, no checkpoint, no time: the headline, and no traceback."""
+    empty = run(
+        sessions=(),
+        restarts=(),
+        checkpoints=(),
+        goodput=Goodput(wall_secs=0.0, secs={}, ratio=None, inferred=True),
+        step=None,
+        last_event_at=None,
+        state="unknown",
+        inferred=True,
+    )
+    assert "unknown" in text(timeline(empty, START, 80))
+    assert "unknown" in text(overview([empty], START))
+
+
+def test_only_the_newest_rows_are_shown() -> None:
+    """A hundred checkpoints do not push the rest off the screen."""
+    many = tuple(Checkpoint(session="s1", at=START + i, ok=True, step=i, path=f"m-{i}") for i in range(100))
+    shown = text(timeline(run(checkpoints=many), START + 1000.0, 120))
+    assert shown.count("  m-") + shown.count("\nm-") == SHOWN_ROWS
+    assert "m-99" in shown and "m-79" not in shown
+
+
+def test_the_overview_has_a_line_for_each_run() -> None:
+    """State with a glyph of its own, age of the checkpoint against its interval, restarts, goodput."""
+    advice = Advice(
+        save_cost_secs=1.0,
+        mtbf_secs=1000.0,
+        present_interval_secs=600.0,
+        recommended_interval_secs=45.0,
+        present_cost_ratio=0.3,
+        recommended_cost_ratio=0.04,
+    )
+    shown = text(overview([run(advice=advice), run(name="c", state="lost", steps_per_sec=None)], START + 1000.0))
+    first, second = shown.splitlines()[1:]
+    assert "▶ running" in first and "10 min 10 s ago, every 10 min" in first and "90.0 %" in first
+    assert "✗ lost" in second
+
+
+def test_every_state_can_be_told_without_colour() -> None:
+    """What needs somebody looks unlike what does not, in black and white."""
+    urgent = {STATES[name][0] for name in ("stalled", "lost", "failed")}
+    assert not urgent & {STATES[name][0] for name in ("running", "stopped", "completed", "unknown")}
+
+
+@pytest.mark.parametrize("interval", [600.0, None])
+def test_the_advice_is_one_sentence(interval: float | None) -> None:
+    """It names the recommended interval, what each costs, and says nothing while nothing is known."""
+    advice = Advice(
+        save_cost_secs=1.0,
+        mtbf_secs=86400.0,
+        present_interval_secs=interval,
+        recommended_interval_secs=415.0,
+        present_cost_ratio=0.0052 if interval else None,
+        recommended_cost_ratio=0.0048,
+    )
+    expected = "Checkpoints every 6 min 55 s would cost least (0.5 % of the time)"
+    expected += "; they are taken every 10 min (0.5 %)." if interval else "."
+    assert advice_text(advice) == expected
+    assert advice_text(NO_ADVICE) is None
