@@ -1,0 +1,179 @@
+"""`Index`: the one thread that reads the events files, and the `View` that it renews."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import EventsError
+from tb_plugin.data.overview import overview_row
+from tb_plugin.logdirs import Logdir
+from tb_plugin.view import RunView, View
+
+if TYPE_CHECKING:
+    from supervisor_core.watch.snapshot import Snapshot
+
+_LOG = logging.getLogger("supervisor_core")
+
+START_DELAY_SECS = 1.0
+"""How long the thread leaves TensorBoard to itself, unless it is asked for something before."""
+IDLE_SECS = 600.0
+"""How long it goes on when nobody asks for anything."""
+_REMEMBERED = 1_000
+"""How many of the runs that have gone are remembered."""
+
+
+class Watch(Protocol):
+    """What reads one logdir; `LogdirWatch` is one."""
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        """Return what is there now."""
+
+
+class Index:
+    """Keeps a view of some logdirs up to date, from `start` to `close`, in a daemon thread.
+
+    The thread begins with the first question, or a second after `start`; it rests while nobody has asked anything for
+    ten minutes. A logdir that cannot be read is a problem in the view and is tried again each time.
+
+    Args:
+        logdirs: what to read.
+        refresh_secs: how long to wait between two looks.
+        watch: makes what reads a logdir.
+        clock: its wall hand begins the generations, its monotonic hand tells idleness.
+    """
+
+    def __init__(
+        self,
+        logdirs: Sequence[Logdir],
+        refresh_secs: float,
+        watch: Callable[[str], Watch],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._logdirs = tuple(logdirs)
+        self._refresh_secs = refresh_secs
+        self._watch = watch
+        self._clock = clock
+        self._watches: dict[Logdir, Watch] = {}
+        self._read: dict[Logdir, Snapshot] = {}
+        self._failures: dict[Logdir, str] = {}
+        self._asked = threading.Event()
+        self._asked_at = clock.monotonic()
+        self._closed = threading.Event()
+        self._changed = threading.Condition()
+        first = int(clock.wall() * 1000)
+        self._view = View(
+            generation=first,
+            oldest=first,
+            at=clock.wall(),
+            logdir=", ".join(logdir.path for logdir in self._logdirs),
+            reading=(0, 0),
+        )
+        self._thread = threading.Thread(target=self._serve, name="supervisor-index", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread after what it is doing now."""
+        self._closed.set()
+        self._asked.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def view(self, wait_secs: float = 0.0) -> View:
+        """Return what is known now; any thread may ask.
+
+        Args:
+            wait_secs: how long to wait for the first whole view.
+        """
+        self._asked_at = self._clock.monotonic()
+        self._asked.set()
+        if wait_secs and not self._view.is_whole:
+            with self._changed:
+                self._changed.wait_for(lambda: self._view.is_whole, wait_secs)
+        return self._view
+
+    def _serve(self) -> None:
+        self._asked.wait(START_DELAY_SECS)
+        while not self._closed.is_set():
+            try:
+                self._refresh()
+            except Exception as error:  # a fault of ours: what was known stays, and is tried again
+                _LOG.exception("The Supervisor tab could not look at its logdir")
+                self._say(replace(self._view, problems=(f"The tab could not look at its logdir: {error!r}.",)))
+            self._rest()
+
+    def _rest(self) -> None:
+        self._asked.clear()
+        self._closed.wait(self._refresh_secs)
+        if self._clock.monotonic() - self._asked_at > IDLE_SECS:
+            self._asked.wait()
+
+    def _refresh(self) -> None:
+        for logdir in self._logdirs:
+            try:
+                if logdir not in self._watches:
+                    self._watches[logdir] = self._watch(logdir.path)
+                self._read[logdir] = self._watches[logdir].refresh(None if self._view.is_whole else self._progress)
+                self._failures.pop(logdir, None)
+            except EventsError as error:
+                self._failures[logdir] = str(error)
+            if len(self._logdirs) > 1 and not self._view.is_whole:
+                self._publish(is_whole=False)
+        self._publish(is_whole=True)
+
+    def _progress(self, done: int, total: int) -> None:
+        self._view = replace(self._view, reading=(done, total))
+
+    def _publish(self, *, is_whole: bool) -> None:
+        before = self._view
+        generation = before.generation + 1
+        problems = list(self._failures.values())
+        runs: dict[str, RunView] = {}
+        for logdir, snapshot in self._read.items():
+            problems += snapshot.problems
+            for relative, watched in snapshot.runs.items():
+                name = _shown(logdir.run_name(relative))
+                if name in runs:
+                    problems.append(f"Two runs are called {name}; that of {logdir.path} is shown.")
+                known = before.runs.get(name)
+                if known is not None and known.watched is watched:
+                    runs[name] = known
+                    continue
+                directory = watched.files[0].path.rpartition("/")[0] if watched.files else logdir.path
+                row = overview_row(name, watched)
+                runs[name] = RunView(name=name, directory=directory, watched=watched, row=row, generation=generation)
+        gone = [(generation, name) for name in before.runs if name not in runs]
+        removed = (*before.removed, *gone)
+        view = View(
+            generation=generation if _differ(before.runs, runs) or gone else before.generation,
+            oldest=before.oldest if len(removed) <= _REMEMBERED else removed[-_REMEMBERED - 1][0],
+            at=min((snapshot.at for snapshot in self._read.values()), default=self._clock.wall()),
+            logdir=before.logdir,
+            runs=runs,
+            removed=removed[-_REMEMBERED:],
+            problems=tuple(problems),
+            is_whole=is_whole,
+            reading=None if is_whole else before.reading,
+        )
+        self._say(view)
+
+    def _say(self, view: View) -> None:
+        with self._changed:
+            self._view = view
+            self._changed.notify_all()
+
+
+def _differ(before: Mapping[str, RunView], after: Mapping[str, RunView]) -> bool:
+    return any(before.get(name) is not run for name, run in after.items())
+
+
+def _shown(name: str) -> str:
+    """Return a name as text that can be sent and asked for: directories may be named in bytes that are none."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,26 @@
+"""Every route that answers data, by name; http_api.md describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tb_plugin.answers import Answer
+from tb_plugin.arguments import Arguments
+from tb_plugin.known import Known
+from tb_plugin.routes.checkpoints import checkpoint_marks_route, checkpoints_route
+from tb_plugin.routes.run import run_route
+from tb_plugin.routes.runs import runs_route
+from tb_plugin.routes.scalars import scalars_route, tags_route
+from tb_plugin.routes.stalls import stalls_route
+from tb_plugin.routes.threads import threads_route
+
+ROUTES: Mapping[str, Callable[[Known, Arguments], Answer]] = {
+    "runs": runs_route,
+    "run": run_route,
+    "threads": threads_route,
+    "checkpoints": checkpoints_route,
+    "checkpoint_marks": checkpoint_marks_route,
+    "stalls": stalls_route,
+    "tags": tags_route,
+    "scalars": scalars_route,
+}
