@@ -110,6 +110,11 @@ class LogdirLease:
         record = self._record
         return None if record is None else record.session
 
+    @property
+    def renewal_secs(self) -> float:
+        """How often to renew it: what a killed session did after its last renewal is not known to the next one."""
+        return min(self._timeout_secs / 4, self._file.renewal_secs)
+
     def acquire(self, session: str) -> Tenancy:
         """Take the lease for a session.
 

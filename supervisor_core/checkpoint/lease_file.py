@@ -32,6 +32,8 @@ class LeaseFile(Protocol):
     """One lease file. Every failure of reading and writing is an `OSError`."""
 
     path: str
+    renewal_secs: float
+    """How often it may be written without anybody noticing."""
 
     def take(self) -> Grip:
         """Open the file, creating it (not its directory) where it is missing, and try to lock it; waits for nobody."""
@@ -54,6 +56,8 @@ class LeaseFile(Protocol):
 
 class LocalLeaseFile:
     """A lease file on a local or mounted file system."""
+
+    renewal_secs = 1.0
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -124,6 +128,8 @@ class LocalLeaseFile:
 
 class RemoteLeaseFile:
     """A lease file in an object store: no locks, so that only its renewals tell whether its holder lives."""
+
+    renewal_secs = 15.0
 
     def __init__(self, path: str) -> None:
         self._filesystem, self.path = filesystem_for(path)

@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
+from supervisor_core.cli.exporter import exporter
 from supervisor_core.cli.verify import verify
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
@@ -35,4 +36,5 @@ def main() -> None:
     """Look after the runs in a logdir. Works without tensorflow."""
 
 
+main.add_command(exporter)
 main.add_command(verify)

@@ -70,11 +70,18 @@ class LogdirIndex:
         """Directories that could not be listed."""
         return tuple(Problem(kind="unreadable", offset=None, text=text) for text in self._tree.problems())
 
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirChange:
+    def refresh(
+        self,
+        on_progress: Callable[[int, int], None] | None = None,
+        *,
+        take: Callable[[str, list[Chunk]], None] | None = None,
+    ) -> LogdirChange:
         """Look for runs, and read what is new in each.
 
         Args:
             on_progress: called after each run with how many are read, and how many there are.
+            take: called with a run's name and its new chunks as soon as they are read; they are then not gathered in
+                ``changed``, so that no more than one run's are held at a time.
         """
         self._tree.refresh()
         found = {name: directory for name, directory in self._tree.runs() if self._is_asked_for(name)}
@@ -82,7 +89,9 @@ class LogdirIndex:
         changed: dict[str, list[Chunk]] = {}
         for done, (name, run) in enumerate(self._runs.items(), 1):
             chunks = run.refresh()
-            if chunks:
+            if chunks and take is not None:
+                take(name, chunks)
+            elif chunks:
                 changed[name] = chunks
             if on_progress is not None:
                 on_progress(done, len(self._runs))

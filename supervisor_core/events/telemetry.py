@@ -55,6 +55,10 @@ class SessionRecord:
     """What was wrong with the ``checkpoint`` state file, if anything."""
     previous_outcome: str | None = None
     """How the session before this one ended; ``lost`` when it left no word; None for the first."""
+    previous_step: int | None = None
+    """How far the session before this one had come when its lease was renewed last: every second in a local logdir."""
+    previous_seen_at: float | None = None
+    """When that was, wall time."""
     starting_secs: float = 0.0
     """Seconds from the start until the session was ready, restoring apart."""
     restoring_secs: float = 0.0

@@ -13,6 +13,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.metrics.render import label_text
 from supervisor_core.metrics.table import METRICS, RUN_METRICS, SCRAPE_SUCCESS, Metric, RunMetric
 from supervisor_core.run.status import RunStatus
 
@@ -94,11 +95,6 @@ def _family(metric: Metric) -> Family:
 
 def _samples(metric: RunMetric, run: RunStatus, now: float) -> list[Sample]:
     return [
-        Sample(metric.name + suffix, {name: _text(label) for name, label in labels.items()}, float(value))
+        Sample(metric.name + suffix, {name: label_text(label) for name, label in labels.items()}, float(value))
         for labels, value, suffix in metric.read(run, now)
     ]
-
-
-def _text(label: str) -> str:
-    """Return the label as something UTF-8 can hold: directories may be named in bytes that are no text."""
-    return label if label.isascii() else label.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -13,8 +13,8 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
@@ -46,6 +46,8 @@ class Response:
     content_type: str = "text/plain; charset=utf-8"
     encoding: str | None = None
     """The body's ``Content-Encoding``."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Further headers."""
     sent: Callable[[], None] | None = None
     """Called when the whole answer to a GET has been handed to the network."""
 
@@ -57,7 +59,7 @@ class Listener(ThreadingMixIn, TCPServer):
         host: A name or an address, IPv4 or IPv6; the first address that it resolves to is listened on.
         port: 0 picks a free one.
         respond: Answers a request; called from many threads at once.
-        ssl_context: Speak TLS with it.
+        ssl_context: Speak TLS with it; a function is asked for every connection anew, and raises nothing.
         client_timeout_secs: How long a client may be silent while it is waited for.
 
     Raises:
@@ -78,7 +80,7 @@ class Listener(ThreadingMixIn, TCPServer):
         port: int,
         respond: Callable[[Request], Response],
         *,
-        ssl_context: ssl.SSLContext | None,
+        ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None,
         client_timeout_secs: float,
     ) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -122,8 +124,9 @@ class Listener(ThreadingMixIn, TCPServer):
         connection, client = super().get_request()
         connection.settimeout(self._client_timeout_secs)
         if self._ssl_context is not None:
+            context = self._ssl_context if isinstance(self._ssl_context, ssl.SSLContext) else self._ssl_context()
             try:
-                connection = self._ssl_context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
             except (OSError, ValueError):
                 connection.close()
                 raise
@@ -192,6 +195,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", response.encoding)
         if response.status == 405:
             self.send_header("Allow", "GET, HEAD")
+        for name, value in response.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         if body:
             self.wfile.write(response.body)

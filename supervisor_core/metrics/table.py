@@ -50,6 +50,8 @@ class RunMetric(Metric):
     """A metric of a run."""
 
     read: Read
+    timed: bool = False
+    """Whether its samples depend on when the scrape is; those of all others are the status's alone."""
 
 
 def _gauge(
@@ -73,7 +75,7 @@ def _age(name: str, help: str, since: Callable[[RunStatus], float | None]) -> Ru
         if then is not None:
             yield Sample({"run": status.run}, max(0.0, now - then))  # below 0 when the machine's clock was set back
 
-    return RunMetric(name=name, type="gauge", help=help, unit="seconds", read=read)
+    return RunMetric(name=name, type="gauge", help=help, unit="seconds", read=read, timed=True)
 
 
 def _per_key(
@@ -134,7 +136,7 @@ def _label_name(fact: str) -> str:
 
 
 def _phases(status: RunStatus, now: float) -> Iterator[Sample]:
-    for phase in PHASES:
+    for phase in PHASES if status.phase is not None else ():
         yield Sample({"run": status.run, "phase": phase}, phase == status.phase)
 
 
@@ -302,4 +304,55 @@ SCRAPE_SUCCESS = Metric(
 """What a scrape says about itself."""
 
 METRICS: tuple[Metric, ...] = (*RUN_METRICS, SCRAPE_SUCCESS)
+"""What a training process serves, and an exporter too."""
+
+
+def _of_exporter(
+    name: str, help: str, *, unit: str = "", type: MetricType = "gauge", labels: tuple[str, ...] = ()
+) -> Metric:
+    return Metric(name=f"supervisor_exporter_{name}", type=type, help=help, unit=unit, labels=labels)
+
+
+EXPORTER_RUN_READ_SUCCESS = _of_exporter(
+    "run_read_success", "1 if all the events files of the run could be read at the last refresh.", labels=("run",)
+)
+EXPORTER_LAST_EVENT = _of_exporter(
+    "last_event_timestamp_seconds",
+    "The latest wall time among the run's events, by its writer's clock.",
+    unit="seconds",
+    labels=("run",),
+)
+EXPORTER_CORRUPT_RECORDS = _of_exporter(
+    "corrupt_records_total",
+    "Damaged places that were skipped in the run's events files.",
+    type="counter",
+    labels=("run",),
+)
+EXPORTER_RUNS = _of_exporter("runs", "Runs that are served.")
+EXPORTER_LAST_REFRESH = _of_exporter(
+    "last_refresh_timestamp_seconds", "When the runs were last looked at, to the end.", unit="seconds"
+)
+EXPORTER_REFRESH_DURATION = _of_exporter("refresh_duration_seconds", "How long that took.", unit="seconds")
+EXPORTER_REFRESH_FAILURES = _of_exporter(
+    "refresh_failures_total", "Refreshes in which a logdir or a run could not be looked at.", type="counter"
+)
+EXPORTER_SCRAPE_DURATION = _of_exporter(
+    "scrape_duration_seconds", "How long this scrape took to put together, compression apart.", unit="seconds"
+)
+EXPORTER_BUILD_INFO = _of_exporter("build_info", "Versions the exporter runs with, one label each.", type="info")
+
+EXPORTER_METRICS: tuple[Metric, ...] = (
+    EXPORTER_RUN_READ_SUCCESS,
+    EXPORTER_LAST_EVENT,
+    EXPORTER_CORRUPT_RECORDS,
+    EXPORTER_RUNS,
+    EXPORTER_LAST_REFRESH,
+    EXPORTER_REFRESH_DURATION,
+    EXPORTER_REFRESH_FAILURES,
+    EXPORTER_SCRAPE_DURATION,
+    EXPORTER_BUILD_INFO,
+)
+"""What an exporter serves besides, in the order in which it is served."""
+
+ALL_METRICS: tuple[Metric, ...] = (*METRICS, *EXPORTER_METRICS)
 """Every metric there is."""

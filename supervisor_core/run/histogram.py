@@ -32,6 +32,11 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    def merge(self, other: Histogram) -> None:
+        """Count the values that another, of the same bounds, has counted."""
+        self._counts = [ours + theirs for ours, theirs in zip(self._counts, other._counts, strict=True)]
+        self._sum += other._sum
+
     @property
     def count(self) -> int:
         """How many values were counted."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from supervisor_core.run.status import ThreadState
+from supervisor_core.run.status import Distribution, ThreadState
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
 """``running``: an open session that moves. ``stalled``: an open session that is heard of and does not move within its
@@ -83,6 +83,13 @@ class Session:
     versions: Mapping[str, str] = field(default_factory=dict)
     activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Its own seconds by `BUCKETS` (no disruption in it); they sum to ``ended_at - started_at``."""
+    saves: int = 0
+    """Saves tried, good or bad."""
+    save_failures: int = 0
+    save_secs: Distribution | None = None
+    """Durations of its good saves; None where nothing tells."""
+    blocked_secs: Distribution | None = None
+    """How long its good saves held training up; None where nothing tells."""
     files: tuple[str, ...] = ()
     """The events files that it wrote."""
 
@@ -203,6 +210,9 @@ class Goodput:
     """From the run's first start until now, or until its last end."""
     secs: Mapping[str, float]
     """Seconds by `BUCKETS`; they sum to `wall_secs`."""
+    booked_secs: Mapping[str, float]
+    """Seconds by `BUCKETS` as counters show them: only what is decided, and none ever falls. After a restart
+    ``productive`` stands still until the steps that were lost have been made up for."""
     ratio: float | None
     """``productive / wall_secs``; None before there is any wall time."""
     inferred: bool

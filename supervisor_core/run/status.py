@@ -70,9 +70,10 @@ class RunStatus:
     """One run at one moment: what a scrape shows. Times are wall-clock seconds since the epoch."""
 
     run: str
-    active: bool
-    """True from start until a planned stop."""
-    phase: str
+    active: bool | None
+    """True from start until a planned stop; None where nothing tells."""
+    phase: str | None
+    """None where nothing tells."""
     session_id: str | None = None
     session_started_at: float | None = None
     sessions: int = 1
@@ -80,8 +81,8 @@ class RunStatus:
     restarts: Mapping[str, int] = field(default_factory=dict)
     """How the earlier sessions ended: reason -> count."""
     global_step: int | None = None
-    steps: int = 0
-    """Steps done by this session."""
+    steps: int | None = 0
+    """Steps done by this session; None where nothing tells."""
     steps_per_second: float | None = None
     """Over the last window; None before there are two readings."""
     last_step_at: float | None = None
@@ -89,7 +90,8 @@ class RunStatus:
     """When anything moved last: a step, a phase, a part of a save."""
     progress_timeout_secs: float | None = None
     """The stall budget of the present phase; None where the phase cannot stall."""
-    stalled: bool = False
+    stalled: bool | None = False
+    """None where nothing tells."""
     step_secs: Distribution | None = None
     checkpoint: CheckpointStatus = field(default_factory=CheckpointStatus)
     threads: tuple[ThreadStatus, ...] = ()

@@ -55,7 +55,8 @@ class RunMonitor:
         saves: the session's saves.
         recorder: where heartbeats and stalls are written.
         threads: returns the state of every service thread.
-        on_renewal: called with the step, four times per `Options.lease_timeout_secs`; must not block.
+        on_renewal: called with the step, every so often; must not block.
+        renewal_secs: how often.
         clock: the time.
     """
 
@@ -69,6 +70,7 @@ class RunMonitor:
         recorder: Recorder,
         threads: Callable[[], Iterable[ThreadStatus]],
         on_renewal: Callable[[int | None], None] = lambda step: None,
+        renewal_secs: float = TICK_SECS,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._identity = identity
@@ -82,7 +84,7 @@ class RunMonitor:
         self._stalls = StallWatch()
         self._active = True
         self._next_beat = self._next_renewal = clock.monotonic()
-        self._renewal_secs = options.lease_timeout_secs / 4
+        self._renewal_secs = renewal_secs
         self._beat_lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="supervisor_monitor", daemon=True)

@@ -16,12 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.lease_record import LeaseRecord
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
-from supervisor_core.runtime.monitor import RunMonitor, SessionIdentity
+from supervisor_core.runtime.monitor import TICK_SECS, RunMonitor, SessionIdentity
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import Recorder, SummaryWriter
 from supervisor_core.runtime.registry import ServiceRegistry
@@ -92,11 +93,12 @@ class SupervisedRun:
             recorder=self._recorder,
             threads=services.statuses,
             on_renewal=self._renew_lease,
+            renewal_secs=TICK_SECS if self._lease is None else self._lease.renewal_secs,
             clock=clock,
         )
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
-        self._previous_outcome: str | None = None
+        self._previous: LeaseRecord | None = None
         self._begun = False
         self._ended = False
 
@@ -131,7 +133,7 @@ class SupervisedRun:
                 restarts=before.restarts,
                 steps_lost=before.steps_lost,
             )
-            self._previous_outcome = before.previous_outcome
+            self._previous = before.previous
             self._monitor.identify(self._identity)
         self._begun = True
         self._monitor.start()
@@ -168,7 +170,9 @@ class SupervisedRun:
             restored_step=restored_step,
             skipped=tuple(skipped),
             state_problem=state_problem,
-            previous_outcome=self._previous_outcome,
+            previous_outcome=self._previous.outcome if self._previous else None,
+            previous_step=self._previous.last_step if self._previous else None,
+            previous_seen_at=self._previous.renewed_at if self._previous else None,
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
             services=tuple(services),

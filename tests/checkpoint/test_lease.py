@@ -217,3 +217,14 @@ def test_acquiring_logs_nothing_when_all_is_well(make: Make, caplog: pytest.LogC
     caplog.set_level(logging.DEBUG)
     make().acquire("a")
     assert caplog.records == []
+
+
+def test_how_often_a_lease_is_renewed(make: Make) -> None:
+    """Every second, so that hardly a step of a killed session goes uncounted; more often where the timeout is short."""
+    assert make().renewal_secs == 1.0
+    assert make(timeout_secs=2.0).renewal_secs == 0.5
+
+
+def test_how_often_a_lease_in_an_object_store_is_renewed() -> None:
+    """Four times within its timeout: each renewal is an upload."""
+    assert LogdirLease("memory://lease-in-a-store/run", timeout_secs=60.0).renewal_secs == 15.0

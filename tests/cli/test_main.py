@@ -25,7 +25,7 @@ def documented() -> dict[str, str]:
 def options_in(text: str) -> set[str]:
     """Return the options that a section describes, each in a table row of its own."""
     return {
-        option for row in re.findall(r"^\| `(-[^|]*)\|", text, re.MULTILINE) for option in re.findall(r"--?[\w-]+", row)
+        option for row in re.findall(r"^\| `(-[^|]*)\|", text, re.MULTILINE) for option in re.findall(r"--?[\w.-]+", row)
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.metrics import table
-from supervisor_core.metrics.table import METRICS, RUN_METRICS, Metric, Sample
+from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS, Metric, Sample
 from supervisor_core.options import PHASES
 from supervisor_core.run.status import RunStatus
 
@@ -20,7 +20,7 @@ def read(name: str, status: RunStatus, now: float) -> list[Sample]:
     return list(metric.read(status, now))
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda metric: metric.name)
 def test_a_metric_keeps_the_conventions(metric: Metric) -> None:
     """One prefix; `_total` on counters only, `_info` on infos only; the unit ends the name; the help is a sentence."""
     base = metric.name.removesuffix("_total").removesuffix("_info")
@@ -34,7 +34,7 @@ def test_a_metric_keeps_the_conventions(metric: Metric) -> None:
 
 def test_a_name_stands_for_one_metric() -> None:
     """No name is there twice."""
-    names = [metric.name for metric in METRICS]
+    names = [metric.name for metric in ALL_METRICS]
     assert sorted(names) == sorted(set(names))
 
 
@@ -47,6 +47,13 @@ def test_labels_are_as_told(running: RunStatus, clock) -> None:
             if metric.type != "info":
                 assert {*sample.labels} - {"le"} == {*metric.labels}
             assert sample.labels["run"] == "mnist/train"
+
+
+def test_only_timed_metrics_depend_on_the_time(running: RunStatus, clock) -> None:
+    """Whoever writes a run's metrics beforehand has to write again for a scrape only those that are marked so."""
+    for metric in RUN_METRICS:
+        early, late = (list(metric.read(running, clock.now + secs)) for secs in (0.0, 1000.0))
+        assert (early != late) == metric.timed, metric.name
 
 
 @pytest.mark.parametrize("phase", PHASES)

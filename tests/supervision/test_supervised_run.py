@@ -40,6 +40,7 @@ def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
     session = writer.of("session")[-1]
     assert (session.attempt, session.previous_outcome, session.restored_step) == (2, "error", 90)
+    assert (session.previous_step, session.previous_seen_at) == (100, pytest.approx(session.started_at, abs=60))
     status = run.status()
     assert (status.sessions, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
 

@@ -1,0 +1,130 @@
+"""``tb-supervisor exporter``: serves the metrics of every run below some logdirs, from their events files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from supervisor_core.checkpoint.filesystem import local_path
+from supervisor_core.errors import EventsError, OptionsError
+
+if TYPE_CHECKING:
+    from supervisor_core.exporter.exporter import Exporter
+    from supervisor_core.exporter.web import Web
+    from supervisor_core.watch.logdir_watch import LogdirWatch
+
+DEFAULT_ADDRESS = "127.0.0.1:10988"
+_LOG = logging.getLogger("supervisor_core.exporter")
+
+
+@click.command()
+@click.option(
+    "--logdir",
+    "logdirs",
+    multiple=True,
+    required=True,
+    metavar="DIR",
+    help="Serve the runs in and below DIR. Repeatable.",
+)
+@click.option(
+    "--web.listen-address",
+    "address",
+    default=DEFAULT_ADDRESS,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen; without a host only this machine is served.",
+)
+@click.option(
+    "--web.config.file", "config_file", metavar="FILE", help="TLS and passwords, in exporter-toolkit's format."
+)
+@click.option(
+    "--web.telemetry-path",
+    "telemetry_path",
+    default="/metrics",
+    show_default=True,
+    metavar="PATH",
+    help="Where the metrics are served.",
+)
+@click.option(
+    "--refresh-interval",
+    "interval_secs",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1, max=86_400.0),
+    metavar="SECONDS",
+    help="Seconds from one look at the logdirs to the next.",
+)
+@click.option("--include", metavar="REGEX", help="Serve only runs whose name matches somewhere.")
+@click.option("--exclude", metavar="REGEX", help="Leave out runs whose name matches somewhere.")
+def exporter(
+    logdirs: tuple[str, ...],
+    address: str,
+    config_file: str | None,
+    telemetry_path: str,
+    interval_secs: float,
+    include: str | None,
+    exclude: str | None,
+) -> None:
+    """Serve the metrics of every run below the logdirs, from their events files, until SIGTERM or SIGINT.
+
+    A logdir that does not exist yet is waited for.
+
+    Exit status: 0 after SIGTERM or SIGINT; 1 if the address cannot be listened on; 2 if the call is wrong: an address,
+    an expression or a web configuration that cannot be used, a logdir that is a file.
+    """
+    from supervisor_core.exporter.exporter import Exporter
+    from supervisor_core.runtime.signals import SignalWatch
+    from supervisor_core.watch.logdir_watch import LogdirWatch
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    watches: list[LogdirWatch] = []
+    for logdir in dict.fromkeys(map(_checked_logdir, logdirs)):
+        try:
+            watches.append(LogdirWatch(logdir, include, exclude))
+        except (EventsError, ValueError) as error:
+            raise _WrongInput(str(error)) from error
+    stop = threading.Event()
+    with SignalWatch(lambda signum: stop.set()):
+        serving = Exporter(watches, interval_secs=interval_secs)
+        web = _web(serving, address, telemetry_path, config_file)
+        with web:
+            _LOG.info("Serving %s", web.url)
+            serving.start()
+            stop.wait()
+            _LOG.info("Stopping")
+        serving.stop()
+
+
+class _WrongInput(click.ClickException):
+    exit_code = 2
+
+
+def _checked_logdir(logdir: str) -> str:
+    local = local_path(logdir)
+    if local is None:
+        return logdir
+    if os.path.exists(local) and not os.path.isdir(local):
+        raise _WrongInput(f"{logdir} is a file; give the directory that it is in.")
+    if not os.path.exists(local):
+        _LOG.warning("%s does not exist yet; it is waited for.", logdir)
+    return os.path.abspath(local)
+
+
+def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str | None) -> Web:
+    from supervisor_core.exporter.web import Web
+    from supervisor_core.exporter.web_access import WebAccess
+
+    if not telemetry_path.startswith("/") or telemetry_path.startswith("/-/") or not telemetry_path.isprintable():
+        raise _WrongInput(f"The telemetry path is {telemetry_path!r}; expected one like /metrics, and not below /-/.")
+    try:
+        return Web(serving, address, telemetry_path=telemetry_path, access=WebAccess(config_file))
+    except OptionsError as error:
+        raise _WrongInput(str(error)) from error
+    except (OSError, UnicodeError) as error:
+        raise click.ClickException(
+            f"Cannot listen on {address}: {getattr(error, 'strerror', None) or error}."
+        ) from error

@@ -1,0 +1,140 @@
+"""`Page`: all that a scrape consists of, as of one refresh, ready to be sent but for what depends on the time.
+
+Written once per refresh, in the background; and of a run that has not changed, not even then. A scrape adds the ages
+and what the exporter says of itself, which therefore come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from supervisor_core.exporter.gzip_stream import GzipStream, deflate
+from supervisor_core.metrics.render import END, Format, header, lines
+from supervisor_core.metrics.table import (
+    EXPORTER_CORRUPT_RECORDS,
+    EXPORTER_LAST_EVENT,
+    EXPORTER_RUN_READ_SUCCESS,
+    RUN_METRICS,
+    Metric,
+    RunMetric,
+    Sample,
+)
+from supervisor_core.run.status import RunStatus
+
+_LASTING = tuple(metric for metric in RUN_METRICS if not metric.timed)
+_TIMED = tuple(metric for metric in RUN_METRICS if metric.timed)
+_OF_READING = (EXPORTER_RUN_READ_SUCCESS, EXPORTER_LAST_EVENT, EXPORTER_CORRUPT_RECORDS)
+_PREPARED: tuple[Metric, ...] = (*_LASTING, *_OF_READING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How well a run's events files could be read."""
+
+    success: bool
+    last_event_at: float | None
+    corrupt_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunText:
+    """One run, written."""
+
+    status: RunStatus
+    fragments: tuple[bytes, ...]
+    """The lines of each metric that does not depend on the time, in the order of the page."""
+    problems: tuple[str, ...]
+    """What could not be written, and why."""
+
+
+def write_run(status: RunStatus, reading: Reading) -> RunText:
+    """Return a run, written. A value that cannot be written is left out, and named among the problems."""
+    problems: list[str] = []
+    fragments = [_written(metric, status, 0.0, problems) for metric in _LASTING]
+    label = {"run": status.run}
+    fragments.append(lines(EXPORTER_RUN_READ_SUCCESS, [Sample(label, reading.success)]))
+    known = reading.last_event_at is not None
+    fragments.append(lines(EXPORTER_LAST_EVENT, [Sample(label, reading.last_event_at or 0.0)] if known else []))
+    fragments.append(lines(EXPORTER_CORRUPT_RECORDS, [Sample(label, reading.corrupt_records)]))
+    return RunText(status, tuple(fragments), tuple(problems))
+
+
+class Page:
+    """See the module's docstring. Never changes, so any number of scrapes may read it at once.
+
+    Args:
+        runs: the runs, no two of which have the same label.
+    """
+
+    def __init__(self, runs: Sequence[RunText]) -> None:
+        self._statuses = [run.status for run in runs]
+        self._families = [
+            (metric, fragments)
+            for index, metric in enumerate(_PREPARED)
+            if (fragments := [run.fragments[index] for run in runs if run.fragments[index]])
+        ]
+        self._packed = {False: GzipStream(), True: GzipStream()}
+        for metric, fragments in self._families:
+            body = b"".join(fragments)
+            packed = deflate(body)
+            for openmetrics, stream in self._packed.items():
+                above = header(metric, openmetrics)
+                stream.add(above, deflate(above))
+                stream.add(body, packed)
+        self._packed = {openmetrics: stream.copy() for openmetrics, stream in self._packed.items()}
+        self.problems = tuple(text for run in runs for text in run.problems)
+        """What could not be written, and why."""
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return len(self._statuses)
+
+    def render(
+        self,
+        format: Format,
+        *,
+        now: float,
+        about: Callable[[bool], Iterable[tuple[Metric, Iterable[Sample]]]],
+        gzip: bool = False,
+    ) -> bytes:
+        """Return a whole scrape.
+
+        Args:
+            format: which of the formats.
+            now: wall time in seconds, for the ages.
+            about: what the exporter says of itself, asked last; told whether everything could be written.
+            gzip: whether to compress it.
+        """
+        openmetrics = format.openmetrics
+        last: list[bytes] = []
+        problems: list[str] = list(self.problems)
+        for metric in _TIMED:
+            text = b"".join([_written(metric, status, now, problems) for status in self._statuses])
+            if text:
+                last += (header(metric, openmetrics), text)
+        first: list[bytes] = []
+        if not gzip:
+            for prepared, fragments in self._families:
+                first.append(header(prepared, openmetrics))
+                first += fragments
+        for about_metric, samples in about(not problems):
+            text = lines(about_metric, samples)
+            if text:
+                last += (header(about_metric, openmetrics), text)
+        if openmetrics:
+            last.append(END)
+        if not gzip:
+            return b"".join(first + last)
+        stream, rest = self._packed[openmetrics].copy(), b"".join(last)
+        stream.add(rest, deflate(rest))
+        return stream.finish()
+
+
+def _written(metric: RunMetric, status: RunStatus, now: float, problems: list[str]) -> bytes:
+    try:
+        return lines(metric, metric.read(status, now))
+    except Exception as error:  # one unreadable value must not cost the others
+        problems.append(f"{metric.name} of run {status.run!r} could not be read: {error!r}")
+        return b""

@@ -1,0 +1,135 @@
+"""`Web`: the exporter's pages over HTTP or HTTPS.
+
+    <telemetry path>   the metrics, text 0.0.4 or OpenMetrics 1.0, as the client asks; gzip if it accepts that
+    /-/healthy         200 as long as the process can answer
+    /-/ready           200 once the runs have been looked at, else 503
+    /                  a page that links to these
+
+Every one of them asks for a password where the web configuration names users.
+"""
+
+from __future__ import annotations
+
+import html
+import ssl
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+
+from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.exporter.web_access import WebAccess
+from supervisor_core.metrics.address import parse_address
+from supervisor_core.metrics.listener import Listener, Request, Response
+from supervisor_core.metrics.render import choose_format, gzip_accepted
+
+_LANDING_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Supervisor exporter</title></head>
+<body>
+<h1>Supervisor exporter</h1>
+<p>Metrics of the runs below some logdirs, from their events files.</p>
+<ul>
+<li><a href="{path}">metrics</a>: for Prometheus</li>
+<li><a href="/-/healthy">healthy</a>: does this process answer?</li>
+<li><a href="/-/ready">ready</a>: have the runs been looked at?</li>
+</ul>
+</body>
+</html>
+"""
+
+
+class Web:
+    """Listens from construction, answers from `start` to `close`.
+
+    Args:
+        exporter: what is served.
+        address: ``"host:port"``, ``":port"`` (127.0.0.1) or ``"[::1]:port"``; port 0 picks a free one.
+        telemetry_path: where the metrics are; begins with a slash.
+        access: who may ask, and over what.
+        client_timeout_secs: how long a client may be silent before it is hung up on.
+
+    Raises:
+        OptionsError: if the address cannot be read.
+        OSError: if it cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        exporter: Exporter,
+        address: str,
+        *,
+        telemetry_path: str = "/metrics",
+        access: WebAccess | None = None,
+        client_timeout_secs: float = 10.0,
+    ) -> None:
+        self._exporter = exporter
+        self._access = access or WebAccess(None)
+        self._path = telemetry_path
+        host, port = parse_address(address)
+        context: Callable[[], ssl.SSLContext] | None = self._access.context if self._access.tls else None
+        self._listener = Listener(
+            host, port, self._respond, ssl_context=context, client_timeout_secs=client_timeout_secs
+        )
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as bound, with the port that was picked."""
+        return self._listener.address
+
+    @property
+    def url(self) -> str:
+        """Where Prometheus finds the metrics."""
+        return f"http{'s' if self._access.tls else ''}://{self.address}{self._path}"
+
+    def start(self) -> None:
+        """Begin to answer, in daemon threads."""
+        self._listener.start()
+
+    def close(self) -> None:
+        """Free the port and hang up; answers being written have a second to end."""
+        self._listener.close()
+
+    def __enter__(self) -> Web:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _respond(self, request: Request) -> Response:
+        if not self._access.admits(request.header("Authorization")):
+            challenge = {"WWW-Authenticate": 'Basic realm="supervisor exporter", charset="UTF-8"'}
+            response = replace(_text(401, "a user and a password are needed"), headers=challenge)
+        else:
+            response = self._page(request)
+        return replace(response, headers={**self._access.headers(), **response.headers})
+
+    def _page(self, request: Request) -> Response:
+        if request.path == self._path:
+            return self._metrics(request)
+        if request.path == "/-/healthy":
+            return _text(200, "healthy")
+        if request.path == "/-/ready":
+            if self._exporter.ready:
+                return _text(200, "ready")
+            return _text(503, "not ready: the runs are being looked at for the first time")
+        if request.path == "/":
+            page = _LANDING_PAGE.format(path=html.escape(self._path))
+            return Response(status=200, body=page.encode(), content_type="text/html; charset=utf-8")
+        return _text(404, f"nothing here; see {self._path}, /-/healthy and /-/ready")
+
+    def _metrics(self, request: Request) -> Response:
+        format = choose_format(request.header("Accept") or "")
+        gzip = bool(gzip_accepted(request.header("Accept-Encoding") or ""))
+        return Response(
+            status=200,
+            body=self._exporter.scrape(format, gzip=gzip),
+            content_type=format.content_type,
+            encoding="gzip" if gzip else None,
+        )
+
+
+def _text(status: int, line: str) -> Response:
+    return Response(status=status, body=f"{line}\n".encode("utf-8", "backslashreplace"))

@@ -1,0 +1,33 @@
+"""`SessionFacts`: what is known of one session before it is set among the others, told by itself or inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor_core.run.model import Checkpoint, Session, Stall, ThreadHistory
+from supervisor_core.run.pace import Pace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFacts:
+    """One session by itself. Its outcome is ``running`` where nothing says that it has ended."""
+
+    session: Session
+    pace: Pace
+    """Productive seconds by step."""
+    told_secs: Mapping[str, float]
+    """Its seconds by bucket as far as they are decided: no later event takes them back."""
+    is_start_exact: bool
+    """Whether its start is known from the session itself."""
+    is_stalled: bool = False
+    """Whether the last it told was that it does not move."""
+    silence_secs: float | None = None
+    """How long it may be silent before it counts as lost; None: for ever."""
+    ended_itself: bool = False
+    """Whether a STOP event of another writer tells of an orderly end."""
+    previous_outcome: str | None = None
+    """How the session before it ended, as this one found."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    threads: tuple[ThreadHistory, ...] = ()
+    stalls: tuple[Stall, ...] = field(default=())

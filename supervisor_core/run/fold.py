@@ -1,0 +1,186 @@
+"""`RunFold`: the model of one run, kept up to date chunk by chunk.
+
+A pure fold: no threads, no I/O, no clock. What is finished is kept, so an update costs in proportion to the new events,
+and a look in proportion to what has changed since the last. Files may come in any order and in any pieces; the run that
+comes of them is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from supervisor_core.events.chunk import Chunk
+from supervisor_core.run.advice import advice
+from supervisor_core.run.facts import SessionFacts
+from supervisor_core.run.file_fold import FileFold
+from supervisor_core.run.goodput import DOWNTIME
+from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
+from supervisor_core.run.presence import Presence
+from supervisor_core.run.session_fold import joined
+from supervisor_core.run.state import outcome_of_last, run_state
+from supervisor_core.run.telemetry_facts import BUCKET_OF_PHASE, telemetry_facts
+from supervisor_core.run.timeline import Timeline, timeline
+from supervisor_core.run.totals import totals
+
+FAILURES = ("lost", "error", "signal")
+"""Outcomes that count as failures of a run."""
+
+
+def nobody_looked(path: str) -> bool | None:
+    """Say of no checkpoint whether it is still there."""
+    return None
+
+
+class RunFold:
+    """Folds the chunks of one run's events files into a `Run`. Not thread-safe.
+
+    Args:
+        name: the run's, as TensorBoard names it.
+
+    Example:
+        >>> fold = RunFold("digits")
+        >>> fold.update([])
+        >>> fold.run(now=1795222244.0).state
+        'unknown'
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._files: dict[str, FileFold] = {}
+        self._facts: dict[str, tuple[object, SessionFacts]] = {}
+        self._timeline: Timeline | None = None
+        self._totals = totals(())
+        self._presence = Presence()
+
+    def update(self, chunks: Iterable[Chunk]) -> None:
+        """Take in new events.
+
+        Args:
+            chunks: those of one file in their order; one with ``from_start`` replaces what its path has told.
+        """
+        for chunk in chunks:
+            if chunk.from_start or chunk.path not in self._files:
+                self._files[chunk.path] = FileFold(chunk.path)
+            self._files[chunk.path].add(chunk)
+            self._timeline = None
+
+    def forget(self, path: str) -> None:
+        """Take back what a file has told: it is gone."""
+        if self._files.pop(path, None) is not None:
+            self._timeline = None
+
+    def run(self, now: float, present: Callable[[str], bool | None] = nobody_looked) -> Run:
+        """Return everything that is known of the run.
+
+        Args:
+            now: the present wall time, seconds since the epoch.
+            present: says whether a checkpoint's files are still there, by its path as the session wrote it; None where
+                it cannot be said. Must be cheap: it is asked for each path. Default: nobody looked.
+        """
+        line = self._line()
+        files, last = self._totals, line.facts[-1] if line.facts else None
+        state = run_state(last, now, files.last_event_at)
+        sessions = line.sessions
+        if last is not None:
+            outcome = outcome_of_last(last, state)
+            if outcome != sessions[-1].outcome:
+                sessions = (*sessions[:-1], replace(sessions[-1], outcome=outcome))
+        goodput = _goodput(line, state, now)
+        checkpoints = line.checkpoints
+        if present is not nobody_looked:
+            checkpoints = self._presence.joined(checkpoints, present)
+        return Run(
+            name=self.name,
+            state=state,
+            inferred=all(session.inferred for session in sessions),
+            sessions=sessions,
+            restarts=line.restarts,
+            checkpoints=checkpoints,
+            threads=line.threads,
+            stalls=_stalls(line, state, now),
+            goodput=goodput,
+            advice=_advice(sessions, goodput.wall_secs),
+            first_step=files.first_step,
+            last_step=files.last_step,
+            max_step=files.max_step,
+            step=line.step,
+            steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
+            last_event_at=files.last_event_at,
+            session_logs=files.session_logs,
+            scalar_tags=files.scalar_tags,
+            nonfinite=files.nonfinite,
+            steps_lost=line.steps_lost,
+        )
+
+    def _line(self) -> Timeline:
+        if self._timeline is None:
+            files = sorted(self._files.values(), key=lambda file: file.order)
+            self._totals = totals(files)
+            self._timeline = timeline(self._session_facts(files))
+        return self._timeline
+
+    def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:
+        """Return the facts of each session; only of those whose files have grown are they drawn up anew."""
+        parts: dict[str, list[FileFold]] = {}
+        for file in files:
+            for id in file.sessions:
+                parts.setdefault(id, []).append(file)
+        facts: dict[str, tuple[object, SessionFacts]] = {}
+        for id, told_in in parts.items():
+            key = [(file, file.version) for file in told_in]
+            known = self._facts.get(id)
+            facts[id] = known if known is not None and known[0] == key else (key, _told_facts(id, told_in))
+        self._facts = facts
+        return [found for _, found in facts.values()]
+
+
+def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
+    latest = files[-1]
+    heard = [file.last_at for file in files if file.last_session == id and file.last_at is not None]
+    return telemetry_facts(
+        joined(file.sessions[id] for file in files),
+        files=[file.path for file in files],
+        heard_at=max(heard, default=None),
+        tail_step=latest.tail.step if latest.last_session == id else None,
+    )
+
+
+def _goodput(line: Timeline, state: RunState, now: float) -> Goodput:
+    """Close the account: the time since the last session was heard of goes where its state says."""
+    if state == "stalled":
+        return line.walk.value(now, "stall")
+    if state == "lost":
+        return line.walk.value(now, DOWNTIME)
+    if state != "running":
+        return line.walk.value(None, "other")
+    last = line.sessions[-1]
+    return line.walk.value(now, "productive" if last.inferred else BUCKET_OF_PHASE.get(last.phase or "", "other"))
+
+
+def _stalls(line: Timeline, state: RunState, now: float) -> tuple[Stall, ...]:
+    """Close the stalls of sessions that have ended; one that lasts goes on until now."""
+    found: list[Stall] = []
+    for index, facts in enumerate(line.facts):
+        is_open = index == len(line.facts) - 1 and state in ("running", "stalled")
+        for stall in facts.stalls:
+            if stall.until is not None:
+                found.append(stall)
+                continue
+            ended_at = facts.session.ended_at
+            until = now if is_open or ended_at is None else max(ended_at, stall.since)
+            secs = max(stall.secs, until - stall.since)
+            found.append(replace(stall, secs=secs, until=None if is_open else stall.since + secs))
+    return tuple(found)
+
+
+def _advice(sessions: Sequence[Session], wall_secs: float) -> Advice:
+    blocked = [session.blocked_secs for session in sessions if session.blocked_secs is not None]
+    saves = sum(sum(each.counts) for each in blocked)
+    failures = sum(session.outcome in FAILURES for session in sessions)
+    intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
+    return advice(
+        sum(each.sum for each in blocked) / saves if saves else None,
+        wall_secs / failures if failures else None,
+        intervals[-1] if intervals else None,
+    )

@@ -1,0 +1,126 @@
+"""`GoodputWalk`: where a run's wall time went, session by session.
+
+Each second between the run's first start and its end goes into one bucket: a session's own seconds as it told them, the
+time between two sessions, and, out of the productive seconds, those of the steps that a later session did again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from supervisor_core.run.facts import SessionFacts
+from supervisor_core.run.model import BUCKETS, Goodput
+from supervisor_core.run.pace import Pace
+
+PRODUCTIVE = "productive"
+WASTED = "wasted_progress_from_disruption"
+DOWNTIME = "infrastructure_recovery_from_disruption"
+
+
+class _Kept(NamedTuple):
+    """The steps of a session that no later one has done again."""
+
+    step: int
+    """The last of them."""
+    secs: float
+    """Productive seconds that went into them."""
+    pace: Pace
+    share: float
+    """How much of the session's time counts; the rest was another's, who worked at the same time."""
+    is_lost: bool
+
+
+class GoodputWalk:
+    """Walks over a run's sessions in their order, each once; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self._secs = dict.fromkeys(BUCKETS, 0.0)
+        self._booked = dict.fromkeys(BUCKETS, 0.0)
+        self._gross = self._most = 0.0
+        self._until: float | None = None
+        self._kept: list[_Kept] = []
+        self._inferred = False
+
+    def add(self, facts: SessionFacts, *, is_over: bool) -> None:
+        """Go on with the next session.
+
+        Args:
+            facts: what is known of it.
+            is_over: whether it has ended, so that nothing of it is still to be decided.
+        """
+        session = facts.session
+        self._inferred |= session.inferred
+        if facts.pace.first_step is not None:
+            self._redo_from(facts.pace.first_step)
+        self._book(facts, is_over)
+        if session.started_at is None or session.ended_at is None:
+            return
+        begin = session.started_at
+        if self._until is not None:
+            gap = session.started_at - self._until
+            if gap > 0:
+                self._secs[DOWNTIME] += gap
+                if facts.is_start_exact or is_over:
+                    self._booked[DOWNTIME] += gap
+            begin = max(begin, self._until)
+        own = session.ended_at - session.started_at
+        share = max(0.0, session.ended_at - begin) / own if own > 0 else 0.0
+        for bucket, secs in session.activity_secs.items():
+            self._secs[bucket] += secs * share
+        if facts.pace.last_step is not None and facts.pace.first_step is not None:
+            is_lost = session.outcome == "running"
+            self._kept.append(_Kept(facts.pace.last_step, facts.pace.end_secs, facts.pace, share, is_lost))
+        self._until = max(session.ended_at, begin)
+
+    def value(self, now: float | None, bucket: str) -> Goodput:
+        """Return the whole.
+
+        Args:
+            now: until when the run goes on; None where it has ended.
+            bucket: where the time since the last session was heard of goes.
+        """
+        secs = dict(self._secs)
+        if now is not None and self._until is not None and now > self._until:
+            secs[bucket] += now - self._until
+        secs = {name: max(0.0, value) for name, value in secs.items()}
+        wall = sum(secs.values())
+        return Goodput(
+            wall_secs=wall,
+            secs=secs,
+            booked_secs=dict(self._booked),
+            ratio=secs[PRODUCTIVE] / wall if wall > 0 else None,
+            inferred=self._inferred,
+        )
+
+    def _redo_from(self, step: int) -> None:
+        """Move the productive seconds of all steps after ``step`` to the wasted ones."""
+        wasted = 0.0
+        while self._kept and self._kept[-1].step >= step:
+            kept = self._kept.pop()
+            first = kept.pace.first_step or 0
+            secs = kept.secs
+            if step < kept.step or kept.is_lost:  # what was lost had begun to do more than its last known step
+                secs = min(secs, kept.pace.secs_at(max(step, first)))
+            wasted += (kept.secs - secs) * kept.share
+            if step > first:
+                self._kept.append(kept._replace(step=step, secs=secs))
+                break
+        wasted = min(wasted, self._secs[PRODUCTIVE])
+        self._secs[PRODUCTIVE] -= wasted
+        self._secs[WASTED] += wasted
+        self._gross -= wasted
+        self._booked[WASTED] += wasted
+
+    def _book(self, facts: SessionFacts, is_over: bool) -> None:
+        """Count what is decided of the session; productive seconds as the most they ever were."""
+        told: Mapping[str, float] = facts.told_secs
+        full = facts.session.activity_secs
+        if is_over and sum(full.values()) >= sum(told.values()):
+            told = full
+        for bucket, secs in told.items():
+            if bucket != PRODUCTIVE:
+                self._booked[bucket] += secs
+        self._gross += told.get(PRODUCTIVE, 0.0)
+        self._most = max(self._most, self._gross)
+        self._booked[PRODUCTIVE] = self._most

@@ -1,0 +1,103 @@
+"""`run_status`: a run from its events files, as the metrics show it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory
+from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus
+
+_ACTIVE: dict[RunState, bool | None] = {
+    "running": True,
+    "stalled": True,
+    "lost": True,
+    "stopped": False,
+    "completed": False,
+    "failed": False,
+    "unknown": None,
+}
+
+
+def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
+    """Return what an exporter serves of a run: the trainer's own metrics, though the trainer may be dead.
+
+    A run that was lost or is stalled stays active, so that alerts on it go on. Of a run without telemetry only that is
+    told which its events show: neither a phase nor whether it is active.
+
+    Args:
+        run: the run.
+        now: the present wall time; a session that tells of a later time than this has another clock, and is believed
+            only up to now.
+        label: the ``run`` label. Default: the run's name.
+    """
+    name = run.name if label is None else label
+    if not run.sessions:
+        return RunStatus(run=name, active=None, phase=None, sessions=0, global_step=run.step, steps=None, stalled=None)
+    last = run.sessions[-1]
+    told = not last.inferred
+    active = _ACTIVE[run.state]
+    return RunStatus(
+        run=name,
+        active=active if told or active is False else None,
+        phase=last.phase,
+        session_id=last.id if told else None,
+        session_started_at=last.started_at,
+        sessions=last.attempt,
+        restarts=dict(Counter(restart.reason for restart in run.restarts)),
+        global_step=run.step,
+        steps=last.steps,
+        steps_per_second=last.steps_per_sec if run.state in ("running", "stalled") else None,
+        last_progress_at=None if last.last_progress_at is None else min(last.last_progress_at, now),
+        progress_timeout_secs=last.progress_timeout_secs,
+        stalled=run.state == "stalled" if told else None,
+        checkpoint=_checkpoint(run, last),
+        threads=tuple(_thread(history) for history in run.threads if history.session == last.id),
+        steps_lost=run.steps_lost,
+        activity_secs=run.goodput.booked_secs,
+        goodput=run.goodput.ratio,
+        events_dropped=last.events_dropped,
+        versions=last.versions,
+        info=_info(last),
+    )
+
+
+def _checkpoint(run: Run, last: Session) -> CheckpointStatus:
+    newest = next((saved for saved in reversed(run.checkpoints) if _is_whole(saved)), None)
+    latest = next((saved for saved in reversed(run.checkpoints) if saved.session == last.id), None)
+    return CheckpointStatus(
+        interval_secs=last.checkpoint_interval_secs,
+        recommended_interval_secs=run.advice.recommended_interval_secs,
+        last_success_at=newest.at if newest else None,
+        last_success_step=newest.step if newest else None,
+        last_success_path=newest.path if newest else None,
+        last_size_bytes=newest.bytes if newest else None,
+        saves=last.saves,
+        failures=last.save_failures,
+        last_error=latest.error if latest else None,
+        save_secs=last.save_secs,
+        blocked_secs=last.blocked_secs,
+    )
+
+
+def _is_whole(saved: Checkpoint) -> bool:
+    return saved.ok and saved.path is not None
+
+
+def _thread(history: ThreadHistory) -> ThreadStatus:
+    return ThreadStatus(
+        name=history.name,
+        state=history.state,
+        interval_secs=history.interval_secs,
+        ticks=history.ticks,
+        failures=history.failures,
+        last_tick_at=history.last_tick_at,
+        last_tick_secs=history.last_tick_secs,
+        overdue_secs=history.overdue_secs,
+        last_error=history.last_error,
+        last_failure_at=history.last_failure_at,
+    )
+
+
+def _info(last: Session) -> dict[str, str]:
+    known = {"host": last.host, "pid": last.pid, "facade": last.facade}
+    return {name: str(value) for name, value in known.items() if value is not None}

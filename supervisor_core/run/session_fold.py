@@ -1,0 +1,187 @@
+"""`SessionFold`: one session's own telemetry in one file, record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from supervisor_core.events.chunk import TelemetryMark
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    HeartbeatRecord,
+    SessionRecord,
+    StallRecord,
+    StopRecord,
+)
+from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
+from supervisor_core.run.model import BUCKETS, Checkpoint
+from supervisor_core.run.numbers import number, text, whole
+from supervisor_core.run.pace import Pace
+from supervisor_core.run.thread_fold import ThreadFold
+
+
+class SessionFold:
+    """Gathers one session's records; what is finished is only ever added to, so a record costs the same whenever.
+
+    Args:
+        id: the session's.
+    """
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.record: SessionRecord | None = None
+        self.stop: StopRecord | None = None
+        self.stop_at: float | None = None
+        self.first_at: float | None = None
+        """Wall time of its first record."""
+        self.last_at: float | None = None
+        self.begun_at: float | None = None
+        """When it began, reckoned back from its first heartbeat."""
+        self.first_told: tuple[int, int] | None = None
+        """The first step that was told, and how many steps it had done by then."""
+        self.last_step: int | None = None
+        self.beat: HeartbeatRecord | None = None
+        self.beat_at: float | None = None
+        self.last_progress_at: float | None = None
+        self.cadence_secs: float | None = None
+        """The longest time between two heartbeats of one phase: those come by the clock."""
+        self.told_secs: Mapping[str, float] = {}
+        self.is_stalled = False
+        self.pace = Pace()
+        self.threads: dict[str, ThreadFold] = {}
+        self.checkpoints: list[Checkpoint] = []
+        self.stalls: list[tuple[float, StallRecord]] = []
+        self.saves = self.save_failures = 0
+        self.save_secs = Histogram(SAVE_BOUNDS)
+        self.blocked_secs = Histogram(SAVE_BOUNDS)
+
+    def add(self, mark: TelemetryMark) -> None:
+        """Take in one record."""
+        at, record = mark.at, mark.record
+        self.first_at = at if self.first_at is None else self.first_at
+        self.last_at = at if self.last_at is None else max(at, self.last_at)
+        if isinstance(record, HeartbeatRecord):
+            self._beat(at, record)
+        elif isinstance(record, CheckpointRecord):
+            self._checkpoint(at, record)
+        elif isinstance(record, SessionRecord):
+            self.record = record
+            self._got_to(whole(record.restored_step))
+        elif isinstance(record, StopRecord):
+            self.stop, self.stop_at = record, at
+            self._secs(record.activity_secs, whole(record.step))
+            self._got_to(whole(record.step))
+        else:
+            self.stalls.append((at, record))
+            self.is_stalled = record.state == "begin"
+
+    def _beat(self, at: float, beat: HeartbeatRecord) -> None:
+        age = number(beat.progress_age_secs) or 0.0
+        step = whole(beat.step)
+        self._secs(beat.activity_secs, step)
+        if self.beat is None:
+            # Seconds after the last progress are in `activity_secs` only once they have turned out to be a stall.
+            open_secs = 0.0 if self._is_over(beat, age) else age
+            self.begun_at = at - open_secs - sum(self.told_secs.values())
+        elif beat.phase == self.beat.phase and self.beat_at is not None:
+            self.cadence_secs = max(self.cadence_secs or 0.0, at - self.beat_at)
+        if step is not None and self.first_told is None:
+            self.first_told = (step, whole(beat.steps) or 0)
+        self._got_to(step)
+        self._moved(at - age)
+        self.is_stalled = self._is_over(beat, age)
+        self.beat, self.beat_at = beat, at
+        for told in beat.threads:
+            name = text(told.get("name")) if isinstance(told, Mapping) else None
+            if name is not None:
+                self.threads.setdefault(name, ThreadFold(name)).beat(at, told)
+
+    def _is_over(self, beat: HeartbeatRecord, age: float) -> bool:
+        timeout = number(beat.progress_timeout_secs)
+        return timeout is not None and age > timeout
+
+    def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
+        step = whole(record.step)
+        good = record.error is None
+        self.checkpoints.append(
+            Checkpoint(
+                session=self.id,
+                at=at,
+                ok=good,
+                step=step,
+                path=text(record.path),
+                bytes=whole(record.bytes),
+                save_secs=number(record.secs),
+                blocked_secs=number(record.blocked_secs),
+                trigger=text(record.trigger),
+                consistent=record.consistent,
+                verified=record.verified,
+                error=text(record.error),
+            )
+        )
+        self._got_to(step)
+        if not good:
+            self.saves += 1
+            self.save_failures += 1
+        elif record.path is not None:
+            self.saves += 1
+            self.save_secs.add(number(record.secs) or 0.0)
+            self.blocked_secs.add(number(record.blocked_secs) or 0.0)
+            self._moved(at)
+
+    def _secs(self, activity: Any, step: int | None) -> None:
+        if not isinstance(activity, Mapping):
+            return
+        told = {bucket: number(activity.get(bucket)) or 0.0 for bucket in BUCKETS if bucket in activity}
+        self.told_secs = told
+        productive = told.get("productive", 0.0)
+        if step is not None:
+            self.pace.reached(step, productive)
+        self.pace.end_secs = max(self.pace.end_secs, productive)
+
+    def _got_to(self, step: int | None) -> None:
+        if step is not None and (self.last_step is None or step > self.last_step):
+            self.last_step = step
+
+    def _moved(self, at: float) -> None:
+        if self.last_progress_at is None or at > self.last_progress_at:
+            self.last_progress_at = at
+
+
+def joined(parts: Iterable[SessionFold]) -> SessionFold:
+    """Return one session from what its files tell, in their order; a single part is returned as it is."""
+    first, *later = parts
+    if not later:
+        return first
+    whole_session = SessionFold(first.id)
+    for part in (first, *later):
+        _absorb(whole_session, part)
+    return whole_session
+
+
+def _absorb(into: SessionFold, part: SessionFold) -> None:
+    if part.last_at is None:
+        return
+    into.first_at = part.first_at if into.first_at is None else into.first_at
+    into.last_at = part.last_at if into.last_at is None else max(part.last_at, into.last_at)
+    into.record = into.record or part.record
+    into.stop, into.stop_at = (part.stop, part.stop_at) if part.stop else (into.stop, into.stop_at)
+    into.begun_at = part.begun_at if into.begun_at is None else into.begun_at
+    into.first_told = into.first_told or part.first_told
+    into.beat, into.beat_at = (part.beat, part.beat_at) if part.beat else (into.beat, into.beat_at)
+    if part.cadence_secs is not None:
+        into.cadence_secs = max(into.cadence_secs or 0.0, part.cadence_secs)
+    into.told_secs = part.told_secs or into.told_secs
+    into.is_stalled = part.is_stalled
+    into.pace.absorb(part.pace)
+    into._got_to(part.last_step)
+    if part.last_progress_at is not None:
+        into._moved(part.last_progress_at)
+    for name, thread in part.threads.items():
+        into.threads.setdefault(name, ThreadFold(name)).absorb(thread)
+    into.checkpoints.extend(part.checkpoints)
+    into.stalls.extend(part.stalls)
+    into.saves += part.saves
+    into.save_failures += part.save_failures
+    into.save_secs.merge(part.save_secs)
+    into.blocked_secs.merge(part.blocked_secs)

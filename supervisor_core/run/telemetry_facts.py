@@ -1,0 +1,177 @@
+"""`telemetry_facts`: the facts of a session that told of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from supervisor_core.events.telemetry import StallRecord
+from supervisor_core.options import STALL_TIMEOUT_SECS
+from supervisor_core.run.facts import SessionFacts
+from supervisor_core.run.model import BUCKETS, Outcome, Session, Stall
+from supervisor_core.run.numbers import number, text, whole
+from supervisor_core.run.session_fold import SessionFold
+
+LEAST_SILENCE_SECS = 30.0
+"""No session counts as lost before it has been silent for so long."""
+
+MISSED_BEATS = 3.0
+"""A session that beats by the clock counts as lost once so many heartbeats are missing."""
+
+BUCKET_OF_PHASE: Mapping[str, str] = {
+    "starting": "program_startup",
+    "restoring": "checkpoint_restore",
+    "training": "productive",
+    "checkpointing": "unproductive_checkpoint_save",
+}
+"""Where a session's undecided seconds go, by its last phase; any other is ``other``."""
+
+
+def telemetry_facts(
+    fold: SessionFold, *, files: Sequence[str], heard_at: float | None, tail_step: int | None
+) -> SessionFacts:
+    """Return what a session's own records say.
+
+    Args:
+        fold: its records.
+        files: the events files it wrote, in order.
+        heard_at: the latest wall time of anything in them, where it is the last that wrote there.
+        tail_step: the highest step of the scalars after its last heartbeat.
+    """
+    record, stop, beat = fold.record, fold.stop, fold.beat
+    first = fold.first_at if fold.first_at is not None else 0.0
+    started_at = number(record.started_at) if record else None
+    if started_at is None:
+        started_at = fold.begun_at if fold.begun_at is not None else first
+    last_heard = max(heard_at if heard_at is not None else first, fold.last_at if fold.last_at is not None else first)
+    ended_at = max(fold.stop_at if fold.stop_at is not None else last_heard, started_at)
+    first_step = _first_step(fold)
+    last_step = fold.last_step
+    if stop is None and tail_step is not None and (last_step is None or tail_step > last_step):
+        last_step = tail_step
+    phase = "stopped" if stop else beat.phase if beat else None
+    activity = _activity(fold.told_secs, ended_at - started_at, phase)
+    outcome: Outcome = stop.reason if stop else "running"
+    restored = record.restored_checkpoint if record else None
+    return SessionFacts(
+        session=Session(
+            id=fold.id,
+            attempt=(whole(record.attempt) if record else None) or 0,
+            started_at=started_at,
+            ended_at=ended_at,
+            outcome=outcome,
+            inferred=False,
+            first_step=first_step,
+            last_step=last_step if last_step is not None else first_step,
+            steps=_steps(fold),
+            steps_per_sec=number(beat.steps_per_sec) if beat else None,
+            phase=phase,
+            last_progress_at=fold.last_progress_at,
+            progress_timeout_secs=number(beat.progress_timeout_secs) if beat else None,
+            error=text(stop.error) if stop else None,
+            signal=text(stop.signal) if stop else None,
+            restored_checkpoint=text(restored),
+            restored_step=whole(record.restored_step) if record else None,
+            skipped=tuple(record.skipped) if record else (),
+            state_problem=text(record.state_problem) if record else None,
+            starting_secs=number(record.starting_secs) if record else None,
+            restoring_secs=number(record.restoring_secs) if record else None,
+            checkpoint_interval_secs=number(record.checkpoint_interval_secs) if record else None,
+            heartbeat_secs=number(record.heartbeat_secs) if record else None,
+            events_dropped=(whole(beat.events_dropped) if beat else None) or 0,
+            host=text(record.host) if record else None,
+            pid=whole(record.pid) if record else None,
+            facade=text(record.facade) if record else None,
+            run_name=text(record.run) if record else None,
+            versions=dict(record.versions) if record else {},
+            activity_secs=activity,
+            saves=fold.saves,
+            save_failures=fold.save_failures,
+            save_secs=fold.save_secs.snapshot(),
+            blocked_secs=fold.blocked_secs.snapshot(),
+            files=tuple(files),
+        ),
+        pace=fold.pace.extended(first_step, last_step, activity["productive"]),
+        told_secs=fold.told_secs,
+        is_start_exact=record is not None,
+        is_stalled=stop is None and fold.is_stalled,
+        silence_secs=_silence_secs(fold, phase),
+        previous_outcome=record.previous_outcome if record else None,
+        checkpoints=tuple(fold.checkpoints),
+        threads=tuple(
+            history for thread in fold.threads.values() if (history := thread.history(fold.id, ended_at)) is not None
+        ),
+        stalls=_stalls(fold.id, fold.stalls, ended_at if stop else None),
+    )
+
+
+def _first_step(fold: SessionFold) -> int | None:
+    restored = whole(fold.record.restored_step) if fold.record else None
+    if restored is not None or fold.first_told is None:
+        return restored
+    step, done = fold.first_told
+    return max(0, step - done)
+
+
+def _steps(fold: SessionFold) -> int | None:
+    told = fold.stop if fold.stop else fold.beat
+    return whole(told.steps) if told else None
+
+
+def _activity(told: Mapping[str, float], wall_secs: float, phase: str | None) -> dict[str, float]:
+    """Fit a session's seconds to its wall time: what is not decided goes to its phase; where two clocks disagree,
+    each bucket gives its share."""
+    secs = {bucket: max(0.0, told.get(bucket, 0.0)) for bucket in BUCKETS}
+    total = sum(secs.values())
+    if total > wall_secs:
+        return {bucket: value * wall_secs / total for bucket, value in secs.items()}
+    secs[BUCKET_OF_PHASE.get(phase or "", "other")] += wall_secs - total
+    return secs
+
+
+def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
+    """Say for how long the session may be silent. One that beats by the clock: `MISSED_BEATS` beats. One that beats
+    only when its phase changes: its phase's budget, since a stall, at least, would be told. Before its session record
+    the interval is not known, and two heartbeats of one phase show that there is one."""
+    every = number(fold.record.heartbeat_secs) if fold.record else fold.cadence_secs
+    if every or phase == "stopped":
+        return max(LEAST_SILENCE_SECS, MISSED_BEATS * (every or 0.0))
+    if fold.beat is not None:
+        budget = number(fold.beat.progress_timeout_secs)
+    else:
+        budget = STALL_TIMEOUT_SECS["training" if fold.record else "starting"]
+    return None if budget is None else max(LEAST_SILENCE_SECS, budget)
+
+
+def _stalls(session: str, records: Sequence[tuple[float, StallRecord]], ended_at: float | None) -> tuple[Stall, ...]:
+    found: list[Stall] = []
+    begun: tuple[float, StallRecord] | None = None
+
+    def close(until: float | None, secs: float | None) -> None:
+        assert begun is not None
+        at, record = begun
+        since = number(record.since)
+        since = at if since is None else since
+        found.append(
+            Stall(
+                session=session,
+                phase=record.phase,
+                since=since,
+                until=until,
+                step=whole(record.step),
+                secs=secs if secs is not None else max(0.0, (until if until is not None else at) - since),
+                timeout_secs=number(record.timeout_secs),
+                stacks=record.stacks,
+            )
+        )
+
+    for at, record in records:
+        if record.state == "begin":
+            if begun is not None:  # its end was let go of
+                close(at, None)
+            begun = (at, record)
+        elif begun is not None:
+            close(at, number(record.secs))
+            begun = None
+    if begun is not None:
+        close(ended_at, None)
+    return tuple(found)

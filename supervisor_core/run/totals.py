@@ -1,0 +1,57 @@
+"""`FileTotals`: what the files of a run tell together, whoever wrote them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from supervisor_core.run.file_fold import FileFold
+
+_N = TypeVar("_N", int, float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTotals:
+    """Sums over files; the fields are those of `Run` with the same names."""
+
+    first_step: int | None
+    last_step: int | None
+    max_step: int | None
+    last_event_at: float | None
+    session_logs: Mapping[str, int]
+    scalar_tags: int
+    nonfinite: int
+
+
+def totals(files: Iterable[FileFold]) -> FileTotals:
+    """Sum up files, given in their order."""
+    tags: set[str] = set()
+    logs: Counter[str] = Counter(START=0, CHECKPOINT=0, STOP=0)
+    first: int | None = None
+    last: int | None = None
+    highest: int | None = None
+    heard_at: float | None = None
+    nonfinite = 0
+    for file in files:
+        tags |= file.tags
+        logs.update(file.session_logs)
+        nonfinite += file.nonfinite
+        first = file.first_step if first is None else first
+        last = last if file.last_step is None else file.last_step
+        highest = _largest(highest, file.max_step)
+        heard_at = _largest(heard_at, file.last_at)
+    return FileTotals(
+        first_step=first,
+        last_step=last,
+        max_step=highest,
+        last_event_at=heard_at,
+        session_logs=dict(logs),
+        scalar_tags=len(tags),
+        nonfinite=nonfinite,
+    )
+
+
+def _largest(first: _N | None, second: _N | None) -> _N | None:
+    return second if first is None or (second is not None and second > first) else first

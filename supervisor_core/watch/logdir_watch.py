@@ -1,0 +1,151 @@
+"""`LogdirWatch`: every run below a logdir, read as it grows and understood as it stands."""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Callable, Sequence
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.events.chunk import Chunk, FileFacts
+from supervisor_core.events.index import LogdirIndex
+from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.source import ReadFileSystem, source_of
+from supervisor_core.run.fold import RunFold
+from supervisor_core.watch.presence import CheckpointPresence
+from supervisor_core.watch.snapshot import Snapshot, WatchedRun
+
+_LOG = logging.getLogger(__name__)
+
+_MOVING = ("running", "stalled", "lost")
+"""The states in which time alone changes a run: its state, or where its time goes."""
+
+
+class LogdirWatch:
+    """Looks at a logdir, again and again; each look costs in proportion to what is new.
+
+    Keeps what the model of a run needs, and no scalar columns. Only runs that have new events, that time alone
+    changes (running, stalled, lost), or whose directory has changed are put together again; of all others the same
+    object is handed out as before. Used by one thread at a time.
+
+    Args:
+        logdir: the directory; it need not exist yet. One with ``://`` in it is remote.
+        include: a regular expression that a run's name must match somewhere.
+        exclude: one that it must not match anywhere.
+        filesystem: where events files are read from; the one that the path says.
+        presence: where checkpoints are looked for.
+        clock: tells what time it is.
+
+    Raises:
+        EventsError: if no file system for a remote path is installed.
+        ValueError: if an expression is none.
+
+    Example:
+        >>> snapshot = LogdirWatch("/nowhere").refresh()
+        >>> snapshot.runs, snapshot.problems
+        ({}, ('/nowhere does not exist.',))
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        include: str | None = None,
+        exclude: str | None = None,
+        *,
+        filesystem: ReadFileSystem | None = None,
+        presence: CheckpointPresence | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._source = source_of(logdir) if filesystem is None else filesystem
+        self._index = LogdirIndex(logdir, include=include, exclude=exclude, filesystem=self._source, clock=clock)
+        self._presence = presence or CheckpointPresence()
+        self._clock = clock
+        self._runs: dict[str, _RunWatch] = {}
+
+    @property
+    def logdir(self) -> str:
+        """The logdir, as it was given."""
+        return self._index.logdir
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        """Return what is there now. Raises nothing: what could not be looked at is a problem in the snapshot.
+
+        Args:
+            on_progress: called after each run with how many are read, and how many there are.
+        """
+        problems: list[str] = []
+        try:
+            self._index.refresh(on_progress, take=lambda name, chunks: self._run(name).update(chunks))
+        except Exception as error:  # clients of object stores raise what they like; the next look may go well
+            _LOG.debug("Looking at %s failed", self.logdir, exc_info=True)
+            problems.append(f"{self.logdir} cannot be looked at: {error!r}.")
+        problems += [problem.text for problem in self._index.problems]
+        if not self._index.runs and not problems:
+            problems += self._why_nothing()
+        self._presence.forget()
+        now = self._clock.wall()
+        self._runs = {name: self._run(name) for name in self._index.runs}
+        runs = {name: watch.look(now) for name, watch in self._runs.items()}
+        return Snapshot(logdir=self.logdir, at=now, runs=runs, problems=tuple(problems))
+
+    def _run(self, name: str) -> _RunWatch:
+        index, watch = self._index.runs[name], self._runs.get(name)
+        if watch is None or watch.index is not index:  # new, or gone in between
+            watch = self._runs[name] = _RunWatch(index, self._presence)
+        return watch
+
+    def _why_nothing(self) -> list[str]:
+        """Return why there may be no runs at all; nothing where an empty logdir is just that."""
+        try:
+            status = self._source.stat(self.logdir)
+        except FileNotFoundError:
+            return [f"{self.logdir} does not exist."]
+        except Exception as error:  # as above
+            return [f"{self.logdir} cannot be looked at: {error}."]
+        return [] if stat.S_ISDIR(status.st_mode) else [f"{self.logdir} is no directory."]
+
+
+class _RunWatch:
+    """One run: its fold, and what was last made of it."""
+
+    def __init__(self, index: RunIndex, presence: CheckpointPresence) -> None:
+        self.index = index
+        self._presence = presence
+        self._fold = RunFold(index.name)
+        self._lost: str | None = None
+        self._fresh = True
+        self._stamp: object = None
+        self._last: WatchedRun | None = None
+
+    def update(self, chunks: Sequence[Chunk]) -> None:
+        self._fresh = True
+        try:
+            self._fold.update(chunks)
+        except Exception as error:  # a fault of ours; it must not cost the other runs
+            _LOG.exception("The events of run %s could not be understood", self.index.name)
+            self._lost = f"its events could not be understood: {error!r}"
+
+    def look(self, now: float) -> WatchedRun:
+        files = self.index.files
+        problem = self._lost or self.index.problem or _unreadable(files)
+        last, stamp = self._last, self._presence.stamp(self.index.directory)
+        if (
+            last is not None
+            and not self._fresh
+            and last.run.state not in _MOVING
+            and (last.files, last.problem, self._stamp) == (files, problem, stamp)
+        ):
+            return last
+        self._fresh, self._stamp = False, stamp
+        try:
+            run = self._fold.run(now, self._presence.within(self.index.directory))
+        except Exception as error:  # as above
+            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
+            run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
+            problem = f"it could not be put together: {error!r}"
+        self._last = WatchedRun(run=run, files=files, problem=problem)
+        return self._last
+
+
+def _unreadable(files: Sequence[FileFacts]) -> str | None:
+    return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)

@@ -1,0 +1,74 @@
+"""`Snapshot`: every run below a logdir at one moment, as plain frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor_core.events.chunk import FileFacts
+from supervisor_core.run.model import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRun:
+    """One run, with the files that it was read from."""
+
+    run: Run
+    files: tuple[FileFacts, ...]
+    """All that have the name of an events file, those too that are not read."""
+    problem: str | None = None
+    """Why the run could not be read, or not in full; None when all of it was. Of a run that cannot be read any more,
+    `run` is what was known of it."""
+
+    @property
+    def read_ok(self) -> bool:
+        """Whether all of it could be read."""
+        return self.problem is None
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files that are read."""
+        return sum(file.size_bytes or 0 for file in self.files if file.skipped is None)
+
+    @property
+    def records(self) -> int:
+        """Whole records read, version records included."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def corrupt_records(self) -> int:
+        """Damaged places that were skipped."""
+        return sum(file.corrupt_records for file in self.files)
+
+    @property
+    def torn_files(self) -> int:
+        """Files that end in the midst of a record: one still being written, or what a kill left."""
+        return sum(file.torn_bytes > 0 for file in self.files if file.skipped is None)
+
+    @property
+    def torn_bytes(self) -> int:
+        """Length of these ends."""
+        return sum(file.torn_bytes for file in self.files if file.skipped is None)
+
+    @property
+    def skipped_files(self) -> int:
+        """Files that are not read at all; each says why."""
+        return sum(file.skipped is not None for file in self.files)
+
+    @property
+    def own_name(self) -> str | None:
+        """The label under which its newest session serves its own metrics; None where nothing tells."""
+        return next((session.run_name for session in reversed(self.run.sessions) if session.run_name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A logdir at one moment."""
+
+    logdir: str
+    at: float
+    """Wall time, in seconds, to which the runs' states and ages refer."""
+    runs: Mapping[str, WatchedRun] = field(default_factory=dict)
+    """Name, as TensorBoard has it -> run, by name."""
+    problems: tuple[str, ...] = ()
+    """What about the logdir could not be looked at; empty when all of it was."""
