@@ -104,7 +104,7 @@ def _answered(request: Request, answer: Callable[[Request], Answer]) -> Answer:
 
 def _response(request: Request, answer: Answer) -> Response:
     body, packed = answer.body, answer.packed
-    accepted = "gzip" in request.accept_encodings
+    accepted = request.accept_encodings.quality("gzip") > 0
     if not packed and accepted and answer.content_type != BINARY and len(body) >= _WORTH_PACKING:
         # TensorBoard's own level costs four times as much, for a sixth fewer bytes.
         body, packed = gzip.compress(body, compresslevel=1, mtime=0), True

@@ -14,7 +14,7 @@ from tb_plugin.arguments import Arguments
 from tb_plugin.index import Index, Watch
 from tb_plugin.known import Known
 from tb_plugin.loader import MEMORY_MB, REFRESH_SECS
-from tb_plugin.logdirs import Logdir, logdirs_of
+from tb_plugin.logdirs import logdirs_of
 from tb_plugin.routes.table import ROUTES
 from tb_plugin.scalar_store import ScalarStore, Source
 from tb_plugin.static_files import StaticFiles

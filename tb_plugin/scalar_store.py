@@ -1,4 +1,4 @@
-"""`ScalarStore`: the scalars of the runs that somebody looks at, in memory, each run read when it is first asked for."""
+"""`ScalarStore`: the scalars of the runs that somebody looks at, each run read when it is first asked for."""
 
 from __future__ import annotations
 
