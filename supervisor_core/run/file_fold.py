@@ -8,7 +8,8 @@ import numpy as np
 
 from supervisor_core.events.chunk import Chunk, SessionMark, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord
-from supervisor_core.run.numbers import text
+from supervisor_core.run.numbers import number, text
+from supervisor_core.run.rates import RATE_TAG, RateTail
 from supervisor_core.run.session_fold import SessionFold
 from supervisor_core.run.step_tail import StepTail
 
@@ -36,6 +37,7 @@ class FileFold:
         self.sessions: dict[str, SessionFold] = {}
         """The sessions that tell of themselves in it, in order."""
         self.tail = StepTail()
+        self.rates = RateTail()
 
     @property
     def order(self) -> tuple[float, str]:
@@ -65,6 +67,7 @@ class FileFold:
                 self.session_logs[mark.status] += 1
             else:
                 self._telemetry(mark, beats)
+        self.rates.add(chunk.scalars.get(RATE_TAG))
         self.tags.update(chunk.scalars)
         for points in chunk.scalars.values():
             self.nonfinite += int(len(points) - np.count_nonzero(np.isfinite(points.values)))
@@ -78,5 +81,7 @@ class FileFold:
         if id != self.last_session and id in self.sessions:
             self.sessions[id] = self.sessions.pop(id)
         self.sessions.setdefault(id, SessionFold(id)).add(mark)
+        if isinstance(mark.record, HeartbeatRecord):
+            self.rates.tell(number(mark.record.steps_per_sec))
         if isinstance(mark.record, HeartbeatRecord) and isinstance(mark.record.step, int):
             beats.append((mark.offset, mark.record.step))

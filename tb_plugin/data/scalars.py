@@ -31,7 +31,7 @@ def scalar_window(
     """Return the points between two moments, or steps, bounds included.
 
     Args:
-        files: the tag's points by file.
+        files: the tag's points by file; at least one.
         segments: tells which session each is of.
         by_step: whether the bounds are steps; else they are wall times.
         low: the lower bound; may be infinite, as the upper one.
@@ -39,16 +39,11 @@ def scalar_window(
         pixels: how many columns the window will be drawn in.
     """
     owners = {path: segments.assign(path, points.walls) for path, points in files.items()}
-    walls, steps, values, owner = (
-        np.concatenate(parts) if parts else np.empty(0)
-        for parts in (
-            [points.walls for points in files.values()],
-            [points.steps for points in files.values()],
-            [points.values for points in files.values()],
-            list(owners.values()),
-        )
-    )
-    x = steps if by_step else walls
+    walls = np.concatenate([points.walls for points in files.values()])
+    steps = np.concatenate([points.steps for points in files.values()])
+    values = np.concatenate([points.values for points in files.values()])
+    owner = np.concatenate(list(owners.values()))
+    x: NDArray[Any] = steps if by_step else walls
     chosen = np.flatnonzero((x >= low) & (x <= high) & np.isfinite(x))
     found, thinned = len(chosen), False
     present, owner = np.unique(owner[chosen], return_inverse=True)
