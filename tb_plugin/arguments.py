@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tb_plugin.answers import Refused
 
 if TYPE_CHECKING:
-    from werkzeug.datastructures import MultiDict
+    from werkzeug.datastructures import Headers, MultiDict
 
 _SHOWN = 80
 """Characters of what came that an error repeats."""
@@ -20,10 +20,16 @@ class Arguments:
 
     Args:
         values: name -> value; of several with one name the first counts.
+        headers: those of the request.
     """
 
-    def __init__(self, values: MultiDict[str, str]) -> None:
+    def __init__(self, values: MultiDict[str, str], headers: Headers) -> None:
         self._values = values
+        self._headers = headers
+
+    def header(self, name: str) -> str:
+        """Return a header of the request; empty where it has none."""
+        return self._headers.get(name, "")
 
     def text(self, name: str) -> str:
         """Return an argument that must be there."""

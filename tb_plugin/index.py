@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("supervisor_core")
 
-START_DELAY_SECS = 1.0
+START_DELAY_SECS = 0.25
 """How long the thread leaves TensorBoard to itself, unless it is asked for something before."""
 IDLE_SECS = 600.0
 """How long it goes on when nobody asks for anything."""
@@ -37,7 +37,7 @@ class Watch(Protocol):
 class Index:
     """Keeps a view of some logdirs up to date, from `start` to `close`, in a daemon thread.
 
-    The thread begins with the first question, or a second after `start`; it rests while nobody has asked anything for
+    The thread begins with the first question, or a moment after `start`; it rests while nobody has asked anything for
     ten minutes. A logdir that cannot be read is a problem in the view and is tried again each time.
 
     Args:
@@ -116,6 +116,7 @@ class Index:
             self._asked.wait()
 
     def _refresh(self) -> None:
+        began = self._clock.monotonic()
         for logdir in self._logdirs:
             try:
                 if logdir not in self._watches:
@@ -125,13 +126,13 @@ class Index:
             except EventsError as error:
                 self._failures[logdir] = str(error)
             if len(self._logdirs) > 1 and not self._view.is_whole:
-                self._publish(is_whole=False)
-        self._publish(is_whole=True)
+                self._publish(began, is_whole=False)
+        self._publish(began, is_whole=True)
 
     def _progress(self, done: int, total: int) -> None:
         self._view = replace(self._view, reading=(done, total))
 
-    def _publish(self, *, is_whole: bool) -> None:
+    def _publish(self, began: float, *, is_whole: bool) -> None:
         before = self._view
         generation = before.generation + 1
         problems = list(self._failures.values())
@@ -159,6 +160,8 @@ class Index:
             runs=runs,
             removed=removed[-_REMEMBERED:],
             problems=tuple(problems),
+            snapshots=tuple(self._read.values()),
+            secs=self._clock.monotonic() - began,
             is_whole=is_whole,
             reading=None if is_whole else before.reading,
         )

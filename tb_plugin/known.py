@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tb_plugin.answers import Refused, unavailable
 from tb_plugin.arguments import Arguments
 from tb_plugin.index import Index
+from tb_plugin.metrics_page import MetricsPage
 from tb_plugin.scalar_store import NotRead, RunScalars, ScalarStore
 from tb_plugin.view import RunView, View
 
@@ -18,10 +19,11 @@ SCALARS_SECS = 5.0
 
 @dataclass(frozen=True)
 class Known:
-    """The index and the scalars."""
+    """The index, the scalars, and the metrics."""
 
     index: Index
     scalar_store: ScalarStore
+    metrics_page: MetricsPage
 
     def view(self) -> View:
         """Return the present view."""

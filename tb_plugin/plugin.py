@@ -15,6 +15,7 @@ from tb_plugin.index import Index, Watch
 from tb_plugin.known import Known
 from tb_plugin.loader import MEMORY_MB, REFRESH_SECS
 from tb_plugin.logdirs import logdirs_of
+from tb_plugin.metrics_page import MetricsPage
 from tb_plugin.routes.table import ROUTES
 from tb_plugin.scalar_store import ScalarStore, Source
 from tb_plugin.static_files import StaticFiles
@@ -44,7 +45,8 @@ class SupervisorPlugin(Tab):
         refresh_secs = float(_flag(flags, "supervisor_refresh_secs", REFRESH_SECS))
         max_bytes = int(_flag(flags, "supervisor_memory_mb", MEMORY_MB)) << 20
         self._index = Index(logdirs, refresh_secs, partial(_watch, include=_flag(flags, "supervisor_runs", "")))
-        self._known = Known(self._index, ScalarStore(_source, max_bytes, fresh_secs=min(1.0, refresh_secs)))
+        scalars = ScalarStore(_source, max_bytes, fresh_secs=min(1.0, refresh_secs))
+        self._known = Known(self._index, scalars, MetricsPage())
         self._files = StaticFiles()
         self._index.start()
 
@@ -60,7 +62,7 @@ class SupervisorPlugin(Tab):
         return {**files, **data, "/*": endpoint(_nothing)}
 
     def _data(self, route: Callable[[Known, Arguments], Answer], request: Request) -> Answer:
-        return route(self._known, Arguments(request.args))
+        return route(self._known, Arguments(request.args, request.headers))
 
     def _file(self, name: str, request: Request) -> Answer:
         return self._files.answer(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supervisor_core.run.model import Run
-from supervisor_core.watch.snapshot import WatchedRun
+from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,10 @@ class View:
     """Runs that have gone: in which generation, and the name; oldest first."""
     problems: tuple[str, ...] = ()
     """Of the logdirs, in words for people."""
+    snapshots: tuple[Snapshot, ...] = ()
+    """Of each logdir that could be looked at, as its watch took it."""
+    secs: float = 0.0
+    """How long looking took."""
     is_whole: bool = False
     """Whether every logdir has been looked at."""
     reading: tuple[int, int] | None = None

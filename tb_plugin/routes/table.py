@@ -8,6 +8,7 @@ from tb_plugin.answers import Answer
 from tb_plugin.arguments import Arguments
 from tb_plugin.known import Known
 from tb_plugin.routes.checkpoints import checkpoint_marks_route, checkpoints_route
+from tb_plugin.routes.metrics import metrics_route
 from tb_plugin.routes.run import run_route
 from tb_plugin.routes.runs import runs_route
 from tb_plugin.routes.scalars import scalars_route, tags_route
@@ -23,4 +24,5 @@ ROUTES: Mapping[str, Callable[[Known, Arguments], Answer]] = {
     "stalls": stalls_route,
     "tags": tags_route,
     "scalars": scalars_route,
+    "metrics": metrics_route,
 }

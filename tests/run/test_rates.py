@@ -9,17 +9,20 @@ from supervisor_core.run.rates import RATE_TAG, READINGS
 
 
 def beat(at: float, rate: float | None) -> TelemetryMark:
+    """A heartbeat that tells a rate."""
     return TelemetryMark(
         offset=int(at), at=at, step=1, record=HeartbeatRecord(session="s", phase="training", step=1, steps_per_sec=rate)
     )
 
 
 def rate_points(values: list[float]) -> Points:
+    """Summaries of rates."""
     count = np.arange(len(values))
     return Points(count, count, count.astype(float), np.array(values))
 
 
 def rates_of(*chunks: Chunk) -> tuple[float, ...]:
+    """The rates of a run with these chunks."""
     fold = RunFold("run")
     fold.update(chunks)
     return fold.run(now=100.0).rates
