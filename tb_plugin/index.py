@@ -103,7 +103,7 @@ class Index:
         self._asked.wait(START_DELAY_SECS)
         while not self._closed.is_set():
             try:
-                self._refresh()
+                self.refresh()
             except Exception as error:  # a fault of ours: what was known stays, and is tried again
                 _LOG.exception("The Supervisor tab could not look at its logdir")
                 self._say(replace(self._view, problems=(f"The tab could not look at its logdir: {error!r}.",)))
@@ -115,7 +115,8 @@ class Index:
         if self._clock.monotonic() - self._asked_at > IDLE_SECS:
             self._asked.wait()
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Look at every logdir once. Called by the index's own thread once it is started."""
         began = self._clock.monotonic()
         for logdir in self._logdirs:
             try:

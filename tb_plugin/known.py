@@ -24,10 +24,12 @@ class Known:
     index: Index
     scalar_store: ScalarStore
     metrics_page: MetricsPage
+    first_view_secs: float = FIRST_VIEW_SECS
+    scalars_secs: float = SCALARS_SECS
 
     def view(self) -> View:
         """Return the present view."""
-        return self.index.view(FIRST_VIEW_SECS)
+        return self.index.view(self.first_view_secs)
 
     def run(self, arguments: Arguments) -> tuple[View, RunView]:
         """Return the run that a request names, and the view that it is of."""
@@ -43,7 +45,7 @@ class Known:
     def scalars(self, run: RunView) -> RunScalars:
         """Return a run's scalars."""
         try:
-            return self.scalar_store.run(run.directory, SCALARS_SECS)
+            return self.scalar_store.run(run.directory, self.scalars_secs)
         except NotRead as error:
             if error.problem is not None:
                 raise unavailable("failed", error.problem) from error

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tensorboard.plugins import base_plugin
-from werkzeug.wrappers import Request
 
-from tb_plugin.answers import Answer, Refused, endpoint
-from tb_plugin.arguments import Arguments
 from tb_plugin.index import Index, Watch
 from tb_plugin.known import Known
 from tb_plugin.loader import MEMORY_MB, REFRESH_SECS
 from tb_plugin.logdirs import logdirs_of
 from tb_plugin.metrics_page import MetricsPage
-from tb_plugin.routes.table import ROUTES
+from tb_plugin.routes.table import applications
 from tb_plugin.scalar_store import ScalarStore, Source
 from tb_plugin.static_files import StaticFiles
 from tb_plugin.tab import Tab
@@ -44,10 +40,12 @@ class SupervisorPlugin(Tab):
             )
         refresh_secs = float(_flag(flags, "supervisor_refresh_secs", REFRESH_SECS))
         max_bytes = int(_flag(flags, "supervisor_memory_mb", MEMORY_MB)) << 20
+        if not refresh_secs > 0:  # given in Python, where nothing has read it
+            raise ValueError(f"supervisor_refresh_secs is {refresh_secs}; expected seconds above 0.")
+        self._files = StaticFiles()
         self._index = Index(logdirs, refresh_secs, partial(_watch, include=_flag(flags, "supervisor_runs", "")))
         scalars = ScalarStore(_source, max_bytes, fresh_secs=min(1.0, refresh_secs))
         self._known = Known(self._index, scalars, MetricsPage())
-        self._files = StaticFiles()
         self._index.start()
 
     def is_active(self) -> bool:
@@ -57,19 +55,7 @@ class SupervisorPlugin(Tab):
 
     def get_plugin_apps(self) -> dict[str, WSGIApplication]:
         """Return the routes; see http_api.md."""
-        data = {f"/{name}": endpoint(partial(self._data, route)) for name, route in ROUTES.items()}
-        files = {f"/{name}": endpoint(partial(self._file, name)) for name in self._files.names}
-        return {**files, **data, "/*": endpoint(_nothing)}
-
-    def _data(self, route: Callable[[Known, Arguments], Answer], request: Request) -> Answer:
-        return route(self._known, Arguments(request.args, request.headers))
-
-    def _file(self, name: str, request: Request) -> Answer:
-        return self._files.answer(name)
-
-
-def _nothing(request: Request) -> NoReturn:
-    raise Refused(404, "There is no such route; http_api.md lists those there are.")
+        return applications(self._known, self._files)
 
 
 def _flag(flags: Any, name: str, default: Any) -> Any:

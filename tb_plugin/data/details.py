@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor_core.run.model import Session
+from supervisor_core.run.model import Restart, Session
 from supervisor_core.run.plain import (
     advice_json,
     checkpoint_json,
@@ -40,7 +40,7 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
         "records": watched.records,
         "corrupt_records": watched.corrupt_records,
         "sessions": [_session(item) for item in run.sessions],
-        "restarts": [restart_json(item) for item in run.restarts],
+        "restarts": [_restart(item) for item in run.restarts],
         "goodput": goodput_json(run.goodput),
         "advice": advice_json(run.advice),
         "problems": problems_json(watched.files),
@@ -55,6 +55,10 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
     }
     described: dict[str, Any] = plain(values)
     return described
+
+
+def _restart(item: Restart) -> dict[str, Any]:
+    return {**restart_json(item), "from_session": item.from_session, "to_session": item.to_session}
 
 
 def _session(item: Session) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def thread_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
 
 
 def _lane(thread: ThreadHistory, since: float, until: float) -> dict[str, Any]:
-    seen = [tick for tick in thread.seen_ticks if tick.at >= since and tick.at - (tick.secs or 0.0) <= until]
+    seen = [tick for tick in thread.seen_ticks if tick.at >= since and not tick.at - (tick.secs or 0.0) > until]
     kept = _thinned(seen)
     return {
         "name": thread.name,
