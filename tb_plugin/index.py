@@ -104,10 +104,14 @@ class Index:
         while not self._closed.is_set():
             try:
                 self.refresh()
-            except Exception as error:  # a fault of ours: what was known stays, and is tried again
-                _LOG.exception("The Supervisor tab could not look at its logdir")
-                self._say(replace(self._view, problems=(f"The tab could not look at its logdir: {error!r}.",)))
+            except Exception as error:  # a fault of ours: what was known stays, and it is tried again
+                self._fault(f"The tab could not look at its logdir: {error!r}.")
             self._rest()
+
+    def _fault(self, text: str) -> None:
+        if text not in self._view.problems:  # logged once, however often it is tried
+            _LOG.exception("The Supervisor tab could not look at its logdir")
+        self._say(replace(self._view, problems=(text,), is_whole=True, reading=None))
 
     def _rest(self) -> None:
         self._asked.clear()

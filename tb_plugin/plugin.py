@@ -57,6 +57,11 @@ class SupervisorPlugin(Tab):
         """Return the routes; see http_api.md."""
         return applications(self._known, self._files)
 
+    def close(self) -> None:
+        """End the threads; TensorBoard never does, they are daemons and end with it."""
+        self._index.close()
+        self._known.scalar_store.close()
+
 
 def _flag(flags: Any, name: str, default: Any) -> Any:
     """Return a flag, or the default where TensorBoard runs without flags, or without ours."""
