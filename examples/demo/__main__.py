@@ -18,8 +18,9 @@ from rich.console import Console
 from examples.demo.acts import Play
 from examples.demo.board import serve_board
 from examples.demo.display import Display
+from examples.demo.inspection import show_run
 from examples.demo.story import checks
-from examples.demo.summary import show_checks, show_figures, show_verdict
+from examples.demo.summary import show_checks, show_figures, show_inspection, show_verdict
 
 ROOT = Path(__file__).parents[2]
 RUN_NAME = "digits"
@@ -50,6 +51,7 @@ def main() -> int:
         results = checks(story)
         show_checks(console, results)
         show_figures(console, story, args.logdir, run)
+        show_inspection(console, show_run(args.logdir, RUN_NAME, console.width))
         status = show_verdict(console, story, results)
         if args.once or not console.is_terminal:
             return status

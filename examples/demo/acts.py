@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from examples.demo.inspection import inspect_run
 from examples.demo.metrics import Reading, is_ready, scrape
 from examples.demo.story import CHECKPOINTS_BEFORE_KILL, SessionSeen, Story, in_mid_epoch
 from examples.demo.telemetry import events_files, read_telemetry
@@ -77,6 +78,7 @@ class Play:
         except _BrokenOffError as error:
             self._story.broken_off = str(error)
         self._story.events_files = len(events_files(self._run))
+        self._story.inspected = inspect_run(self._run)
         return self._story
 
     def _session(self, drama: Callable[[Trainer, SessionSeen], None]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from signal import SIGKILL, SIGTERM
 
+from examples.demo.inspection import Inspected
 from supervisor_core.events.telemetry import CheckpointRecord, Record, SessionRecord, StopRecord
 
 SESSIONS = 3
@@ -69,6 +70,8 @@ class Story:
     steps_per_epoch: int | None = None
     sessions: list[SessionSeen] = field(default_factory=list)
     events_files: int = 0
+    inspected: Inspected | None = None
+    """What ``tb-supervisor inspect`` tells of the run at the end."""
     broken_off: str | None = None
     """Why it was not told to its end."""
 
@@ -118,6 +121,7 @@ def checks(story: Story) -> list[Check]:
         _finishes(story, third),
         _has_learned(third),
         _leaves_clean_events(story),
+        _can_be_inspected(story, second, third),
     ]
 
 
@@ -218,6 +222,22 @@ def _leaves_clean_events(story: Story) -> Check:
         promise="each session left one events file that says which attempt it was",
         seen=story.events_files == SESSIONS and attempts == list(range(1, SESSIONS + 1)),
         detail=f"{story.events_files} files, attempts {_list(attempts)}",
+    )
+
+
+def _can_be_inspected(story: Story, second: SessionSeen, third: SessionSeen) -> Check:
+    told = story.inspected
+    detail = "it told nothing"
+    if told is not None:
+        detail = f"{', '.join(told.outcomes)}; went on at {', '.join(map(_show, told.resumed_at))}"
+    return Check(
+        promise="tb-supervisor inspect tells the same from the events files alone",
+        seen=told is not None
+        and told.state == "completed"
+        and told.outcomes == ("lost", "signal", "completed")
+        and told.resumed_at == (second.start_step, third.start_step)
+        and told.checkpoints == sum(session.saved for session in story.sessions),
+        detail=detail,
     )
 
 

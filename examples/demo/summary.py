@@ -41,10 +41,17 @@ def show_figures(console: Console, story: Story, logdir: Path, run: Path) -> Non
             f"Checkpoints and events: {run}",
             "\nWhat to type next:",
             f"  tensorboard --logdir {logdir}",
+            f"  tb-supervisor inspect {logdir} --run {run.name}",
             f"  tb-supervisor verify {run}",
         ]
     for text in lines:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_inspection(console: Console, text: str) -> None:
+    """Print what ``tb-supervisor inspect`` prints of the run."""
+    console.print("\nWhat `tb-supervisor inspect` makes of it:\n", highlight=False, markup=False)
+    console.print(text, end="", highlight=False, markup=False, soft_wrap=True)
 
 
 def show_verdict(console: Console, story: Story, checks: Sequence[Check]) -> int:

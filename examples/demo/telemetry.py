@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from supervisor_core.events.telemetry import TAG_PREFIX, Record, from_json
-
-_HEADER = struct.Struct("<QI")
-_FOOTER_BYTES = 4
+from supervisor_core.errors import EventsError
+from supervisor_core.events.chunk import TelemetryMark
+from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.events.telemetry import Record
 
 
 def events_files(run: Path) -> list[Path]:
@@ -18,21 +17,14 @@ def events_files(run: Path) -> list[Path]:
 
 
 def read_telemetry(file: Path) -> Iterator[Record]:
-    """Yield the supervisor's records of one events file, up to where a kill cut it short."""
-    from tensorboard.compat.proto.event_pb2 import Event
+    """Yield the supervisor's records of one events file, up to where a kill cut it short.
 
-    for payload in _payloads(file.read_bytes()):
-        for value in Event.FromString(payload).summary.value:
-            if value.tag.startswith(TAG_PREFIX):
-                kind = value.tag.removeprefix(TAG_PREFIX)
-                yield from_json(kind, value.tensor.string_val[0].decode())
-
-
-def _payloads(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at + _HEADER.size <= len(data):
-        length, _ = _HEADER.unpack_from(data, at)
-        start = at + _HEADER.size
-        at = start + length + _FOOTER_BYTES
-        if at <= len(data):
-            yield data[start : start + length]
+    Raises:
+        EventsError: if some of it is damaged.
+    """
+    chunk = EventsFileReader(str(file)).read()
+    if chunk is None:
+        return
+    if chunk.problems:
+        raise EventsError(f"{file}: {chunk.problems[0].text}")
+    yield from (mark.record for mark in chunk.marks if isinstance(mark, TelemetryMark))

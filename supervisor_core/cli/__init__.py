@@ -6,8 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from supervisor_core.cli.exporter import exporter
-from supervisor_core.cli.verify import verify
+from supervisor_core.cli.lazy_group import LazyGroup
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
 
@@ -23,7 +22,13 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+COMMANDS = {
+    name: f"supervisor_core.cli.{name}" for name in ("dashboard", "exporter", "inspect", "manifests", "rules", "verify")
+}
+"""Every command, and the module that it is in."""
+
+
+@click.group(cls=LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -34,7 +39,3 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 )
 def main() -> None:
     """Look after the runs in a logdir. Works without tensorflow."""
-
-
-main.add_command(exporter)
-main.add_command(verify)

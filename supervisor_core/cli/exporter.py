@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -80,6 +81,8 @@ def exporter(
     from supervisor_core.runtime.signals import SignalWatch
     from supervisor_core.watch.logdir_watch import LogdirWatch
 
+    if math.isnan(interval_secs):
+        raise click.BadParameter("it is not a number.", param_hint="'--refresh-interval'")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     watches: list[LogdirWatch] = []
     for logdir in dict.fromkeys(map(_checked_logdir, logdirs)):

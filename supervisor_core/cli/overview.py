@@ -1,4 +1,4 @@
-"""The table of all runs: one line each, worst first where it matters."""
+"""The table of all runs: one line each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.markup import escape
 from rich.table import Table
 
-from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, rate, share
+from supervisor_core.cli.quantities import UNKNOWN, count, duration, rate, share, since
 from supervisor_core.run.model import Run, RunState
 
 # A glyph of its own for each state: colour is never the only sign.
@@ -33,8 +33,8 @@ def overview(runs: Iterable[Run], now: float) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
     table.add_column("state", no_wrap=True)
-    for name in ("step", "steps/s", "checkpoint", "restarts", "goodput", "last event"):
-        table.add_column(name, justify="right")
+    for name in ("step", "steps/s", "checkpoint", "restarts", "goodput", "silent"):
+        table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
         table.add_row(
             escape(run.name),
@@ -44,15 +44,15 @@ def overview(runs: Iterable[Run], now: float) -> Table:
             _checkpoint(run, now),
             count(len(run.restarts)),
             share(run.goodput.ratio) if not run.goodput.inferred else UNKNOWN,
-            ago(run.last_event_at, now),
+            since(run.last_event_at, now),
         )
     return table
 
 
 def _checkpoint(run: Run, now: float) -> str:
-    """The newest good checkpoint's age, and the interval that it should be held against."""
+    """The newest good checkpoint's age, and the interval that it is to be held against."""
     good = [item for item in run.checkpoints if item.ok]
     if not good:
-        return "none"
+        return UNKNOWN
     interval = run.advice.present_interval_secs
-    return ago(good[-1].at, now) + (f", every {duration(interval)}" if interval else "")
+    return since(good[-1].at, now) + (f" of {duration(interval)}" if interval else "")

@@ -10,13 +10,18 @@ _UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
 
 
 def duration(secs: float | None) -> str:
-    """Return a duration in its two largest units: ``"2 d 3 h"``, ``"4 min 10 s"``, ``"0.25 s"``; "-" for None."""
+    """Return a duration in its two largest units: ``"2 d 3 h"``, ``"4 min 10 s"``, ``"0.25 s"``; "-" for None.
+
+    From a hundred days on, days are all there is.
+    """
     if secs is None:
         return UNKNOWN
     if secs < 0:
         return f"-{duration(-secs)}"
     if secs < 59.95:
         return f"{secs:.2g} s" if 0 < secs < 10 else f"{secs:.0f} s"
+    if secs >= 100 * _DAY[0]:
+        return f"{secs / _DAY[0]:,.0f} d"
     for (large, unit), (small, smaller) in _UNITS:
         whole, rest = divmod(round(secs / small), round(large / small))
         if whole:
@@ -25,8 +30,13 @@ def duration(secs: float | None) -> str:
 
 
 def ago(at: float | None, now: float) -> str:
+    """Return how long ago a moment was, in words; "-" where `since` is."""
+    return f"{since(at, now)} ago" if at else UNKNOWN
+
+
+def since(at: float | None, now: float) -> str:
     """Return how long ago a moment was; "-" for None, and for the zero that some writers leave."""
-    return f"{duration(max(0.0, now - at))} ago" if at else UNKNOWN
+    return duration(max(0.0, now - at)) if at else UNKNOWN
 
 
 def moment(at: float | None) -> str:

@@ -129,7 +129,7 @@ def _sessions(run: Run) -> Table:
             f"{session.attempt}{' (inferred)' if session.inferred else ''}",
             moment(began),
             duration(ended - began) if began and ended else UNKNOWN,
-            f"{count(session.first_step)} to {count(session.last_step)}",
+            f"{count(session.first_step)} to {count(session.last_step)}" if session.last_step is not None else UNKNOWN,
             escape(outcome),
             then,
         )

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from numpy.typing import NDArray
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events.chunk import Chunk, Mark, Points, Problem, SessionMark, TelemetryMark
+from supervisor_core.events.bulk import Bulk
+from supervisor_core.events.chunk import Chunk, Mark, Problem, SessionMark, TelemetryMark
 from supervisor_core.events.payload import Decoded
+from supervisor_core.events.points import PointsBuilder
 from supervisor_core.events.telemetry import from_json
 
 _CREATED = re.compile(r"tfevents\.(\d{1,15})(?:\.|$)")
+_BEFORE_ALL = float("-inf")
 
 
 def created_at(path: str) -> float | None:
@@ -33,7 +37,7 @@ class Gathering:
         self._last_step: int | None = None
         self._max_step: int | None = None
         self._marks: list[Mark] = []
-        self._scalars: dict[str, tuple[list[int], list[int], list[float], list[float]]] = {}
+        self._points = PointsBuilder()
 
     def add(self, offset: int, length: int, event: Decoded) -> None:
         """Take one whole record, ``length`` bytes long with its framing."""
@@ -42,7 +46,7 @@ class Gathering:
         wall, step = event.wall, event.step
         if self._first_at is None:
             self._first_at = wall
-        if self._last_at is None or wall > self._last_at:
+        if wall > (_BEFORE_ALL if self._last_at is None else self._last_at):  # never so for NaN
             self._last_at = wall
         if event.has_summary:
             if self._max_step is None or self._first_step is None:
@@ -50,14 +54,53 @@ class Gathering:
             elif step > self._max_step:
                 self._max_step = step
             self._last_step = step
+        self._take(offset, event)
+
+    def add_bulk(self, bulk: Bulk, offsets: NDArray[np.int64], length: int, rest: dict[int, Decoded]) -> None:
+        """Take many records, ``length`` bytes long together.
+
+        Args:
+            bulk: those that were decoded together.
+            offsets: where each record begins in the file, those of the rest included.
+            length: bytes of all that are good, with their framing.
+            rest: those that were decoded one by one, by their number.
+        """
+        walls, steps, good, summary = bulk.walls, bulk.steps, bulk.done.copy(), bulk.done.copy()
+        for number, event in rest.items():
+            walls[number], steps[number], good[number], summary[number] = (
+                event.wall,
+                event.step,
+                True,
+                event.has_summary,
+            )
+            self._take(int(offsets[number]), event)
+        for members, column in bulk.columns:
+            self._points.add_column(column, offsets[members], steps[members], walls[members])
+        if not good.all():
+            walls, steps, summary = walls[good], steps[good], summary[good]
+        if not len(walls):
+            return
+        self.records += len(walls)
+        self.bytes += length
+        if self._first_at is None:
+            self._first_at = float(walls[0])
+        latest = float(np.fmax.reduce(walls))
+        if latest > (_BEFORE_ALL if self._last_at is None else self._last_at):
+            self._last_at = latest
+        if not summary.all():
+            steps = steps[summary]
+        if len(steps):
+            self._last_step, largest = int(steps[-1]), int(steps.max())
+            if self._max_step is None or self._first_step is None:
+                self._first_step, self._max_step = int(steps[0]), largest
+            elif largest > self._max_step:
+                self._max_step = largest
+
+    def _take(self, offset: int, event: Decoded) -> None:
+        """Take what an event holds."""
+        wall, step = event.wall, event.step
         for scalar in event.scalars:
-            columns = self._scalars.get(scalar.tag)
-            if columns is None:
-                columns = self._scalars[scalar.tag] = ([], [], [], [])
-            columns[0].append(offset)
-            columns[1].append(step)
-            columns[2].append(wall)
-            columns[3].append(scalar.value)
+            self._points.add(scalar.tag, offset, step, wall, scalar.value)
         for status, path in event.sessions:
             self._marks.append(SessionMark(offset=offset, at=wall, step=step, status=status, checkpoint_path=path))
         for kind, text in event.telemetry:
@@ -70,15 +113,6 @@ class Gathering:
 
     def chunk(self, path: str, *, from_start: bool) -> Chunk:
         """Return everything taken so far."""
-        scalars = {
-            tag: Points(
-                np.array(offsets, np.int64),
-                np.array(steps, np.int64),
-                np.array(walls, np.float64),
-                np.array(values, np.float64),
-            )
-            for tag, (offsets, steps, walls, values) in self._scalars.items()
-        }
         return Chunk(
             path=path,
             from_start=from_start,
@@ -91,6 +125,6 @@ class Gathering:
             last_step=self._last_step,
             max_step=self._max_step,
             marks=tuple(self._marks),
-            scalars=scalars,
+            scalars=self._points.points(),
             problems=tuple(self.problems),
         )

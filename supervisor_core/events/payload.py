@@ -20,10 +20,12 @@ from dataclasses import dataclass, field
 from supervisor_core.events.chunk import SessionStatus
 from supervisor_core.events.telemetry import PLUGIN_NAME, TAG_PREFIX
 from supervisor_core.events.tensor import element
-from supervisor_core.events.wire import DELIMITED, FIXED32, FIXED64, VARINT, Bytes, fields, signed, varint
+from supervisor_core.events.wire import DELIMITED, FIXED32, FIXED64, VARINT, Bytes, cut, fields, signed, varint
 
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
+_PLAIN_BYTES = 128
+"""Below this, every length in a payload is one byte."""
 _STATUS: dict[int, SessionStatus] = {1: "START", 2: "STOP", 3: "CHECKPOINT"}
 
 
@@ -67,11 +69,36 @@ def decode(data: Bytes, at: int, end: int) -> Decoded:
 
     Raises:
         DamagedError: if the bytes are no message.
+        IndexError: if ``data`` ends before a byte that is needed.
     """
+    event = _plain(data, at, end) if end - at < _PLAIN_BYTES else None
+    return event or _decode(data, at, end)
+
+
+def _plain(data: Bytes, at: int, end: int) -> Decoded | None:
+    """Decode the commonest event there is, one scalar and nothing else, in a third of the time; None for any other."""
+    if end - at < 15 or data[at] != 0x09:
+        return None
+    body, step, step_at = at + 9, 0, None
+    if data[body] == 0x10:
+        step, body = varint(data, at + 10, end)
+        step_at = at + 10, body
+    tag = body + 6
+    if end <= tag or data[body] != 0x2A or data[body + 1] != end - body - 2 or data[body + 2] != 0x0A:
+        return None
+    value = tag + data[body + 5]
+    if data[body + 3] != end - body - 4 or data[body + 4] != 0x0A or value + 5 != end or data[value] != 0x15:
+        return None
+    number = _FLOAT.unpack(cut(data, value + 1, end))[0]
+    scalar = Scalar(_text(data, (tag, value)), number, (tag, value), (value + 1, end), "<f")
+    return Decoded(_DOUBLE.unpack(cut(data, at + 1, at + 9))[0], at + 1, signed(step), step_at, True, [scalar])
+
+
+def _decode(data: Bytes, at: int, end: int) -> Decoded:
     out = Decoded()
     for number, kind, start, stop in fields(data, at, end):
         if number == 1 and kind == FIXED64:
-            out.wall, out.wall_at = _DOUBLE.unpack(data[start:stop])[0], start
+            out.wall, out.wall_at = _DOUBLE.unpack(cut(data, start, stop))[0], start
         elif number == 2 and kind == VARINT:
             out.step, out.step_at = signed(varint(data, start, stop)[0]), (start, stop)
         elif number == 5 and kind == DELIMITED:
@@ -99,7 +126,7 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
         elif number == 9 and kind == DELIMITED:
             plugin = _plugin(data, start, stop)
     if what == 2:
-        value = _FLOAT.unpack(data[place[0] : place[1]])[0]
+        value = _FLOAT.unpack(cut(data, *place))[0]
         out.scalars.append(Scalar(_text(data, tag_at), value, tag_at, place, "<f"))
     elif what == 8:
         found = element(data, *place)
@@ -115,7 +142,7 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
 
 def _is_telemetry(data: Bytes, tag_at: tuple[int, int]) -> bool:
     prefix = TAG_PREFIX.encode()
-    return data[tag_at[0] : min(tag_at[1], tag_at[0] + len(prefix))] == prefix
+    return cut(data, tag_at[0], min(tag_at[1], tag_at[0] + len(prefix))) == prefix
 
 
 def _plugin(data: Bytes, at: int, end: int) -> str | None:
@@ -140,4 +167,4 @@ def _session(data: Bytes, at: int, end: int, out: Decoded) -> None:
 
 
 def _text(data: Bytes, place: tuple[int, int]) -> str:
-    return data[place[0] : place[1]].decode("utf-8", "replace")
+    return cut(data, *place).decode("utf-8", "replace")

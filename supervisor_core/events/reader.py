@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import errno
-import struct
-
-import google_crc32c
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
-from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
+from supervisor_core.events.framing import HEADER_BYTES, header
 from supervisor_core.events.gathering import Gathering
-from supervisor_core.events.payload import Decoded, decode
-from supervisor_core.events.resync import find_record, payload_is_good
+from supervisor_core.events.records import RecordWalk
 from supervisor_core.events.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
-from supervisor_core.events.window import FileCut, LazyBytes, Window
-from supervisor_core.events.wire import DamagedError
-
-LARGE_BYTES = 64 * 1024
-"""Payloads above this are looked at in place, and fetched only where there is something in them."""
+from supervisor_core.events.window import FileCut, Window
 
 _LFS_POINTER = b"version https://git-lfs"
 _GUARD_BYTES = 16
 _KEPT_PROBLEMS = 100
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 
 
 class EventsFileReader:
@@ -71,13 +60,9 @@ class EventsFileReader:
         self._forget()
 
     def _forget(self) -> None:
-        self._at = 0
+        self._walk = RecordWalk()
         self._identity: tuple[int, int] | None = None
         self._guard = b""
-        self._suspect: int | None = None
-        self._searched: int | None = None
-        self._records = 0
-        self._corrupt = 0
         self._problems: list[Problem] = []
         self._skipped: str | None = None
         self._refused = False
@@ -120,10 +105,10 @@ class EventsFileReader:
         return FileFacts(
             path=self.path,
             size_bytes=self._size,
-            read_bytes=self._at,
-            records=self._records,
-            corrupt_records=self._corrupt,
-            torn_bytes=0 if self._size is None or self._skipped else max(0, self._size - self._at),
+            read_bytes=self._walk.at,
+            records=self._walk.records,
+            corrupt_records=self._walk.corrupt,
+            torn_bytes=0 if self._size is None or self._skipped else max(0, self._size - self._walk.at),
             skipped=self._skipped,
             unreadable=self._skipped is not None and self._refused,
             problems=tuple(self._problems),
@@ -136,20 +121,21 @@ class EventsFileReader:
         if self._is_another(status, window):
             self._forget()
             self._started = False
-            self._complain(gathering, Problem(kind="replaced", offset=None, text="The file was replaced or cut."))
+            gathering.problems.append(Problem(kind="replaced", offset=None, text="The file was replaced or cut."))
         self._identity = status.st_dev, status.st_ino
-        stop = self._at + max_bytes if max_bytes is not None else None
+        stop = self._walk.at + max_bytes if max_bytes is not None else None
         self._skipped = self._complaint = None
         self._refused = False
         try:
-            finished = self._walk(window, gathering, stop)
+            self._skipped = _is_no_file(window) if self._walk.at == 0 else None
+            finished = self._skipped is not None or self._walk.run(window, gathering, stop)
         except FileCut:
             finished = False
         except OSError as error:
             self._remember_guard(None)
             return self._unreadable(error, gathering)
-        if self._at == 0:
-            self._skipped = _not_events(window)
+        if self._walk.at == 0 and self._skipped is None and not _may_begin(window):
+            self._skipped = "no events file: it does not begin with a record, and none was found in it"
         self._remember_guard(window)
         self._seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev) if finished else None
         return self._hand_out(gathering)
@@ -157,89 +143,17 @@ class EventsFileReader:
     def _is_another(self, status: FileStatus, window: Window) -> bool:
         if self._identity is None:
             return False
-        if self._identity != (status.st_dev, status.st_ino) or status.st_size < self._at:
+        if self._identity != (status.st_dev, status.st_ino) or status.st_size < self._walk.at:
             return True
-        return window.bytes(self._at - len(self._guard), len(self._guard)) != self._guard
+        return window.bytes(self._walk.at - len(self._guard), len(self._guard)) != self._guard
 
     def _remember_guard(self, window: Window | None) -> None:
         """Keep the last bytes before the position: a file that was written anew in place differs in them."""
-        length = min(self._at, _GUARD_BYTES)
+        length = min(self._walk.at, _GUARD_BYTES)
         try:
-            self._guard = window.bytes(self._at - length, length) if window is not None else b""
+            self._guard = window.bytes(self._walk.at - length, length) if window is not None else b""
         except OSError:
             self._guard = b""
-
-    def _walk(self, window: Window, gathering: Gathering, stop: int | None) -> bool:
-        """Read record after record; return whether the end was reached."""
-        while window.fetch(self._at, HEADER_BYTES):
-            if stop is not None and self._at >= stop:
-                return False
-            at = self._at
-            head = window.bytes(at, HEADER_BYTES)
-            (length,) = _U64.unpack_from(head)
-            if header(length) != head:
-                if not self._resynchronise(window, gathering):
-                    return True
-                continue
-            self._searched = None
-            end = at + HEADER_BYTES + length + FOOTER_BYTES
-            if end > window.size:
-                return True
-            self._suspect = None
-            event = self._large(window, at, end) if length > LARGE_BYTES else self._small(window, at, end)
-            if isinstance(event, str):
-                self._suspect = at
-                self._corrupt += 1
-                self._complain(gathering, Problem(kind="corrupt_record", offset=at, text=event))
-            else:
-                self._records += 1
-                gathering.add(at, end - at, event)
-            self._at = end
-        return True
-
-    def _small(self, window: Window, at: int, end: int) -> Decoded | str:
-        record = window.bytes(at, end - at)
-        if len(record) < end - at:
-            raise FileCut
-        crc = mask(google_crc32c.value(record[HEADER_BYTES:-FOOTER_BYTES]))
-        if crc != _U32.unpack_from(record, len(record) - FOOTER_BYTES)[0]:
-            return f"The payload of {len(record) - 16} bytes does not match its checksum."
-        try:
-            return decode(record, HEADER_BYTES, len(record) - FOOTER_BYTES)
-        except DamagedError as error:
-            return f"The payload is no event: {error}."
-
-    def _large(self, window: Window, at: int, end: int) -> Decoded | str:
-        """Look at a payload in place; fetch and check it only if there is something in it."""
-        trouble = None
-        try:
-            event = decode(LazyBytes(window), at + HEADER_BYTES, end - FOOTER_BYTES)
-            if not event.wanted:
-                self._suspect = at
-                return event
-        except DamagedError as error:
-            trouble = f"The payload is no event: {error}."
-        if not payload_is_good(window, at, end):
-            if window.size < end:
-                raise FileCut
-            return f"The payload of {end - at - 16} bytes does not match its checksum."
-        return trouble or event
-
-    def _resynchronise(self, window: Window, gathering: Gathering) -> bool:
-        """Go on at the next record that proves itself; return whether there is one."""
-        if self._at == 0 and window.bytes(0, len(_LFS_POINTER)) == _LFS_POINTER:
-            return False
-        start = self._searched
-        if start is None:
-            start = self._at + 1 if self._suspect is None else self._suspect + HEADER_BYTES
-        found, self._searched = find_record(window, start)
-        if found is None:
-            return False
-        self._corrupt += 1
-        text = f"The length does not match its checksum; reading went on at byte {found}."
-        self._complain(gathering, Problem(kind="corrupt_length", offset=self._at, text=text))
-        self._at, self._suspect, self._searched = found, None, None
-        return True
 
     def _unreadable(self, error: OSError | ValueError, gathering: Gathering) -> Chunk | None:
         self._seen = None
@@ -253,31 +167,29 @@ class EventsFileReader:
             self._skipped = f"it cannot be read: {error}"
             if self._skipped != self._complaint:  # said once, however often it is tried
                 self._complaint = self._skipped
-                problem = Problem(kind="unreadable", offset=self._at, text=f"Reading failed: {error}.")
-                self._complain(gathering, problem)
+                problem = Problem(kind="unreadable", offset=self._walk.at, text=f"Reading failed: {error}.")
+                gathering.problems.append(problem)
         return self._hand_out(gathering)
 
     def _hand_out(self, gathering: Gathering) -> Chunk | None:
         if not gathering.records and not gathering.problems:
             return None
+        self._problems += gathering.problems[: _KEPT_PROBLEMS - len(self._problems)]
         chunk = gathering.chunk(self.path, from_start=not self._started)
         self._started = True
         return chunk
 
-    def _complain(self, gathering: Gathering, problem: Problem) -> None:
-        gathering.problems.append(problem)
-        if len(self._problems) < _KEPT_PROBLEMS:
-            self._problems.append(problem)
 
-
-def _not_events(window: Window) -> str | None:
-    """Say why a file of which nothing could be read is no events file; None where it may become one."""
+def _is_no_file(window: Window) -> str | None:
+    """Say what a file is by its first bytes, if no events file; None where it may be one."""
     if window.size == 0:
         return "it is empty"
-    head = window.bytes(0, len(_LFS_POINTER))
-    if head == _LFS_POINTER:
+    if window.bytes(0, len(_LFS_POINTER)) == _LFS_POINTER:
         return "a Git LFS pointer, not the file itself"
-    head = window.bytes(0, HEADER_BYTES)
-    if len(head) == HEADER_BYTES and header(_U64.unpack_from(head)[0]) != head:
-        return "no events file: it does not begin with a record, and none was found in it"
     return None
+
+
+def _may_begin(window: Window) -> bool:
+    """Say whether a file begins with the header of a record, or with too little to tell."""
+    head = window.bytes(0, HEADER_BYTES)
+    return len(head) < HEADER_BYTES or header(int.from_bytes(head[:8], "little")) == head

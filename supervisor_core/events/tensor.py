@@ -16,7 +16,18 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from supervisor_core.events.wire import DELIMITED, FIXED32, FIXED64, VARINT, Bytes, DamagedError, fields, signed, varint
+from supervisor_core.events.wire import (
+    DELIMITED,
+    FIXED32,
+    FIXED64,
+    VARINT,
+    Bytes,
+    DamagedError,
+    cut,
+    fields,
+    signed,
+    varint,
+)
 
 STRING, _BFLOAT16, _HALF = 7, 14, 19
 _CODES = {1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<B", 17: "<H", 19: "<e"}
@@ -89,7 +100,7 @@ def _from_content(data: Bytes, start: int, stop: int, dtype: int) -> Element | N
     coded = _CONTENT[dtype]
     if stop - start != coded.size:
         return None
-    (bits,) = coded.unpack(data[start:stop])
+    (bits,) = coded.unpack(cut(data, start, stop))
     if dtype == _BFLOAT16:
         return Element(_FLOAT.unpack(_FLOAT_BITS.pack(bits << 16))[0], start, stop, None)
     return Element(float(bits), start, stop, _CODES[dtype])
@@ -102,7 +113,7 @@ def _from_field(data: Bytes, kind: int, start: int, stop: int, dtype: int) -> El
             return None
         if stop - start < coded.size:
             raise DamagedError(f"a packed number at byte {start} is cut short")
-        return Element(coded.unpack(data[start : start + coded.size])[0], start, start + coded.size, _CODES[dtype])
+        return Element(coded.unpack(cut(data, start, start + coded.size))[0], start, start + coded.size, _CODES[dtype])
     if kind not in (VARINT, DELIMITED):
         return None
     number = varint(data, start, stop)[0]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import overload
 
+from supervisor_core.events.chain import Chain
 from supervisor_core.events.source import ReadFile
 
 FIRST_BYTES = 4 * 1024
-MOST_BYTES = 1024 * 1024
+MOST_BYTES = 2 * 1024 * 1024
+_CHAIN_BYTES = 8 * 1024
 
 
 class Window:
@@ -19,7 +21,7 @@ class Window:
         piece_bytes: the size of the first piece.
     """
 
-    __slots__ = ("_file", "_piece_bytes", "base", "data", "size")
+    __slots__ = ("_chain", "_file", "_piece_bytes", "base", "data", "size")
 
     def __init__(self, file: ReadFile, size: int, piece_bytes: int = FIRST_BYTES) -> None:
         self._file = file
@@ -29,6 +31,7 @@ class Window:
         self.base = 0
         """Where ``data`` begins in the file."""
         self.data = b""
+        self._chain: Chain | None = None
 
     @property
     def end(self) -> int:
@@ -47,9 +50,18 @@ class Window:
         self._piece_bytes = min(4 * self._piece_bytes, MOST_BYTES)
         self.data = self._file.pread(wanted, offset)
         self.base = offset
+        self._chain = None
         if len(self.data) < wanted:
             self.size = offset + len(self.data)
         return length <= len(self.data)
+
+    def chain(self, offset: int) -> Chain | None:
+        """Return the records of ``data``; None where too little of it is left behind ``offset`` to be worth it."""
+        if self.end - offset < _CHAIN_BYTES:
+            return None
+        if self._chain is None:
+            self._chain = Chain(self.data)
+        return self._chain
 
     def bytes(self, offset: int, length: int) -> bytes:
         """Return the bytes from ``offset`` on; fewer where the file ends."""

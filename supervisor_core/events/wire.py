@@ -2,7 +2,8 @@
 
 A message is a sequence of fields, each a varint ``field number << 3 | wire type`` and then its content, by wire type:
 0 a varint, 1 eight bytes, 2 a varint length and as many bytes, 5 four bytes. Positions are offsets into the bytes that
-were handed in, so nothing is copied; what is skipped is not touched, so that the bytes may be fetched as needed.
+were handed in, so nothing is copied; what is skipped is not touched, so that the bytes may be fetched as needed, or be
+only the first ones of a long message: what is not at hand is an ``IndexError``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,18 @@ def varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     raise DamagedError(f"a varint before byte {at} is damaged or cut short")
 
 
+def cut(data: Bytes, start: int, stop: int) -> bytes:
+    """Return the bytes between two offsets.
+
+    Raises:
+        IndexError: if ``data`` does not have them all.
+    """
+    piece = data[start:stop]
+    if len(piece) < stop - start:
+        raise IndexError(f"byte {stop} is not at hand")
+    return piece
+
+
 def signed(number: int) -> int:
     """Return an unsigned 64-bit number as the int64 with the same bits."""
     return number - (1 << 64) if number >> 63 else number
@@ -60,7 +73,10 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         DamagedError: if the bytes are no message.
     """
     while at < end:
-        key, at = varint(data, at, end)
+        key = data[at]
+        at += 1
+        if key > 127:
+            key, at = varint(data, at - 1, end)
         kind = key & 7
         start = at
         if kind == DELIMITED:

@@ -3,6 +3,7 @@
     <telemetry path>   the metrics, text 0.0.4 or OpenMetrics 1.0, as the client asks; gzip if it accepts that
     /-/healthy         200 as long as the process can answer
     /-/ready           200 once the runs have been looked at, else 503
+    /alerts            what each alert means, and what to do: where an alert's runbook_url leads by default
     /                  a page that links to these
 
 Every one of them asks for a password where the web configuration names users.
@@ -21,6 +22,7 @@ from supervisor_core.exporter.web_access import WebAccess
 from supervisor_core.metrics.address import parse_address
 from supervisor_core.metrics.listener import Listener, Request, Response
 from supervisor_core.metrics.render import choose_format, gzip_accepted
+from supervisor_core.monitoring.runbook import runbook_page
 
 _LANDING_PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -30,6 +32,7 @@ _LANDING_PAGE = """<!DOCTYPE html>
 <p>Metrics of the runs below some logdirs, from their events files.</p>
 <ul>
 <li><a href="{path}">metrics</a>: for Prometheus</li>
+<li><a href="/alerts">alerts</a>: what each means, and what to do</li>
 <li><a href="/-/healthy">healthy</a>: does this process answer?</li>
 <li><a href="/-/ready">ready</a>: have the runs been looked at?</li>
 </ul>
@@ -115,6 +118,8 @@ class Web:
             if self._exporter.ready:
                 return _text(200, "ready")
             return _text(503, "not ready: the runs are being looked at for the first time")
+        if request.path == "/alerts":
+            return Response(status=200, body=runbook_page().encode(), content_type="text/html; charset=utf-8")
         if request.path == "/":
             page = _LANDING_PAGE.format(path=html.escape(self._path))
             return Response(status=200, body=page.encode(), content_type="text/html; charset=utf-8")

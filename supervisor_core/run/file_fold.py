@@ -6,9 +6,10 @@ from collections import Counter
 
 import numpy as np
 
-from supervisor_core.events.chunk import Chunk, SessionMark, TelemetryMark
+from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord
-from supervisor_core.run.numbers import number, text
+from supervisor_core.run.launches import Launches
+from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.rates import RATE_TAG, RateTail
 from supervisor_core.run.session_fold import SessionFold
 from supervisor_core.run.step_tail import StepTail
@@ -33,11 +34,15 @@ class FileFold:
         self.max_step: int | None = None
         self.nonfinite = 0
         self.session_logs: Counter[str] = Counter()
+        self.start_step: int | None = None
+        """Of its first START."""
         self.tags: set[str] = set()
         self.sessions: dict[str, SessionFold] = {}
         """The sessions that tell of themselves in it, in order."""
         self.tail = StepTail()
         self.rates = RateTail()
+        self.launches = Launches()
+        """What else it shows; not kept up any more once a session tells of itself."""
 
     @property
     def order(self) -> tuple[float, str]:
@@ -61,27 +66,32 @@ class FileFold:
         self.last_step = self.last_step if chunk.last_step is None else chunk.last_step
         if chunk.max_step is not None:
             self.max_step = chunk.max_step if self.max_step is None else max(self.max_step, chunk.max_step)
-        beats: list[tuple[int, int]] = []
+        told: list[tuple[int, int | None]] = []
         for mark in chunk.marks:
-            if isinstance(mark, SessionMark):
-                self.session_logs[mark.status] += 1
-            else:
-                self._telemetry(mark, beats)
+            if isinstance(mark, TelemetryMark):
+                self._telemetry(mark, told)
+                continue
+            self.session_logs[mark.status] += 1
+            if mark.status == "START" and self.start_step is None:
+                self.start_step = mark.step
         self.rates.add(chunk.scalars.get(RATE_TAG))
         self.tags.update(chunk.scalars)
         for points in chunk.scalars.values():
             self.nonfinite += int(len(points) - np.count_nonzero(np.isfinite(points.values)))
-        if self.sessions:
-            self.tail.add(chunk.scalars, beats)
+        self.tail.add(chunk.scalars, told)
+        if not self.sessions:
+            self.launches.add(chunk)
 
-    def _telemetry(self, mark: TelemetryMark, beats: list[tuple[int, int]]) -> None:
+    def _telemetry(self, mark: TelemetryMark, told: list[tuple[int, int | None]]) -> None:
         id = text(mark.record.session)
         if id is None:
             return
-        if id != self.last_session and id in self.sessions:
-            self.sessions[id] = self.sessions.pop(id)
+        if id != self.last_session:
+            told.append((mark.offset, None))
+            if id in self.sessions:
+                self.sessions[id] = self.sessions.pop(id)
         self.sessions.setdefault(id, SessionFold(id)).add(mark)
         if isinstance(mark.record, HeartbeatRecord):
             self.rates.tell(number(mark.record.steps_per_sec))
-        if isinstance(mark.record, HeartbeatRecord) and isinstance(mark.record.step, int):
-            beats.append((mark.offset, mark.record.step))
+            if (step := whole(mark.record.step)) is not None:
+                told.append((mark.offset, step))

@@ -15,6 +15,7 @@ from supervisor_core.run.advice import advice
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.goodput import DOWNTIME
+from supervisor_core.run.inference import inferred_facts
 from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
 from supervisor_core.run.session_fold import joined
@@ -63,11 +64,6 @@ class RunFold:
             if chunk.from_start or chunk.path not in self._files:
                 self._files[chunk.path] = FileFold(chunk.path)
             self._files[chunk.path].add(chunk)
-            self._timeline = None
-
-    def forget(self, path: str) -> None:
-        """Take back what a file has told: it is gone."""
-        if self._files.pop(path, None) is not None:
             self._timeline = None
 
     def run(self, now: float, present: Callable[[str], bool | None] = nobody_looked) -> Run:
@@ -133,7 +129,14 @@ class RunFold:
             known = self._facts.get(id)
             facts[id] = known if known is not None and known[0] == key else (key, _told_facts(id, told_in))
         self._facts = facts
-        return [found for _, found in facts.values()]
+        told = [found for _, found in facts.values()]
+        silent = [file for file in files if not file.sessions]
+        spans = [
+            (each.session.started_at, each.session.ended_at)
+            for each in told
+            if each.session.started_at is not None and each.session.ended_at is not None
+        ]
+        return [*told, *inferred_facts(silent, spans)]
 
 
 def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
@@ -143,6 +146,7 @@ def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
         joined(file.sessions[id] for file in files),
         files=[file.path for file in files],
         heard_at=max(heard, default=None),
+        start_step=files[0].start_step,
         tail_step=latest.tail.step if latest.last_session == id else None,
     )
 

@@ -22,39 +22,38 @@ class StepTail:
     def __init__(self) -> None:
         self._highest: dict[str, int] = {}
         self._foreign: set[str] = set()
-        self._begun = False
 
     @property
     def step(self) -> int | None:
         """The highest step since the last heartbeat; None where there is none to be believed."""
-        return max(self._highest.values(), default=None) if self._begun else None
+        return max(self._highest.values(), default=None)
 
-    def add(self, scalars: Mapping[str, Points], beats: Sequence[tuple[int, int]]) -> None:
+    def add(self, scalars: Mapping[str, Points], told: Sequence[tuple[int, int | None]]) -> None:
         """Take in new points.
 
         Args:
             scalars: by tag, each in the order of the file.
-            beats: offset and step of the heartbeats among them, likewise.
+            told: offset and step of the heartbeats among them, likewise; a step of None begins anew and proves nothing.
         """
-        if not beats and not self._begun:
-            return
         before = self._highest
-        if beats:
+        if told:
             self._highest = {}
-            self._foreign.update(tag for tag, highest in before.items() if highest > beats[0][1] + _EARLY_STEPS)
+            self._foreign.update(tag for tag, highest in before.items() if _is_ahead(highest, told[0][1]))
         for tag, points in scalars.items():
             if tag not in self._foreign and len(points):
-                self._add(tag, points, beats)
-        self._begun = True
+                self._add(tag, points, told)
 
-    def _add(self, tag: str, points: Points, beats: Sequence[tuple[int, int]]) -> None:
-        cuts = np.searchsorted(points.offsets, [offset for offset, _ in beats]).tolist()
-        begun, start = self._begun, 0
-        for (_, step), cut in zip(beats, cuts, strict=True):
-            if begun and cut > start and int(points.steps[start:cut].max()) > step + _EARLY_STEPS:
+    def _add(self, tag: str, points: Points, told: Sequence[tuple[int, int | None]]) -> None:
+        start = 0
+        for (_, step), cut in zip(told, np.searchsorted(points.offsets, [at for at, _ in told]).tolist(), strict=True):
+            if cut > start and _is_ahead(int(points.steps[start:cut].max()), step):
                 self._foreign.add(tag)
                 return
-            begun, start = True, cut
+            start = cut
         if start < len(points):
             highest = int(points.steps[start:].max())
             self._highest[tag] = max(highest, self._highest.get(tag, highest))
+
+
+def _is_ahead(highest: int, step: int | None) -> bool:
+    return step is not None and highest > step + _EARLY_STEPS

@@ -27,7 +27,7 @@ BUCKET_OF_PHASE: Mapping[str, str] = {
 
 
 def telemetry_facts(
-    fold: SessionFold, *, files: Sequence[str], heard_at: float | None, tail_step: int | None
+    fold: SessionFold, *, files: Sequence[str], heard_at: float | None, start_step: int | None, tail_step: int | None
 ) -> SessionFacts:
     """Return what a session's own records say.
 
@@ -35,6 +35,7 @@ def telemetry_facts(
         fold: its records.
         files: the events files it wrote, in order.
         heard_at: the latest wall time of anything in them, where it is the last that wrote there.
+        start_step: the step of the START in the first of them.
         tail_step: the highest step of the scalars after its last heartbeat.
     """
     record, stop, beat = fold.record, fold.stop, fold.beat
@@ -44,7 +45,7 @@ def telemetry_facts(
         started_at = fold.begun_at if fold.begun_at is not None else first
     last_heard = max(heard_at if heard_at is not None else first, fold.last_at if fold.last_at is not None else first)
     ended_at = max(fold.stop_at if fold.stop_at is not None else last_heard, started_at)
-    first_step = _first_step(fold)
+    first_step = _first_step(fold, start_step)
     last_step = fold.last_step
     if stop is None and tail_step is not None and (last_step is None or tail_step > last_step):
         last_step = tail_step
@@ -104,10 +105,14 @@ def telemetry_facts(
     )
 
 
-def _first_step(fold: SessionFold) -> int | None:
+def _first_step(fold: SessionFold, start_step: int | None) -> int | None:
+    """Return the step that a session went on from: the restored one; of a new model, what START or its first heartbeat
+    tells."""
     restored = whole(fold.record.restored_step) if fold.record else None
-    if restored is not None or fold.first_told is None:
+    if restored is not None or fold.record is None:
         return restored
+    if start_step is not None or fold.first_told is None:
+        return start_step
     step, done = fold.first_told
     return max(0, step - done)
 

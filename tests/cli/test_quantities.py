@@ -25,6 +25,7 @@ from supervisor_core.cli.quantities import ago, count, duration, moment, rate, s
         (-5.0, "-5 s"),
         (86399.9, "1 d"),
         (119.99, "2 min"),
+        (125488800.0, "1,452 d"),
     ],
 )
 def test_a_duration_has_its_two_largest_units(secs: float | None, text: str) -> None:

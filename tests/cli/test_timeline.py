@@ -34,6 +34,7 @@ NO_ADVICE = Advice(
 
 
 def session(number: int, since: float, until: float, outcome: Any, **more: Any) -> Session:
+    """Return a session of our own."""
     return Session(
         id=f"s{number}",
         attempt=number,
@@ -46,6 +47,7 @@ def session(number: int, since: float, until: float, outcome: Any, **more: Any) 
 
 
 def run(**changes: Any) -> Run:
+    """Return a run of two sessions, with changes."""
     values: dict[str, Any] = {
         "name": "a/[b]",
         "state": "running",
@@ -73,7 +75,13 @@ def run(**changes: Any) -> Run:
         ),
         "threads": (),
         "stalls": (),
-        "goodput": Goodput(wall_secs=1000.0, secs={"productive": 900.0, "other": 100.0}, ratio=0.9, inferred=False),
+        "goodput": Goodput(
+            wall_secs=1000.0,
+            secs={"productive": 900.0, "other": 100.0},
+            booked_secs={"productive": 900.0, "other": 100.0},
+            ratio=0.9,
+            inferred=False,
+        ),
         "advice": NO_ADVICE,
         "first_step": 0,
         "last_step": 1800,
@@ -90,6 +98,7 @@ def run(**changes: Any) -> Run:
 
 
 def text(what: RenderableType, width: int = 120) -> str:
+    """Return what a terminal would show."""
     console = Console(width=width, color_system=None, highlight=False)
     with console.capture() as captured:
         console.print(what)
@@ -158,7 +167,7 @@ def test_a_run_without_anything_is_shown() -> None:
         sessions=(),
         restarts=(),
         checkpoints=(),
-        goodput=Goodput(wall_secs=0.0, secs={}, ratio=None, inferred=True),
+        goodput=Goodput(wall_secs=0.0, secs={}, booked_secs={}, ratio=None, inferred=True),
         step=None,
         last_event_at=None,
         state="unknown",
@@ -188,7 +197,7 @@ def test_the_overview_has_a_line_for_each_run() -> None:
     )
     shown = text(overview([run(advice=advice), run(name="c", state="lost", steps_per_sec=None)], START + 1000.0))
     first, second = shown.splitlines()[1:]
-    assert "▶ running" in first and "10 min 10 s ago, every 10 min" in first and "90.0 %" in first
+    assert "▶ running" in first and "10 min 10 s of 10 min" in first and "90.0 %" in first
     assert "✗ lost" in second
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import struct
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from supervisor_core.events.filesystem import AppendFile, LocalFileSystem
+from supervisor_core.events.source import Entry, LocalReadFile, LocalSource
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
@@ -236,3 +239,81 @@ def clock() -> StillClock:
 def read_bytes() -> Callable[..., Contents]:
     """Returns a function that reads records from bytes."""
     return parse
+
+
+@dataclass
+class WatchedSource:
+    """Local files, with a count of what is asked of them, on a disk that fails when it is told to."""
+
+    stat_errors: dict[str, OSError] = field(default_factory=dict)
+    open_errors: dict[str, OSError] = field(default_factory=dict)
+    list_errors: dict[str, OSError] = field(default_factory=dict)
+    pread_errors: dict[int, OSError] = field(default_factory=dict)
+    """By how many readings went well before."""
+    on_pread: Callable[[int], None] = lambda count: None
+    """Called before each reading with how many there were."""
+    listed: list[str] = field(default_factory=list)
+    preads: int = 0
+    bytes_read: int = 0
+    open_files: int = 0
+    most_open: int = 0
+
+    def stat(self, path: str) -> os.stat_result:
+        if path in self.stat_errors:
+            raise self.stat_errors[path]
+        return os.stat(path)
+
+    def open(self, path: str) -> _WatchedFile:
+        if path in self.open_errors:
+            raise self.open_errors[path]
+        file = _WatchedFile(self, LocalSource().open(path))
+        self.open_files += 1
+        self.most_open = max(self.most_open, self.open_files)
+        return file
+
+    def list(self, directory: str) -> Iterator[Entry]:
+        self.listed.append(directory)
+        if directory in self.list_errors:
+            raise self.list_errors[directory]
+        return LocalSource().list(directory)
+
+
+class _WatchedFile:
+    def __init__(self, owner: WatchedSource, file: LocalReadFile) -> None:
+        self._owner = owner
+        self._file = file
+
+    def status(self) -> os.stat_result:
+        return self._file.status()
+
+    def pread(self, length: int, offset: int) -> bytes:
+        owner = self._owner
+        owner.on_pread(owner.preads)
+        if owner.preads in owner.pread_errors:
+            raise owner.pread_errors.pop(owner.preads)
+        data = self._file.pread(length, offset)
+        owner.preads += 1
+        owner.bytes_read += len(data)
+        return data
+
+    def close(self) -> None:
+        self._owner.open_files -= 1
+        self._file.close()
+
+
+@pytest.fixture
+def watched() -> WatchedSource:
+    """A place to read from that counts, and fails when told to."""
+    return WatchedSource()
+
+
+@pytest.fixture(scope="session")
+def reference() -> Any:
+    """The plain reader (`reference.py` beside this file), and what it is compared on."""
+    name = "events_reference"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("reference.py"))
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]

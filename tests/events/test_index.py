@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor_core.events import EventsWriter
+from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex
+from supervisor_core.events.run_index import RunIndex
 
 
 def write(directory: Path, *steps: int, name: str | None = None) -> str:
@@ -23,7 +31,7 @@ def write(directory: Path, *steps: int, name: str | None = None) -> str:
     return path
 
 
-def steps(chunks: list) -> list[int]:
+def steps(chunks: list[Chunk]) -> list[int]:
     """The steps of the one tag, in order."""
     return [step for chunk in chunks if "loss" in chunk.scalars for step in chunk.scalars["loss"].steps.tolist()]
 
@@ -76,3 +84,188 @@ def test_runs_are_chosen_by_name(tmp_path: Path, include: str | None, exclude: s
     index = LogdirIndex(str(tmp_path), include=include, exclude=exclude)
     index.refresh()
     assert list(index.runs) == names
+
+
+def test_files_of_a_run_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    """402 files in one directory, most of them empty, one of them a dummy: each is known, in TensorBoard's order."""
+    for number in range(402):
+        (tmp_path / f"events.out.tfevents.{number:010}.host").touch()
+    write(tmp_path, 2, name="events.out.tfevents.0000000300.host")
+    write(tmp_path, 1, name="events.out.tfevents.0000000007.host")
+    (tmp_path / "notes.md").touch()
+    index = LogdirIndex(str(tmp_path))
+    chunks = index.refresh().changed["."]
+    assert steps(chunks) == [1, 2]
+    files = index.runs["."].files
+    assert len(files) == 402 and [facts.path for facts in files] == sorted(facts.path for facts in files)
+    assert sum(facts.skipped == "it is empty" for facts in files) == 400
+
+
+def test_what_merely_is_called_an_events_file_hurts_nobody(tmp_path: Path) -> None:
+    """A run whose one file is none is there, with a reason; its neighbours are read."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "tfevents_reader.py").write_text("import this\n" * 10)
+    write(tmp_path / "b", 1)
+    index = LogdirIndex(str(tmp_path))
+    assert list(index.refresh().changed) == ["b"]
+    (facts,) = index.runs["a"].files
+    assert facts.skipped is not None and "no events file" in facts.skipped
+
+
+def test_a_file_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    """One chunk from the start, with nothing in it, voids what the file gave."""
+    path = write(tmp_path, 1)
+    write(tmp_path, 2)
+    index = LogdirIndex(str(tmp_path))
+    index.refresh()
+    os.unlink(path)
+    (chunk,) = index.refresh().changed["."]
+    assert (chunk.path, chunk.from_start, chunk.records) == (path, True, 0)
+    assert len(index.runs["."].files) == 1
+
+
+def test_a_file_that_vanishes_while_its_directory_is_listed(tmp_path: Path, watched: Any) -> None:
+    """Between listing and opening anything may go: the rest is read, the next refresh has it right."""
+    gone = write(tmp_path / "a", 1)
+    write(tmp_path / "a", 2)
+    watched.stat_errors[gone] = FileNotFoundError(errno.ENOENT, "gone")
+    index = LogdirIndex(str(tmp_path), filesystem=watched)
+    assert steps(index.refresh().changed["a"]) == [2]
+    assert [facts.skipped for facts in index.runs["a"].files] == ["it is gone", None]
+
+
+def test_symbolic_links_are_followed(tmp_path: Path) -> None:
+    """A directory that is linked to is a run under the link's name too, as in TensorBoard."""
+    write(tmp_path / "elsewhere", 1)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "link").symlink_to(tmp_path / "elsewhere")
+    index = LogdirIndex(str(tmp_path / "logs"))
+    assert steps(index.refresh().changed["link"]) == [1]
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    """A link to a directory above it, directly or by way of another, is not walked a second time."""
+    write(tmp_path / "a" / "b", 1)
+    write(tmp_path / "c", 1)
+    (tmp_path / "a" / "b" / "up").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "over").symlink_to(tmp_path / "c")
+    (tmp_path / "c" / "back").symlink_to(tmp_path / "a")
+    (tmp_path / "self").symlink_to(tmp_path / "self")
+    index = LogdirIndex(str(tmp_path))
+    index.refresh()
+    assert list(index.runs) == ["a/b", "a/over", "c", "c/back/b"]
+
+
+def test_a_directory_that_cannot_be_listed_keeps_its_runs(tmp_path: Path, watched: Any) -> None:
+    """Storage that fails for a while makes no run vanish; it is named, and the other runs go on."""
+    write(tmp_path / "a" / "b", 1)
+    write(tmp_path / "c", 1)
+    clock = Hands()
+    index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
+    index.refresh()
+    watched.list_errors[str(tmp_path / "a")] = PermissionError(errno.EACCES, "Permission denied")
+    clock.now += 3600
+    change = index.refresh()
+    assert (change.removed, list(index.runs)) == ((), ["a/b", "c"])
+    (problem,) = index.problems
+    assert str(tmp_path / "a") in problem.text and "Permission denied" in problem.text
+    watched.list_errors.clear()
+    index.refresh()
+    assert index.problems == ()
+
+
+@dataclass
+class Hands:
+    """A clock that is set by hand, far after every file was written."""
+
+    now: float = 1e10
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_directories_are_not_listed_again_without_need(tmp_path: Path, watched: Any) -> None:
+    """A refresh when nothing changed lists nothing, and still sees files that grow; what changed is listed."""
+    paths = [write(tmp_path / name, 1) for name in "abc"]
+    clock = Hands()
+    index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
+    index.refresh()
+    watched.listed.clear()
+    with open(paths[1], "ab") as file:
+        file.write(Path(paths[1]).read_bytes())
+    change = index.refresh()
+    assert (watched.listed, list(change.changed)) == ([], ["b"])
+    write(tmp_path / "c", 2)
+    index.refresh()
+    assert watched.listed == [str(tmp_path / "c")]
+    watched.listed.clear()
+    clock.now += 61
+    index.refresh()
+    assert len(watched.listed) == 4
+
+
+def test_a_directory_that_has_just_changed_is_not_trusted(tmp_path: Path, watched: Any) -> None:
+    """Its time of change has a resolution: a second file within the same tick must not be missed."""
+    write(tmp_path, 1)
+    clock = Hands(os.stat(tmp_path).st_mtime + 1)
+    index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
+    index.refresh()
+    index.refresh()
+    assert watched.listed == [str(tmp_path)] * 2
+
+
+def test_a_logdir_may_come_later(tmp_path: Path) -> None:
+    """TensorBoard may be started before the training: there are no runs yet, and no error."""
+    index = LogdirIndex(str(tmp_path / "logs"))
+    assert (index.refresh().changed, index.problems) == ({}, ())
+    write(tmp_path / "logs", 1)
+    assert index.refresh().added == (".",)
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    """After each run, with how many there are."""
+    for name in "abc":
+        write(tmp_path / name, 1)
+    told: list[tuple[int, int]] = []
+    LogdirIndex(str(tmp_path)).refresh(lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_an_expression_that_is_none_is_refused(tmp_path: Path) -> None:
+    """The error says which one and why."""
+    with pytest.raises(ValueError, match="exclude is no regular expression"):
+        LogdirIndex(str(tmp_path), exclude="[")
+
+
+def test_few_descriptors_are_enough(tmp_path: Path) -> None:
+    """Hundreds of runs are read with 64 descriptors, one file at a time."""
+    for number in range(300):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        shutil.copy(write(tmp_path, 1, name="model") if number == 0 else tmp_path / "model", directory / "tfevents")
+    os.unlink(tmp_path / "model")
+    code = f"""
+import resource
+from supervisor_core.events.chunk import Chunk
+from supervisor_core.events.index import LogdirIndex
+from supervisor_core.events.run_index import RunIndex
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+index = LogdirIndex({str(tmp_path)!r})
+change = index.refresh()
+print(len(change.changed), len(index.problems), sum(run.files[0].records for run in index.runs.values()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["300", "0", "600"]
+
+
+def test_a_run_can_be_watched_alone(tmp_path: Path) -> None:
+    """One directory, whether it is there yet or not, without a logdir around it."""
+    run = RunIndex("a", str(tmp_path / "a"))
+    assert (run.refresh(), run.files) == ([], ())
+    write(tmp_path / "a", 1)
+    assert steps(run.refresh()) == [1]
+    write(tmp_path / "a", 2)
+    assert steps(run.refresh()) == [2]

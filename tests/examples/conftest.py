@@ -6,6 +6,7 @@ from signal import SIGKILL, SIGTERM
 
 import pytest
 
+from examples.demo.inspection import Inspected
 from examples.demo.story import SessionSeen, Story
 from supervisor_core.events.telemetry import CheckpointRecord, Record, SessionRecord, StopRecord
 
@@ -65,4 +66,5 @@ def story() -> Story:
         test_accuracy=0.99,
         records=(session_record(3, 1100), *saved(3, 1500, 2500), StopRecord(session="s3", reason="completed")),
     )
-    return Story(steps=2500, steps_per_epoch=100, sessions=[first, second, third], events_files=3)
+    told = Inspected(state="completed", outcomes=("lost", "signal", "completed"), resumed_at=(600, 1100), checkpoints=7)
+    return Story(steps=2500, steps_per_epoch=100, sessions=[first, second, third], events_files=3, inspected=told)

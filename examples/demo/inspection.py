@@ -1,0 +1,54 @@
+"""What ``tb-supervisor inspect`` tells of the run, from its events files alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')", "inspect"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """The run as the command tells it."""
+
+    state: str
+    outcomes: tuple[str, ...]
+    """How each session ended."""
+    resumed_at: tuple[int | None, ...]
+    """The step at which each later session went on."""
+    checkpoints: int
+    """Good ones."""
+
+
+def inspect_run(run: Path) -> Inspected | None:
+    """Return what ``inspect --json`` tells of a run; None where it tells nothing."""
+    asked = subprocess.run([*_COMMAND, str(run), "--json"], capture_output=True, text=True, check=False)
+    try:
+        (told,) = json.loads(asked.stdout)["runs"]
+    except ValueError:
+        return None
+    return Inspected(
+        state=told["state"],
+        outcomes=tuple(session["outcome"] for session in told["sessions"]),
+        resumed_at=tuple(restart["to_step"] for restart in told["restarts"]),
+        checkpoints=sum(checkpoint["ok"] for checkpoint in told["checkpoints"]),
+    )
+
+
+def show_run(logdir: Path, name: str, width: int) -> str:
+    """Return what ``inspect --run`` prints, for a terminal of that many columns."""
+    environment = {**os.environ, "COLUMNS": str(width)}
+    asked = subprocess.run(
+        [*_COMMAND, str(logdir), "--run", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    return asked.stdout

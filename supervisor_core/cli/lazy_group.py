@@ -1,0 +1,37 @@
+"""`LazyGroup`: commands whose modules are loaded when they are asked for, so that each starts as fast as it can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A group of commands, each the object in a module that bears its name.
+
+    Args:
+        modules: name of the command -> name of its module.
+
+    Example:
+        >>> group = LazyGroup(modules={"verify": "supervisor_core.cli.verify"})
+        >>> group.get_command(click.Context(group), "verify").name
+        'verify'
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the alphabet."""
+        return sorted(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, loading it; None for one that does not exist."""
+        if cmd_name not in self._modules:
+            return None
+        command: click.Command = getattr(import_module(self._modules[cmd_name]), cmd_name)
+        return command

@@ -1,0 +1,24 @@
+"""``tb-supervisor rules``: prints the rule file for Prometheus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from supervisor_core.cli.rule_options import checked_url, limits_of, rule_options, runbook_option
+
+
+@click.command()
+@rule_options
+@runbook_option()
+def rules(runbook_base: str, **limits: Any) -> None:
+    """Print the recording and alert rules, a rule file for Prometheus.
+
+    Exit status: 0 if they were printed; 2 if an option makes no sense.
+    """
+    from supervisor_core.monitoring.rules import rule_groups
+    from supervisor_core.monitoring.yaml_text import to_yaml
+
+    text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base)))
+    click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)

@@ -1,0 +1,133 @@
+"""`ColumnStore`: every scalar of a run, tag by tag, as columns that grow with its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.events.chunk import Chunk, Points
+
+_FIRST_ROWS = 16
+_Item = TypeVar("_Item", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Scalars of one tag: three columns of one length, read-only. They stay as they are while the store grows."""
+
+    steps: NDArray[np.int64]
+    walls: NDArray[np.float64]
+    """Seconds since the epoch."""
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+class ColumnStore:
+    """Takes the chunks of one run and keeps their scalars, nothing sampled away: 24 bytes a point, and as much again at
+    most as room to grow.
+
+    Points are in the order of the files (that of their names) and within a file as they were written: steps may repeat
+    and go down. Used by one thread at a time; what it has handed out may be read by any.
+
+    Example::
+
+        store = ColumnStore()
+        for chunk in run_index.refresh():
+            store.add(chunk)
+        loss = store.columns("loss")
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, dict[str, _Growing]] = {}
+        self._joined: dict[str, Columns] = {}
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Every tag that has a point, sorted."""
+        return tuple(sorted({tag for tags in self._files.values() for tag in tags}))
+
+    def __len__(self) -> int:
+        """Return how many points there are."""
+        return sum(growing.size for tags in self._files.values() for growing in tags.values())
+
+    def add(self, chunk: Chunk) -> None:
+        """Append a chunk; one that is ``from_start`` replaces what its file gave before."""
+        if chunk.from_start and chunk.path in self._files:
+            del self._files[chunk.path]
+            self._joined.clear()
+        if not chunk.scalars:
+            return
+        if chunk.path not in self._files:
+            self._files[chunk.path] = {}
+            self._files = dict(sorted(self._files.items()))
+        tags = self._files[chunk.path]
+        for tag, points in chunk.scalars.items():
+            self._joined.pop(tag, None)
+            growing = tags.get(tag)
+            if growing is None:
+                growing = tags[tag] = _Growing()
+            growing.append(points)
+
+    def columns(self, tag: str) -> Columns:
+        """Return all points of a tag; empty columns for one that has none."""
+        joined = self._joined.get(tag)
+        if joined is None:
+            parts = [tags[tag].columns() for tags in self._files.values() if tag in tags]
+            joined = parts[0] if len(parts) == 1 else _join(parts)
+            if parts:
+                self._joined[tag] = joined
+        return joined
+
+
+class _Growing:
+    """Columns of one tag of one file, with room behind them that doubles."""
+
+    __slots__ = ("_steps", "_values", "_walls", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._steps: NDArray[np.int64] = np.empty(0, np.int64)
+        self._walls: NDArray[np.float64] = np.empty(0)
+        self._values: NDArray[np.float64] = np.empty(0)
+
+    def append(self, points: Points) -> None:
+        size = self.size + len(points)
+        if size > len(self._steps):
+            # The first part of a file is often all of it: no room is made before it is needed a second time.
+            room = size if self.size == 0 else max(size, 2 * self.size, _FIRST_ROWS)
+            self._steps = _moved(self._steps, self.size, room)
+            self._walls = _moved(self._walls, self.size, room)
+            self._values = _moved(self._values, self.size, room)
+        self._steps[self.size : size] = points.steps
+        self._walls[self.size : size] = points.walls
+        self._values[self.size : size] = points.values
+        self.size = size
+
+    def columns(self) -> Columns:
+        return Columns(
+            _sealed(self._steps[: self.size]), _sealed(self._walls[: self.size]), _sealed(self._values[: self.size])
+        )
+
+
+def _moved(column: NDArray[_Item], size: int, room: int) -> NDArray[_Item]:
+    larger = np.empty(room, column.dtype)
+    larger[:size] = column[:size]
+    return larger
+
+
+def _join(parts: list[Columns]) -> Columns:
+    return Columns(
+        _sealed(np.concatenate([np.empty(0, np.int64), *(part.steps for part in parts)])),
+        _sealed(np.concatenate([np.empty(0), *(part.walls for part in parts)])),
+        _sealed(np.concatenate([np.empty(0), *(part.values for part in parts)])),
+    )
+
+
+def _sealed(column: NDArray[_Item]) -> NDArray[_Item]:
+    column.flags.writeable = False
+    return column

@@ -1,0 +1,126 @@
+"""`Layout`: records that differ only in their numbers, decoded all at once.
+
+One record of a group is decoded exactly (`supervisor_core.events.payload`). Another of the same length has the same
+layout where all its bytes are the same but those of the wall time, of the step (whose varint ends in the same place),
+of the values, and of the tags, which have the same lengths.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.events.payload import Decoded
+
+Rows = NDArray[np.uint8]
+Words = NDArray[np.uint64]
+
+_MOST_SCALARS = 64
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Column(NamedTuple):
+    """One scalar of each record."""
+
+    tags: list[bytes]
+    """The tags there are."""
+    which: NDArray[np.int64] | None
+    """For each record, which of them; None where there is only one."""
+    values: NDArray[np.float64]
+
+
+class Layout:
+    """Where the numbers of a record are.
+
+    Args:
+        event: what one of the records holds; offsets count from the beginning of its row.
+        row: that record's row, as many bytes as a multiple of eight.
+    """
+
+    def __init__(self, event: Decoded, row: Rows) -> None:
+        fixed = np.full(len(row), 0xFF, np.uint8)
+        self._wall_at = event.wall_at or 0
+        fixed[self._wall_at : self._wall_at + 8] = 0
+        self._step_at = event.step_at
+        if event.step_at is not None:
+            fixed[slice(*event.step_at)] = 0x80
+        self._scalars = event.scalars
+        self._tag_masks: list[Words] = []
+        for scalar in event.scalars:
+            fixed[slice(*scalar.value_at)] = 0
+            fixed[slice(*scalar.tag_at)] = 0
+            tag = np.zeros(len(row), np.uint8)
+            tag[slice(*scalar.tag_at)] = 0xFF
+            self._tag_masks.append(tag.view(np.uint64))
+        self._fixed: Words = fixed.view(np.uint64)
+        self._words: Words = row.view(np.uint64)
+
+    @staticmethod
+    def suits(event: Decoded) -> bool:
+        """Say whether records like this one are only numbers, each in a form that an array can hold."""
+        return (
+            event.wall_at is not None
+            and not event.sessions
+            and not event.telemetry
+            and 0 < len(event.scalars) <= _MOST_SCALARS
+            and all(scalar.code is not None for scalar in event.scalars)
+        )
+
+    def matches(self, words: Words) -> NDArray[np.bool_]:
+        """Say which rows, as words, have this layout."""
+        return ~self._differ(words, self._fixed)
+
+    def walls(self, rows: Rows) -> NDArray[np.float64]:
+        """Return the wall times."""
+        return np.ascontiguousarray(rows[:, self._wall_at : self._wall_at + 8]).view("<f8").ravel()
+
+    def steps(self, rows: Rows) -> NDArray[np.int64]:
+        """Return the steps."""
+        steps = np.zeros(len(rows), np.uint64)
+        if self._step_at is not None:
+            for shift, column in enumerate(range(*self._step_at)):
+                steps |= (rows[:, column] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * shift)
+        return steps.view(np.int64)
+
+    def columns(self, rows: Rows, words: Words) -> list[Column]:
+        """Return the scalars, in the order in which they stand in a record."""
+        out = []
+        for scalar, mask in zip(self._scalars, self._tag_masks, strict=True):
+            place = slice(*scalar.value_at)
+            values = np.ascontiguousarray(rows[:, place]).view(np.dtype(scalar.code)).ravel().astype(np.float64)
+            tags, which = self._tags(rows, words, slice(*scalar.tag_at), mask)
+            out.append(Column(tags, which, values))
+        return out
+
+    def _tags(
+        self, rows: Rows, words: Words, place: slice, mask: Words
+    ) -> tuple[list[bytes], NDArray[np.int64] | None]:
+        if not self._differ(words, mask).any():
+            return [self._words.view(np.uint8)[place].tobytes()], None
+        tags = np.ascontiguousarray(rows[:, place]).view(f"V{place.stop - place.start}").ravel()
+        hashed = np.zeros(len(words), np.uint64)
+        for column in np.flatnonzero(mask):
+            hashed = (hashed ^ words[:, column] & mask[column]) * _HASH
+            hashed ^= hashed >> np.uint64(32)
+        # For each row, the first one with its hash; what of `first` is not written is not read.
+        keys = (hashed >> np.uint64(48)).astype(np.int64)
+        every = np.arange(len(keys))
+        first = np.empty(65536, np.int64)
+        first[keys[::-1]] = every[::-1]
+        alike = first[keys]
+        if (tags[alike] != tags).any():  # two tags with one hash
+            distinct, which = np.unique(np.array(tags.tolist(), object), return_inverse=True)
+            return distinct.tolist(), which
+        leaders = np.flatnonzero(alike == every)
+        first[leaders] = np.arange(len(leaders))
+        return tags[leaders].tolist(), first[alike]
+
+    def _differ(self, words: Words, mask: Words) -> NDArray[np.bool_]:
+        """Say which rows differ from the one that was decoded, where the mask has bits."""
+        found = np.zeros(len(words), np.uint64)
+        for column in np.flatnonzero(mask):
+            found |= (words[:, column] ^ self._words[column]) & mask[column]
+        differ: NDArray[np.bool_] = found != 0
+        return differ

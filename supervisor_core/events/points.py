@@ -1,0 +1,87 @@
+"""`PointsBuilder`: scalars on their way from records to columns, one column set per tag."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.events.chunk import Points
+from supervisor_core.events.layout import Column
+
+_Lists = tuple[list[int], list[int], list[float], list[float]]
+_Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+
+
+class PointsBuilder:
+    """Takes scalars one by one and in bulk, in any order; hands them out in the order of the file."""
+
+    def __init__(self) -> None:
+        self._single: dict[str, _Lists] = {}
+        self._tags: dict[str, int] = {}
+        self._numbers: list[NDArray[np.uint32]] = []
+        self._pieces: list[_Arrays] = []
+
+    def add(self, tag: str, offset: int, step: int, wall: float, value: float) -> None:
+        """Take one scalar."""
+        lists = self._single.get(tag)
+        if lists is None:
+            lists = self._single[tag] = ([], [], [], [])
+        lists[0].append(offset)
+        lists[1].append(step)
+        lists[2].append(wall)
+        lists[3].append(value)
+
+    def add_column(
+        self, column: Column, offsets: NDArray[np.int64], steps: NDArray[np.int64], walls: NDArray[np.float64]
+    ) -> None:
+        """Take one scalar of each of many records."""
+        numbers = np.array([self._number(tag.decode("utf-8", "replace")) for tag in column.tags], np.uint32)
+        self._numbers.append(np.full(len(offsets), numbers[0]) if column.which is None else numbers[column.which])
+        self._pieces.append((offsets, steps, walls, column.values))
+
+    def points(self) -> dict[str, Points]:
+        """Return everything taken, by tag."""
+        out = {tag: _arrays(lists) for tag, lists in self._single.items()}
+        for tag, arrays in self._bulk():
+            if tag in out:
+                single = out[tag]
+                arrays = tuple(np.concatenate(pair) for pair in zip(arrays, single, strict=True))  # type: ignore[assignment]
+            out[tag] = arrays
+        return {tag: Points(*_ordered(arrays)) for tag, arrays in out.items()}
+
+    def _number(self, tag: str) -> int:
+        return self._tags.setdefault(tag, len(self._tags))
+
+    def _bulk(self) -> list[tuple[str, _Arrays]]:
+        """What came in bulk, by tag."""
+        if not self._pieces:
+            return []
+        offsets, steps, walls, values = (np.concatenate(column) for column in zip(*self._pieces, strict=True))
+        if len(self._tags) == 1:
+            return [(next(iter(self._tags)), (offsets, steps, walls, values))]
+        numbers = np.concatenate(self._numbers)
+        # Sorting two-byte numbers is a matter of counting them.
+        order = np.argsort(numbers.astype(np.uint16) if len(self._tags) < 65536 else numbers, kind="stable")
+        bounds = np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=len(self._tags)))))
+        offsets, steps, walls, values = offsets[order], steps[order], walls[order], values[order]
+        out = []
+        for tag, first, last in zip(self._tags, bounds, bounds[1:], strict=False):
+            out.append((tag, (offsets[first:last], steps[first:last], walls[first:last], values[first:last])))
+        return out
+
+
+def _arrays(lists: _Lists) -> _Arrays:
+    return (
+        np.array(lists[0], np.int64),
+        np.array(lists[1], np.int64),
+        np.array(lists[2], np.float64),
+        np.array(lists[3], np.float64),
+    )
+
+
+def _ordered(arrays: _Arrays) -> _Arrays:
+    offsets = arrays[0]
+    if len(offsets) < 2 or (offsets[1:] >= offsets[:-1]).all():
+        return arrays
+    order = np.argsort(offsets, kind="stable")
+    return arrays[0][order], arrays[1][order], arrays[2][order], arrays[3][order]

@@ -1,0 +1,170 @@
+"""`RecordWalk`: from record to record through a file, past whatever is damaged."""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+import numpy as np
+
+from supervisor_core.events.bulk import FEWEST, Bulk
+from supervisor_core.events.chunk import Problem
+from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
+from supervisor_core.events.gathering import Gathering
+from supervisor_core.events.payload import Decoded, decode
+from supervisor_core.events.resync import find_record, payload_is_good
+from supervisor_core.events.window import FileCut, LazyBytes, Window
+from supervisor_core.events.wire import DamagedError
+
+LARGE_BYTES = 64 * 1024
+"""Payloads above this are looked at in place, and fetched only where there is something in them."""
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_FRAMING_BYTES = HEADER_BYTES + FOOTER_BYTES
+
+
+class RecordWalk:
+    """A position in a file, and how it got there. What it finds does not depend on how much it is given at a time."""
+
+    __slots__ = ("_searched", "_suspect", "_thorough", "at", "corrupt", "records")
+
+    def __init__(self, *, thorough: bool = False) -> None:
+        self._thorough = thorough
+        self.at = 0
+        """Where the next record begins."""
+        self.records = 0
+        """Whole records so far."""
+        self.corrupt = 0
+        """Damaged places so far."""
+        self._suspect: int | None = None
+        """Where the record before the position begins, if its payload was not found good: its length may be a lie."""
+        self._searched: int | None = None
+        """At a length that is damaged: from where to go on looking for a record."""
+
+    def run(self, window: Window, gathering: Gathering, stop: int | None) -> bool:
+        """Read as many records as there are; return whether the end was reached.
+
+        Args:
+            window: the file.
+            gathering: what takes them.
+            stop: no record that begins here or later is read.
+
+        Raises:
+            FileCut: if the file became shorter.
+            OSError: if it cannot be read.
+        """
+        while window.fetch(self.at, HEADER_BYTES):
+            if stop is not None and self.at >= stop:
+                return False
+            if self._read_together(window, gathering, stop):
+                continue
+            head = window.bytes(self.at, HEADER_BYTES)
+            (length,) = _U64.unpack_from(head)
+            if header(length) != head:
+                if not self._find_next(window, gathering):
+                    return True
+            elif self.at + _FRAMING_BYTES + length > window.size:
+                return True
+            else:
+                self._read_one(window, gathering, length)
+        return True
+
+    def _read_one(self, window: Window, gathering: Gathering, length: int) -> None:
+        at, end = self.at, self.at + _FRAMING_BYTES + length
+        self._suspect = self._searched = None
+        event = self._large(window, at, end) if length > LARGE_BYTES else _small(window, at, end)
+        if isinstance(event, str):
+            self._suspect = at
+            self._damaged(gathering, at, event)
+        else:
+            self.records += 1
+            gathering.add(at, end - at, event)
+        self.at = end
+
+    def _read_together(self, window: Window, gathering: Gathering, stop: int | None) -> bool:
+        """Read the records of the window that stand one behind the other; return whether there were enough of them."""
+        chain = window.chain(self.at)
+        if chain is None:
+            return False
+        base = window.base
+        starts, lengths = chain.run(self.at - base, len(window.data) if stop is None else stop - base)
+        if len(starts) < FEWEST:
+            return False
+        bulk = Bulk(window.data, starts, lengths)
+        rest: dict[int, Decoded] = {}
+        damaged, records, problems = 0, gathering.records, len(gathering.problems)
+        for number in np.flatnonzero(~bulk.done).tolist():
+            at = base + int(starts[number])
+            end = at + int(lengths[number]) + _FRAMING_BYTES
+            event = _small(window, at, end)
+            if isinstance(event, str):
+                self._damaged(gathering, at, event)
+                damaged += end - at
+            else:
+                rest[number] = event
+        last = len(starts) - 1
+        end = base + int(starts[last] + lengths[last]) + _FRAMING_BYTES
+        gathering.add_bulk(bulk, starts + base, end - self.at - damaged, rest)
+        gathering.problems[problems:] = sorted(gathering.problems[problems:], key=lambda problem: problem.offset or 0)
+        self.records += gathering.records - records
+        self._suspect = None if bulk.done[last] or last in rest else base + int(starts[last])
+        self._searched = None
+        self.at = end
+        return True
+
+    def _large(self, window: Window, at: int, end: int) -> Decoded | str:
+        """Look at a payload in place; fetch and check it only if there is something in it."""
+        trouble = None
+        try:
+            event = _in_place(window, at + HEADER_BYTES, end - FOOTER_BYTES)
+            if not event.wanted and not self._thorough:
+                self._suspect = at
+                return event
+        except DamagedError as error:
+            trouble = f"The payload is no event: {error}."
+        if not payload_is_good(window, at, end):
+            if window.size < end:
+                raise FileCut
+            return f"The payload of {end - at - _FRAMING_BYTES} bytes does not match its checksum."
+        return trouble or event
+
+    def _find_next(self, window: Window, gathering: Gathering) -> bool:
+        """Go on at the next record that proves itself; return whether there is one."""
+        start = self._searched
+        if start is None:
+            start = self.at + 1 if self._suspect is None else self._suspect + HEADER_BYTES
+        found, self._searched = find_record(window, start)
+        if found is None:
+            return False
+        self.corrupt += 1
+        text = f"The length does not match its checksum; reading went on at byte {found}."
+        gathering.problems.append(Problem(kind="corrupt_length", offset=self.at, text=text))
+        self.at, self._suspect, self._searched = found, None, None
+        return True
+
+    def _damaged(self, gathering: Gathering, at: int, text: str) -> None:
+        self.corrupt += 1
+        gathering.problems.append(Problem(kind="corrupt_record", offset=at, text=text))
+
+
+def _in_place(window: Window, first: int, last: int) -> Decoded:
+    """Decode a payload of which no more than needed is fetched."""
+    try:
+        event = decode(window.data, first - window.base, last - window.base)
+    except IndexError:  # the part that is there did not do
+        return decode(LazyBytes(window), first, last)
+    return event
+
+
+def _small(window: Window, at: int, end: int) -> Decoded | str:
+    """Check and decode one payload; say what is wrong with it."""
+    if not window.fetch(at, end - at):
+        raise FileCut
+    data, first, last = window.data, at - window.base + HEADER_BYTES, end - window.base - FOOTER_BYTES
+    if mask(google_crc32c.value(data[first:last])) != _U32.unpack_from(data, last)[0]:
+        return f"The payload of {last - first} bytes does not match its checksum."
+    try:
+        return decode(data, first, last)
+    except DamagedError as error:
+        return f"The payload is no event: {error}."

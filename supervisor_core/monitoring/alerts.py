@@ -1,0 +1,254 @@
+"""Alert rules: each is true when it fires, and says what to do. The runbook is docs/alerts.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from supervisor_core.monitoring.thresholds import Thresholds, duration
+
+Severity = Literal["critical", "warning", "info"]
+"""``critical``: work is being lost, somebody must act now. ``warning``: today. ``info``: when there is time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alert:
+    """An alert rule. The texts are templates of Prometheus."""
+
+    name: str
+    severity: Severity
+    expr: str
+    hold_secs: float
+    """For how long the expression must be true without a break (``for``)."""
+    summary: str
+    description: str
+
+
+def alerts(limits: Thresholds) -> tuple[Alert, ...]:
+    """Return the alert rules."""
+    return (
+        _stalled(limits),
+        *_checkpoints(limits),
+        *_services(limits),
+        *_speed(limits),
+        *_sources(limits),
+    )
+
+
+def _stalled(limits: Thresholds) -> Alert:
+    return Alert(
+        name="SupervisorTrainingStalled",
+        severity="critical",
+        expr=(
+            "run:supervisor_progress_age:seconds\n"
+            "  and on (run) run:supervisor_stalled:known == 1\n"
+            "  and on (run) (\n"
+            "    run:supervisor_active:trainer\n"
+            f"    or run:supervisor_progress_age:seconds < {_number(limits.forget_secs)}\n"
+            "    or time() - max by (run) (supervisor_exporter_last_event_timestamp_seconds)"
+            f" < {_number(limits.forget_secs)}\n"
+            "  )"
+        ),
+        hold_secs=limits.stall_hold_secs,
+        summary="The training {{ $labels.run }} does not move.",
+        description=(
+            "Nothing has moved in the run {{ $labels.run }} for {{ $value | humanizeDuration }}, which is more than "
+            "what it was doing may take, and nobody has stopped it as planned: its process is dead, hangs, or is far "
+            "too slow."
+        ),
+    )
+
+
+def _checkpoints(limits: Thresholds) -> tuple[Alert, ...]:
+    hold, many = duration(limits.hold_secs), _number(limits.checkpoint_intervals)
+    grace = _number(limits.start_grace_secs)
+    factor, window = _number(limits.interval_factor), duration(limits.save_window_secs)
+    return (
+        Alert(
+            name="SupervisorCheckpointTooOld",
+            severity="warning",
+            expr=(
+                "run:supervisor_checkpoint_age:seconds\n"
+                f"  > {many} * run:supervisor_checkpoint_interval_seconds:live\n"
+                "  and on (run)\n"
+                "    time() - run:supervisor_session_start_timestamp_seconds:live\n"
+                f"      > {many} * run:supervisor_checkpoint_interval_seconds:live + {grace}\n"
+                f'  and on (run) avg_over_time(run:supervisor_phase:live{{phase="training"}}[{hold}]) > 0.2\n'
+                "  and on (run) run:supervisor_moving:live"
+            ),
+            hold_secs=limits.hold_secs,
+            summary="The newest checkpoint of {{ $labels.run }} is too old.",
+            description=(
+                "The run {{ $labels.run }} trains, but its newest good checkpoint is {{ $value | humanizeDuration }} "
+                f"old, more than {many} times its checkpoint interval. A crash now would cost that much work."
+            ),
+        ),
+        Alert(
+            name="SupervisorSavesFailing",
+            severity="critical",
+            expr=(
+                f"increase(run:supervisor_checkpoint_failures_total:live[{window}]) > 0\n"
+                "  unless on (run)\n"
+                "    time() - run:supervisor_checkpoint_last_success_timestamp_seconds:live"
+                f" < {_number(limits.save_window_secs)}\n"
+                "  and on (run) run:supervisor_moving:live"
+            ),
+            hold_secs=limits.hold_secs,
+            summary="Checkpoints of {{ $labels.run }} cannot be saved.",
+            description=(
+                f"Within the last {window}, saves of the run {{{{ $labels.run }}}} have failed and none has succeeded. "
+                "Training goes on; all of it since the newest good checkpoint would be lost in a crash."
+            ),
+        ),
+        Alert(
+            name="SupervisorCheckpointIntervalFar",
+            severity="info",
+            expr=(
+                "(\n"
+                "  run:supervisor_checkpoint_interval_seconds:live\n"
+                "    / run:supervisor_checkpoint_recommended_interval_seconds:live\n"
+                f"    > {factor}\n"
+                "  or\n"
+                "  run:supervisor_checkpoint_interval_seconds:live\n"
+                "    / run:supervisor_checkpoint_recommended_interval_seconds:live\n"
+                f"    < 1 / {factor}\n"
+                ")\n"
+                "  and on (run) run:supervisor_moving:live"
+            ),
+            hold_secs=limits.hold_secs,
+            summary="{{ $labels.run }} saves far more often, or far more rarely, than is good for it.",
+            description=(
+                "The checkpoint interval of the run {{ $labels.run }} is {{ $value | humanize }} times the one at "
+                "which, by its own save cost and failures, saving and losing work cost least together."
+            ),
+        ),
+    )
+
+
+def _services(limits: Thresholds) -> tuple[Alert, ...]:
+    window = duration(limits.restart_window_secs)
+    return (
+        Alert(
+            name="SupervisorRestartLoop",
+            severity="critical",
+            expr=(
+                "run:supervisor_unplanned_restarts:live\n"
+                f"  - min_over_time(run:supervisor_unplanned_restarts:live[{window}])\n"
+                f"  >= {limits.restarts}\n"
+                f"  and on (run) max_over_time(run:supervisor_active:known[{duration(limits.hold_secs)}]) == 1"
+            ),
+            hold_secs=0.0,
+            summary="{{ $labels.run }} starts again and again.",
+            description=(
+                f"The run {{{{ $labels.run }}}} was started anew {{{{ $value }}}} times within {window} after sessions "
+                "that crashed, were killed or were preempted."
+            ),
+        ),
+        Alert(
+            name="SupervisorThreadDown",
+            severity="warning",
+            expr=(
+                "(\n"
+                "  max by (run, thread) (supervisor_thread_up) == 0\n"
+                "  or\n"
+                f"  max by (run, thread) (supervisor_thread_overdue_seconds) > {_number(limits.overdue_secs)}\n"
+                ")\n"
+                "  and on (run) run:supervisor_moving:live\n"
+                '  unless on (run) run:supervisor_phase:live{phase=~"stopping|stopped"} == 1'
+            ),
+            hold_secs=limits.hold_secs,
+            summary="The service {{ $labels.thread }} of {{ $labels.run }} is dead or hangs.",
+            description=(
+                "The run {{ $labels.run }} trains, but its service thread {{ $labels.thread }} has failed, or is late "
+                f"by more than {duration(limits.overdue_secs)}. What it is there for is not being done."
+            ),
+        ),
+    )
+
+
+def _speed(limits: Thresholds) -> tuple[Alert, ...]:
+    speed = "run:supervisor_training_steps_per_second:live"
+    now, past = duration(limits.slow_window_secs), duration(24 * limits.slow_window_secs)
+    seen = max(1.0, limits.slow_window_secs / limits.interval_secs / 2)
+    window = duration(limits.goodput_window_secs)
+    kept, spent = "run:supervisor_productive_seconds:live", "run:supervisor_session_seconds:live"
+    return (
+        Alert(
+            name="SupervisorTrainingSlow",
+            severity="warning",
+            expr=(
+                f"avg_over_time({speed}[{now}])\n"
+                f"  / quantile_over_time(0.5, {speed}[{past}])\n"
+                f"  < {_number(limits.slow_below)}\n"
+                f"  and on (run) count_over_time({speed}[{now}]) >= {_number(seen)}\n"
+                f"  and on (run) count_over_time({speed}[{now}] offset {duration(4 * limits.slow_window_secs)}) > 0\n"
+                "  and on (run) run:supervisor_moving:live"
+            ),
+            hold_secs=limits.hold_secs,
+            summary="{{ $labels.run }} has become slow.",
+            description=(
+                f"Over the last {now} the run {{{{ $labels.run }}}} trained at {{{{ $value | humanizePercentage }}}} "
+                f"of its usual speed, the median of the last {past}."
+            ),
+        ),
+        Alert(
+            name="SupervisorGoodputLow",
+            severity="warning",
+            expr=(
+                f"delta({kept}[{window}])\n"
+                f"  / delta({spent}[{window}])\n"
+                f"  < {_number(limits.goodput_below)}\n"
+                f"  and on (run) delta({spent}[{window}]) > {_number(limits.goodput_window_secs / 3)}\n"
+                f"  and on (run) resets({spent}[{window}]) == 0\n"
+                "  and on (run) run:supervisor_moving:live"
+            ),
+            hold_secs=limits.hold_secs,
+            summary="Little of the time of {{ $labels.run }} goes into training.",
+            description=(
+                f"Of the last {window} the sessions of the run {{{{ $labels.run }}}} spent only "
+                "{{ $value | humanizePercentage }} on steps that were kept; the rest went into starting, restoring, "
+                "saving, stalls and steps that were done again."
+            ),
+        ),
+    )
+
+
+def _sources(limits: Thresholds) -> tuple[Alert, ...]:
+    return (
+        Alert(
+            name="SupervisorEventsUnreadable",
+            severity="warning",
+            expr=(
+                "max by (run) (supervisor_exporter_run_read_success) == 0\n"
+                "  or max by (run) (increase(supervisor_exporter_corrupt_records_total[1h])) > 0"
+            ),
+            hold_secs=limits.hold_secs,
+            summary="The events of {{ $labels.run }} cannot all be read.",
+            description=(
+                "The exporter cannot read the events files of the run {{ $labels.run }}, or has found damaged records "
+                "in them within the last hour. What it says of that run is old or incomplete."
+            ),
+        ),
+        Alert(
+            name="SupervisorExporterDown",
+            severity="warning",
+            expr=(
+                "(\n"
+                "  max by (job) (last_over_time(supervisor_exporter_build_info"
+                f"[{duration(limits.forget_secs)}]))\n"
+                "  unless on (job) max by (job) (supervisor_exporter_build_info)\n"
+                ")\n"
+                "or max by (job) (instance:supervisor_exporter_behind:seconds)"
+            ),
+            hold_secs=limits.hold_secs,
+            summary="The exporter {{ $labels.job }} tells nothing new.",
+            description=(
+                "The exporter of the job {{ $labels.job }} does not answer Prometheus any more, or has not been able "
+                "to look at its logdirs. Of a training whose process dies now, nobody may learn."
+            ),
+        ),
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.10g}"

@@ -1,0 +1,143 @@
+"""Recording rules: what is known of each run, wherever it was told.
+
+The training process and the exporter serve the same names, so everything is brought down to one series per run first.
+Then one alert speaks of a run, whoever serves it, and a new pod goes on where the old one's series ended.
+
+    :live      told now, by anybody who knows
+    :trainer   told by the training process itself
+    :known     live, or else the last that the training process told
+
+An exporter that has not looked for a while, or cannot read a run, knows nothing of it: its old values are left out.
+When an exporter goes, what it told is not carried on (that it is gone is an alert of its own); when a training
+process goes, what it told last is, since that is what a dead one looks like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor_core.monitoring.thresholds import Thresholds, duration
+
+UNPLANNED = "lost|error|signal|unknown"
+"""How a session ends that nobody asked to end, as ``supervisor_restarts_total`` tells it."""
+
+DOWNTIME = "infrastructure_recovery_from_disruption"
+"""The activity in which there was no process. Whether that was wanted no metric tells, so no rule judges by it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """A recording rule."""
+
+    record: str
+    expr: str
+
+
+def recordings(limits: Thresholds) -> tuple[Recording, ...]:
+    """Return the recording rules, in the order in which they build on each other."""
+    productive = _told("supervisor_time_seconds_total", 'activity="productive"')
+    in_sessions = _told("supervisor_time_seconds_total", f'activity!="{DOWNTIME}"')
+    rules = [
+        Recording(
+            record="instance:supervisor_exporter_behind:seconds",
+            expr=(
+                "time() - max by (job, instance) (supervisor_exporter_last_refresh_timestamp_seconds)\n"
+                f"  > {limits.behind_secs:.10g}"
+            ),
+        )
+    ]
+    for metric in (
+        "supervisor_active",
+        "supervisor_last_progress_timestamp_seconds",
+        "supervisor_progress_timeout_seconds",
+    ):
+        rules += [
+            _live(metric),
+            Recording(
+                record=f"run:{metric}:trainer",
+                expr=f"max by (run) ({metric} unless on (job, instance) supervisor_exporter_build_info)",
+            ),
+            Recording(
+                record=f"run:{metric}:known",
+                expr=(
+                    f"run:{metric}:live\n"
+                    f"  or max by (run) (last_over_time(run:{metric}:trainer[{duration(limits.forget_secs)}]))"
+                ),
+            ),
+        ]
+    rules += [
+        Recording(
+            record="run:supervisor_progress_age:seconds",
+            expr="time() - run:supervisor_last_progress_timestamp_seconds:known",
+        ),
+        Recording(
+            record="run:supervisor_stalled:known",
+            expr=(
+                "(run:supervisor_progress_age:seconds > bool run:supervisor_progress_timeout_seconds:known)\n"
+                "  * (run:supervisor_active:known == bool 1)"
+            ),
+        ),
+        Recording(
+            record="run:supervisor_moving:live",
+            expr="run:supervisor_active:live == 1 unless run:supervisor_stalled:known == 1",
+        ),
+        Recording(record="run:supervisor_phase:live", expr=f"max by (run, phase) (\n{_told('supervisor_phase')}\n)"),
+        *(
+            _live(metric)
+            for metric in (
+                "supervisor_session_start_timestamp_seconds",
+                "supervisor_checkpoint_last_success_timestamp_seconds",
+                "supervisor_checkpoint_interval_seconds",
+                "supervisor_checkpoint_recommended_interval_seconds",
+                "supervisor_checkpoint_failures_total",
+            )
+        ),
+        Recording(
+            record="run:supervisor_checkpoint_age:seconds",
+            expr=(
+                "time() - (\n"
+                "  run:supervisor_checkpoint_last_success_timestamp_seconds:live\n"
+                "  or run:supervisor_session_start_timestamp_seconds:live\n"
+                ")"
+            ),
+        ),
+        Recording(
+            record="run:supervisor_unplanned_restarts:live",
+            expr=(
+                "max by (run) (\n"
+                f'  sum without (reason) (supervisor_restarts_total{{reason=~"{UNPLANNED}"}})\n'
+                "  or supervisor_sessions_total * 0\n"
+                ")"
+            ),
+        ),
+        Recording(
+            record="run:supervisor_training_steps_per_second:live",
+            expr=(
+                f"max by (run) (\n{_told('supervisor_steps_per_second')}\n)\n"
+                '  and on (run) run:supervisor_phase:live{phase="training"} == 1\n'
+                "  and on (run) run:supervisor_moving:live"
+            ),
+        ),
+        Recording(
+            record="run:supervisor_productive_seconds:live",
+            expr=f"max by (run) (\n{productive}\n)",
+        ),
+        Recording(
+            record="run:supervisor_session_seconds:live",
+            expr=f"max by (run) (sum without (activity) (\n{in_sessions}\n))",
+        ),
+    ]
+    return tuple(rules)
+
+
+def _live(metric: str) -> Recording:
+    return Recording(record=f"run:{metric}:live", expr=f"max by (run) (\n{_told(metric)}\n)")
+
+
+def _told(metric: str, matcher: str = "") -> str:
+    selected = f"{metric}{{{matcher}}}" if matcher else metric
+    return (
+        f"  {selected}\n"
+        "    unless on (job, instance) instance:supervisor_exporter_behind:seconds\n"
+        "    unless on (job, instance, run) supervisor_exporter_run_read_success == 0"
+    )

@@ -1,0 +1,38 @@
+"""The rule file: what Prometheus records and when it alerts, as plain data and as YAML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor_core.monitoring.alerts import alerts
+from supervisor_core.monitoring.recordings import recordings
+from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
+
+
+def rule_groups(limits: Thresholds | None = None, *, runbook_base: str = DEFAULT_RUNBOOK_BASE) -> dict[str, Any]:
+    """Return the rule file as Prometheus and the operator's ``PrometheusRule`` know it: ``{"groups": [...]}``.
+
+    Args:
+        limits: what is compared with. Default: `Thresholds()`.
+        runbook_base: where docs/alerts.md is published; each alert's ``runbook_url`` is this, ``#``, and its name in
+            lower case.
+
+    Example:
+        >>> [group["name"] for group in rule_groups()["groups"]]
+        ['supervisor']
+    """
+    limits = limits or Thresholds()
+    rules: list[dict[str, Any]] = [{"record": rule.record, "expr": rule.expr} for rule in recordings(limits)]
+    for alert in alerts(limits):
+        rule: dict[str, Any] = {"alert": alert.name, "expr": alert.expr}
+        if alert.hold_secs:
+            rule["for"] = duration(alert.hold_secs)
+        rule["labels"] = {"severity": alert.severity}
+        rule["annotations"] = {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": f"{runbook_base}#{alert.name.lower()}",
+        }
+        rules.append(rule)
+    # One group: its rules are evaluated one after the other, so each sees what those before it have just recorded.
+    return {"groups": [{"name": "supervisor", "interval": duration(limits.interval_secs), "rules": rules}]}

@@ -1,0 +1,107 @@
+"""`Thresholds`: from when on an alert is true, and durations as Prometheus writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+DEFAULT_RUNBOOK_BASE = "http://127.0.0.1:10988/alerts"
+"""The page of alerts that the exporter serves, at the exporter's default address."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(?:[0-9]+w)?(?:[0-9]+d)?(?:[0-9]+h)?(?:[0-9]+m(?!s))?(?:[0-9]+s)?(?:[0-9]+ms)?")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration as Prometheus writes it: ``90s``, ``1h30m``, ``500ms``.
+
+    Raises:
+        ValueError: if it is none, or 0.
+    """
+    parts = re.findall(r"([0-9]+)(ms|[smhdw])", text) if _DURATION.fullmatch(text) else []
+    secs = sum(int(number) * _UNITS[unit] for number, unit in parts)
+    if not secs:
+        raise ValueError(f"{text!r} is no duration; write one like 90s, 5m or 1h30m, above 0")
+    return secs
+
+
+def duration(secs: float) -> str:
+    """Return seconds as a duration of one unit: 90 -> ``90s``, 3600 -> ``1h``. Rounds to a millisecond."""
+    millis = round(secs * 1000)
+    for unit in ("d", "h", "m", "s"):
+        size = round(_UNITS[unit] * 1000)
+        if millis % size == 0:
+            return f"{millis // size}{unit}"
+    return f"{millis}ms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """What the rules compare with. Durations are in seconds.
+
+    Raises:
+        ValueError: if a value makes no sense; the text says which, what came and what was expected.
+    """
+
+    interval_secs: float = 15.0
+    """How often the rules are evaluated. The scrape interval is a good one."""
+
+    hold_secs: float = 600.0
+    """For how long something must be so before it is an alert, other than a stall."""
+
+    stall_hold_secs: float = 60.0
+    """For how long a run must be past the budget of its phase before that is an alert."""
+
+    forget_secs: float = 86400.0
+    """After how long without a word a dead run, or an exporter that is gone, counts as known or given up."""
+
+    checkpoint_intervals: float = 3.0
+    """How many checkpoint intervals the newest checkpoint may be old."""
+
+    restarts: int = 3
+    """How many unplanned restarts within `restart_window_secs` are a loop."""
+
+    restart_window_secs: float = 3600.0
+
+    slow_below: float = 0.5
+    """The share of its own past speed below which a training is slow."""
+
+    slow_window_secs: float = 900.0
+    """The time over which the present speed is averaged; the past is 24 times as long."""
+
+    goodput_below: float = 0.5
+    """The share of the sessions' time that must go into steps which are kept."""
+
+    goodput_window_secs: float = 21600.0
+
+    save_window_secs: float = 1800.0
+    """Within which time a good save must follow one that failed."""
+
+    start_grace_secs: float = 1800.0
+    """What a session is given to start and restore before its first checkpoint is waited for."""
+
+    overdue_secs: float = 1800.0
+    """By how much a service thread may be late; a save may take this long."""
+
+    interval_factor: float = 3.0
+    """How many times longer, or shorter, than the recommended one a checkpoint interval may be."""
+
+    behind_secs: float = 300.0
+    """How old what the exporter serves may be before nothing is concluded from it."""
+
+    def __post_init__(self) -> None:
+        for name in ("slow_below", "goodput_below"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise ValueError(f"{name} is {value}; expected a share above 0 and below 1")
+        if not self.restarts >= 1:
+            raise ValueError(f"restarts is {self.restarts}; expected at least 1")
+        for name in ("checkpoint_intervals", "interval_factor"):
+            value = getattr(self, name)
+            if not (value > 1 and math.isfinite(value)):
+                raise ValueError(f"{name} is {value}; expected a number above 1")
+        for name in (name for name in vars(self) if name.endswith("_secs")):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} is {value}; expected a number of seconds above 0")

@@ -1,0 +1,240 @@
+"""`inferred_facts`: the sessions of writers that tell nothing of themselves, by what their events show.
+
+Of files that were written at the same time one is followed, the one with session logs or else with the most points: an
+evaluation beside the training is no restart of it. Along the files that are left, a session begins
+
+* where a launch begins (`Launches`), and where the steps of one begin again lower down (`step_boundaries`);
+* with a file that begins with a launch, that another process wrote (the names of some writers' files tell), or in which
+  the steps begin below where they had got to.
+
+Anything else goes on with the session before it. A file in which nothing is but its version begins none.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from supervisor_core.run.boundaries import MAIN_SUFFIX, step_boundaries
+from supervisor_core.run.facts import SessionFacts
+from supervisor_core.run.file_fold import FileFold
+from supervisor_core.run.launches import Launch
+from supervisor_core.run.model import BUCKETS, Checkpoint, Session
+from supervisor_core.run.pace import Pace
+from supervisor_core.run.tag_steps import TagSteps
+
+CLOCK_JUMP_SECS = 0.2
+"""Wall times jump back by a tenth of a second now and then; that is no overlap."""
+
+_PROCESS = re.compile(r"tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(\.v2)?$")
+_ADDRESS = re.compile(r"tfevents\.\d+\.\d+\.\d+\.\d+\.\d+(\.v2)?$")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A session in the making."""
+
+    started_at: float | None
+    ended_at: float | None
+    first_step: int | None
+    last_step: int | None
+    process: str | None
+    files: list[str]
+    launches: list[Launch] = field(default_factory=list)
+    tags: dict[str, TagSteps] = field(default_factory=dict)
+    checkpoints: list[tuple[float, int, str | None]] = field(default_factory=list)
+    progress_at: float | None = None
+    stopped: bool = False
+    steps_per_sec: float | None = None
+
+
+def inferred_facts(files: Iterable[FileFold], known: Iterable[tuple[float, float]] = ()) -> list[SessionFacts]:
+    """Return the facts of the sessions that other writers' files show.
+
+    Args:
+        files: those in which no session tells of itself, in their order.
+        known: begin and end, in wall time, of the sessions that do; what was written meanwhile is no session.
+    """
+    telling = [file for file in files if any(not launch.is_empty for launch in file.launches.all)]
+    followed, beside = _one_at_a_time(telling, known)
+    drafts: list[_Draft] = []
+    for file in followed:
+        _go_on(drafts, file)
+    for file in beside:
+        _put_beside(drafts, file)
+    return [_facts(index, draft) for index, draft in enumerate(drafts, 1)]
+
+
+def _one_at_a_time(
+    files: Sequence[FileFold], known: Iterable[tuple[float, float]]
+) -> tuple[list[FileFold], list[FileFold]]:
+    """Return the files that are followed, in the order of time, and those that were written beside one of them."""
+    spans: list[tuple[float, float]] = []
+    for start, end in sorted(known):
+        if spans and start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        else:
+            spans.append((start, end))
+    followed, beside = [], []
+    for file in sorted(files, key=lambda file: (-bool(_starts(file)), -_points(file), file.order)):
+        span = _span(file)
+        if span is None:
+            followed.append(file)
+        elif _is_free(spans, span):
+            insort(spans, span)
+            followed.append(file)
+        else:
+            beside.append(file)
+    return sorted(followed, key=lambda file: (_span(file) or (0.0, 0.0), file.order)), beside
+
+
+def _is_free(spans: Sequence[tuple[float, float]], span: tuple[float, float]) -> bool:
+    index = bisect_right(spans, span)
+    after_the_last = index == 0 or spans[index - 1][1] - CLOCK_JUMP_SECS <= span[0]
+    before_the_next = index == len(spans) or span[1] - CLOCK_JUMP_SECS <= spans[index][0]
+    return after_the_last and before_the_next
+
+
+def _span(file: FileFold) -> tuple[float, float] | None:
+    """Return when a file was written; None where its wall times say nothing."""
+    start = _wall(file.first_at) or _wall(file.created_at)
+    if start is None:
+        return None
+    return (start, max(start, _wall(file.last_at) or start))
+
+
+def _wall(at: float | None) -> float | None:
+    return at if at is not None and at > 0 else None
+
+
+def _starts(file: FileFold) -> int:
+    return sum(len(launch.starts) for launch in file.launches.all)
+
+
+def _points(file: FileFold) -> int:
+    return sum(launch.points for launch in file.launches.all)
+
+
+def _process(path: str) -> str | None:
+    """Return host and process of the writer, where the file's name tells them."""
+    found = _PROCESS.search(path)
+    return f"{found['host']}.{found['pid']}" if found and not _ADDRESS.search(path) else None
+
+
+def _go_on(drafts: list[_Draft], file: FileFold) -> None:
+    """Add a file's launches to the last session, or as sessions of their own."""
+    span = _span(file)
+    start, end = span if span is not None else (None, None)
+    launches = [launch for launch in file.launches.all if not launch.is_empty]
+    process = _process(file.path)
+    for index, launch in enumerate(launches):
+        last_of_file = index == len(launches) - 1
+        started = start if index == 0 else _wall(launch.started_at)
+        ended = end if last_of_file else _wall(launch.last_at)
+        if index or not drafts or _begins(drafts[-1], launch, process):
+            drafts.append(_Draft(started, ended, launch.first_step, launch.first_step, process, [file.path]))
+        elif file.path not in drafts[-1].files:
+            drafts[-1].files.append(file.path)
+        _extend(drafts, launch, ended)
+
+
+def _begins(session: _Draft, launch: Launch, process: str | None) -> bool:
+    """Say whether a file's first launch begins a session."""
+    if launch.starts or session.stopped:
+        return True
+    if process is not None and session.process is not None and process != session.process:
+        return True
+    shared = [(session.tags[tag], steps) for tag, steps in launch.tags.items() if tag in session.tags]
+    main = [pair for tag, pair in zip(_shared(session, launch), shared, strict=True) if tag.endswith(MAIN_SUFFIX)]
+    witnesses = main or [pair for pair in shared if pair[0].is_witness]
+    lower = sum(steps.first_step < before.last_step for before, steps in witnesses)
+    return 2 * lower > len(witnesses)
+
+
+def _shared(session: _Draft, launch: Launch) -> list[str]:
+    return [tag for tag in launch.tags if tag in session.tags]
+
+
+def _extend(drafts: list[_Draft], launch: Launch, ended: float | None) -> None:
+    """Let the last session go on with a launch, divided where its steps begin again."""
+    boundaries = step_boundaries(launch.tags)
+    for boundary in boundaries:
+        before = drafts[-1]
+        before.last_step = _highest(before.last_step, boundary.from_step)
+        before.ended_at = _wall(boundary.ended_at) or before.started_at
+        before.tags.update(launch.tags)
+        _checkpoints(before, launch, until=boundary.offset)
+        started = _wall(boundary.started_at)
+        drafts.append(_Draft(started, started, boundary.to_step, None, before.process, before.files[-1:]))
+    session = drafts[-1]
+    _checkpoints(session, launch, since=boundaries[-1].offset if boundaries else 0)
+    session.tags.update(launch.tags)
+    last = launch.lead.last_step if boundaries and launch.lead else launch.last_step
+    session.last_step = _highest(session.last_step, last)
+    if ended is not None:
+        session.ended_at = max(session.ended_at or ended, ended)
+    session.progress_at = _wall(launch.progress_at) or session.progress_at
+    session.stopped = launch.stop is not None
+    rates = [steps.last_value for tag, steps in sorted(launch.tags.items()) if tag.endswith(MAIN_SUFFIX)]
+    session.steps_per_sec = rates[0] if rates else session.steps_per_sec
+
+
+def _checkpoints(session: _Draft, launch: Launch, *, since: int = 0, until: int | None = None) -> None:
+    session.checkpoints.extend(
+        (mark.at, mark.step, mark.checkpoint_path)
+        for mark in launch.checkpoints
+        if mark.offset >= since and (until is None or mark.offset < until)
+    )
+
+
+def _highest(first: int | None, second: int | None) -> int | None:
+    return first if second is None or (first is not None and first > second) else second
+
+
+def _put_beside(drafts: Sequence[_Draft], file: FileFold) -> None:
+    """Name a file among those of the session in whose time it was written."""
+    span = _span(file)
+    for session in drafts:
+        started, ended = session.started_at, session.ended_at
+        if span and started is not None and ended is not None and started <= span[1] and span[0] <= ended:
+            session.files.append(file.path)
+            return
+
+
+def _facts(number: int, draft: _Draft) -> SessionFacts:
+    id = f"inferred-{number}"
+    started, ended = draft.started_at, draft.ended_at
+    if started is not None and ended is not None:
+        ended = max(started, ended)
+    span = ended - started if started is not None and ended is not None else 0.0
+    secs = {**dict.fromkeys(BUCKETS, 0.0), "productive": span}
+    pace = Pace(draft.first_step)
+    if draft.last_step is not None:
+        pace.reached(draft.last_step, span)
+    return SessionFacts(
+        session=Session(
+            id=id,
+            attempt=0,
+            started_at=started,
+            ended_at=ended,
+            outcome="running",
+            inferred=True,
+            first_step=draft.first_step,
+            last_step=draft.last_step,
+            steps_per_sec=draft.steps_per_sec,
+            last_progress_at=draft.progress_at,
+            activity_secs=secs,
+            saves=len(draft.checkpoints),
+            files=tuple(draft.files),
+        ),
+        pace=pace,
+        told_secs={"productive": span},
+        is_start_exact=False,
+        ended_itself=draft.stopped,
+        checkpoints=tuple(
+            Checkpoint(session=id, at=_wall(at), ok=True, step=step, path=path, inferred=True)
+            for at, step, path in draft.checkpoints
+        ),
+    )

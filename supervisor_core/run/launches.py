@@ -1,0 +1,148 @@
+"""`Launches`: the stretches of one file of another writer, divided where its session logs say that training began.
+
+A START opens a launch, but it need not stand at its beginning: hooks write CHECKPOINT N first, and START N+1 after
+their first step; and each summary hook writes a START of its own. A STOP has step 0 and is no position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from supervisor_core.events.chunk import Chunk, Points, SessionMark
+from supervisor_core.run.tag_steps import TagSteps
+
+SAME_LAUNCH_SECS = 60.0
+"""Two STARTs with the same step within so many seconds, with nothing done in between, are of one launch."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """One stretch of a file; grows while events come."""
+
+    starts: list[SessionMark] = field(default_factory=list)
+    checkpoints: list[SessionMark] = field(default_factory=list)
+    stop: SessionMark | None = None
+    tags: dict[str, TagSteps] = field(default_factory=dict)
+    last_offset: int = -1
+    """Of its last scalar."""
+    progress_at: float | None = None
+    """Wall time of its last scalar."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing."""
+        return not (self.starts or self.checkpoints or self.stop or self.tags)
+
+    @property
+    def started_at(self) -> float | None:
+        """Wall time of its first session log; None where it has none."""
+        marks = [*self.starts[:1], *self.checkpoints[:1]]
+        return min((mark.at for mark in marks), default=None)
+
+    @property
+    def last_at(self) -> float | None:
+        """Wall time of its last scalar or session log."""
+        ats = [mark.at for mark in (*self.starts, *self.checkpoints[-1:], *((self.stop,) if self.stop else ()))]
+        return max((*ats, *((self.progress_at,) if self.progress_at is not None else ())), default=None)
+
+    @property
+    def points(self) -> int:
+        """How many scalars it holds."""
+        return sum(steps.count for steps in self.tags.values())
+
+    @property
+    def first_step(self) -> int | None:
+        """The step it began at: that of its START (or of the checkpoint just before), else of its leading tag."""
+        if self.starts:
+            step = self.starts[0].step
+            # Hooks write START after their first step, and the checkpoint they came from before it.
+            return step - 1 if any(saved.step == step - 1 for saved in self.checkpoints[:1]) else step
+        lead = self.lead
+        first = lead.first_step if lead else None
+        saved = self.checkpoints[0].step if self.checkpoints else None
+        return saved if first is None or (saved is not None and saved < first) else first
+
+    @property
+    def last_step(self) -> int | None:
+        """The step it got to."""
+        steps = [mark.step for mark in (*self.starts, *self.checkpoints)]
+        lead = self.lead
+        if lead is not None:
+            steps.append(lead.max_step)
+        if self.starts or self.checkpoints:  # a program of TensorFlow 1: its summaries count the global step
+            steps.extend(tag.max_step for tag in self.tags.values() if tag.is_witness)
+        return max(steps, default=None)
+
+    @property
+    def lead(self) -> TagSteps | None:
+        """The tag that is taken for the steps of training: the one with the most points."""
+        witnesses = [item for item in self.tags.items() if item[1].is_witness] or list(self.tags.items())
+        return max(witnesses, key=lambda item: (item[1].count, item[1].max_step, item[0]), default=(None, None))[1]
+
+    def add(self, tag: str, points: Points) -> None:
+        """Take in the next scalars of a tag."""
+        if tag not in self.tags:
+            self.tags[tag] = TagSteps(points)
+        self.tags[tag].add(points)
+        self.last_offset = max(self.last_offset, int(points.offsets[-1]))
+        latest = float(points.walls.max())
+        self.progress_at = latest if self.progress_at is None else max(self.progress_at, latest)
+
+
+class Launches:
+    """Divides one file; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self.all: list[Launch] = [Launch()]
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in the next events of the file."""
+        taken = dict.fromkeys(chunk.scalars, 0)
+        for mark in chunk.marks:
+            if not isinstance(mark, SessionMark):
+                continue
+            if mark.status == "START":
+                self._scalars(chunk.scalars, taken, mark.offset)
+                if not self._is_of_this_launch(mark):
+                    self._open()
+                self.all[-1].starts.append(mark)
+            elif mark.status == "CHECKPOINT":
+                self.all[-1].checkpoints.append(mark)
+            else:
+                self.all[-1].stop = mark
+        self._scalars(chunk.scalars, taken, None)
+
+    def _scalars(self, scalars: Mapping[str, Points], taken: dict[str, int], before: int | None) -> None:
+        """Hand the scalars that come before an offset to the present launch."""
+        for tag, points in scalars.items():
+            start = taken[tag]
+            end = len(points) if before is None else int(np.searchsorted(points.offsets, before))
+            if end > start:
+                part = slice(start, end)
+                self.all[-1].add(
+                    tag, Points(points.offsets[part], points.steps[part], points.walls[part], points.values[part])
+                )
+                taken[tag] = end
+
+    def _is_of_this_launch(self, start: SessionMark) -> bool:
+        launch = self.all[-1]
+        near = range(start.step - 1, start.step + 2)
+        if launch.stop is not None or any(
+            steps.first_step not in near or steps.max_step not in near for steps in launch.tags.values()
+        ):
+            return False
+        if not launch.starts:
+            return True
+        return launch.starts[-1].step == start.step and start.at - launch.starts[-1].at <= SAME_LAUNCH_SECS
+
+    def _open(self) -> None:
+        """Begin a new launch. Of two checkpoints that stand last in the one before, one is the new one's own: it was
+        written when it had restored."""
+        before, opened = self.all[-1], Launch()
+        last = before.checkpoints[-2:]
+        if len(last) == 2 and last[0].step == last[1].step and last[0].offset > before.last_offset and not before.stop:
+            opened.checkpoints.append(before.checkpoints.pop())
+        self.all.append(opened)

@@ -1,0 +1,177 @@
+"""`tb-supervisor exporter`: from the command line to a scrape, to the signal that ends it; and wrong input."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from supervisor_core.events import EventsWriter
+
+Run = Callable[..., Result]
+
+COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "exporter"]
+
+
+class Running:
+    """The command in a process of its own, with its log."""
+
+    def __init__(self, *arguments: str | Path) -> None:
+        command = [*COMMAND, "--web.listen-address", ":0", *map(str, arguments)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.log = ""
+
+    def wait_for(self, said: str) -> str:
+        """Read the log up to a line in which an expression is found; return what its group matched."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log += line
+            if found := re.search(said, line):
+                return found[1] if found.groups() else found[0]
+        raise AssertionError(f"the exporter ended without {said!r}: {self.log}")
+
+    def end(self, signum: int) -> int:
+        """Send a signal and return the status; the log is read to its end."""
+        self.process.send_signal(signum)
+        _, rest = self.process.communicate()
+        self.log += rest
+        return self.process.returncode
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Running]]:
+    """Returns a function that starts the command; what still runs in the end is killed."""
+    started: list[Running] = []
+
+    def begin(*arguments: str | Path) -> Running:
+        started.append(Running(*arguments))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        if running.process.poll() is None:
+            running.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    """A logdir with the runs a and b."""
+    for name in ("a", "b"):
+        with EventsWriter(str(tmp_path / "logs" / name)) as writer:
+            writer.scalar("loss", 1.0, 7)
+    return tmp_path / "logs"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_it_is_told_to_stop(start: Callable[..., Running], logdir: Path, signum: int) -> None:
+    """The runs are served where the log says; SIGTERM and SIGINT end it with status 0 and without noise."""
+    running = start("--logdir", logdir, "--exclude", "b")
+    url = running.wait_for(r"Serving (http://127\.0\.0\.1:\d+/metrics)$")
+    running.wait_for(r"Looked at 1 runs .* ready$")
+    with urllib.request.urlopen(url) as answer:
+        body = answer.read().decode()
+    assert 'supervisor_global_step{run="a"} 7.0\n' in body
+    assert 'run="b"' not in body
+    assert running.end(signum) == 0
+    assert "Traceback" not in running.log
+    assert "WARNING" not in running.log
+
+
+def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:
+    """A logdir that does not exist is said and waited for; as soon as it is there its runs are served."""
+    running = start("--logdir", tmp_path / "later", "--refresh-interval", "0.1")
+    running.wait_for("WARNING .*later does not exist yet; it is waited for")
+    url = running.wait_for(r"Serving (\S+)")
+    running.wait_for("Looked at 0 runs")
+    logdir.rename(tmp_path / "later")
+    running.wait_for("Everything can be read again")
+    with urllib.request.urlopen(url) as answer:
+        assert b"supervisor_exporter_runs 2.0\n" in answer.read()
+
+
+def test_several_logdirs_and_another_path(start: Callable[..., Running], logdir: Path) -> None:
+    """Several logdirs are served together, each once however often it is given, where one wants it."""
+    running = start(
+        "--logdir", logdir / "a", "--logdir", f"{logdir}/a/", "--logdir", logdir / "b", "--web.telemetry-path", "/x"
+    )
+    url = running.wait_for(r"Serving (\S+/x)$")
+    running.wait_for("Looked at 2 runs")
+    with urllib.request.urlopen(url) as answer:
+        body = answer.read().decode()
+    assert 'supervisor_global_step{run="a"} 7.0\n' in body
+    assert 'supervisor_global_step{run="b"} 7.0\n' in body
+
+
+def test_a_port_in_use(run: Run, logdir: Path) -> None:
+    """An address that cannot be had ends it with one line and status 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = run("exporter", "--logdir", logdir, "--web.listen-address", address)
+    assert (result.exit_code, result.stderr) == (1, f"Error: Cannot listen on {address}: Address already in use.\n")
+
+
+def test_no_logdir(run: Run) -> None:
+    """Without a logdir the call is wrong."""
+    result = run("exporter")
+    assert result.exit_code == 2
+    assert "Missing option '--logdir'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--logdir", "{file}"], "{file} is a file; give the directory that it is in."),
+        (["--logdir", "nosuch://x"], "nosuch"),
+        (["--include", "("], "include is no regular expression"),
+        (["--exclude", "["], "exclude is no regular expression"),
+        (["--web.listen-address", "nonsense"], "The metrics address is 'nonsense'; expected 'host:port'"),
+        (["--web.listen-address", ":99999"], "the port from 0"),
+        (["--web.telemetry-path", "metrics"], "The telemetry path is 'metrics'; expected one like /metrics"),
+        (["--web.telemetry-path", "/-/ready"], "not below /-/"),
+        (["--web.config.file", "{file}"], "The web configuration {file} cannot be used: the file is 'x'"),
+        (["--web.config.file", "/no/such"], "The web configuration /no/such cannot be read: No such file"),
+    ],
+)
+def test_wrong_input(run: Run, logdir: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
+    """What cannot be used is said in one line, with status 2."""
+    file = tmp_path / "file"
+    file.write_text("x")
+    given = [argument.format(file=file) for argument in arguments]
+    result = run("exporter", "--logdir", logdir, *given)
+    assert result.exit_code == 2
+    assert said.format(file=file) in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "x", "nan"])
+def test_a_wrong_interval(run: Run, logdir: Path, interval: str) -> None:
+    """An interval that is none is a wrong call."""
+    result = run("exporter", "--logdir", logdir, "--refresh-interval", interval)
+    assert result.exit_code == 2
+    assert "--refresh-interval" in result.stderr
+
+
+def test_the_command_loads_little() -> None:
+    """Neither asking for help nor importing the command loads what only serving needs, nor any framework."""
+    heavy = ("tensorflow", "tensorboard", "numpy", "prometheus_client", "yaml", "bcrypt")
+    code = f"import sys, supervisor_core.cli.exporter\nprint([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_serving_loads_no_framework() -> None:
+    """What serving loads besides is neither tensorflow nor tensorboard, and no YAML without a web configuration."""
+    modules = "supervisor_core.exporter.web, supervisor_core.watch.logdir_watch, supervisor_core.runtime.signals"
+    heavy = ("tensorflow", "tensorboard", "yaml", "bcrypt")
+    code = f"import sys, {modules}\nprint([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,234 @@
+"""``tb-supervisor inspect``: every run in a logdir, on a terminal, in a pipe, as JSON, once or for ever."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    HeartbeatRecord,
+    Record,
+    SessionRecord,
+    StopRecord,
+    summary_bytes,
+)
+from supervisor_core.events.writer import EventsWriter
+
+DOCS = Path(__file__).parents[2] / "docs" / "inspect.md"
+REAL = Path(__file__).parents[2].parent / "shared" / "logdirs"
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Returns a function that writes a session's events file: records at seconds after its start."""
+    start = time.time() - 1000.0
+
+    class AtItsStart:
+        def __init__(self, at: float) -> None:
+            self.at = at
+
+        def wall(self) -> float:
+            return self.at
+
+        def monotonic(self) -> float:
+            return time.monotonic()
+
+    def session(name: str, *records: tuple[float, int, Record]) -> Path:
+        with EventsWriter(tmp_path / "logs" / name, clock=AtItsStart(start + records[0][0])) as writer:
+            for at, step, record in records:
+                writer.summary(summary_bytes(record), step, start + at)
+                writer.scalar("loss", 1.0 / (step + 1), step, start + at)
+        return tmp_path / "logs"
+
+    return session
+
+
+def first_session(name: str = "a") -> list[tuple[float, int, Record]]:
+    """A session that was killed after step 130, its newest checkpoint of step 100."""
+    id, start = f"{name}1", time.time() - 1000.0
+    return [
+        (
+            0.0,
+            0,
+            SessionRecord(
+                session=id, attempt=1, host="h", pid=1, facade="Supervisor", started_at=start, heartbeat_secs=10
+            ),
+        ),
+        (100.0, 100, CheckpointRecord(session=id, trigger="timer", path="m-100", step=100, secs=0.5)),
+        (130.0, 130, HeartbeatRecord(session=id, phase="training", step=130, activity_secs={"productive": 130.0})),
+    ]
+
+
+def second_session(name: str = "a") -> list[tuple[float, int, Record]]:
+    """The session after it, which goes on from step 100 and completes."""
+    start = time.time() - 1000.0 + 150.0
+    return [
+        (
+            150.0,
+            100,
+            SessionRecord(
+                session=f"{name}2",
+                attempt=2,
+                host="h",
+                pid=2,
+                facade="Supervisor",
+                started_at=start,
+                restored_checkpoint="m-100",
+                restored_step=100,
+                previous_outcome="lost",
+            ),
+        ),
+        (300.0, 250, StopRecord(session=f"{name}2", reason="completed", step=250, activity_secs={"productive": 150.0})),
+    ]
+
+
+def test_a_restart_is_seen(run: Callable[..., Result], write: Write) -> None:
+    """Sessions, the boundary with what it cost, the checkpoint that is gone, the state: as JSON, exactly."""
+    write("a", *first_session())
+    logdir = write("a", *second_session())
+    (seen,) = json.loads(run("inspect", logdir, "--json").stdout)["runs"]
+    assert (seen["run"], seen["state"], seen["inferred"], seen["files"]) == ("a", "completed", False, 2)
+    assert [item["outcome"] for item in seen["sessions"]] == ["lost", "completed"]
+    (restart,) = seen["restarts"]
+    assert (restart["from_step"], restart["to_step"], restart["rewind_steps"]) == (130, 100, 30)
+    assert restart["downtime_secs"] == pytest.approx(20.0, abs=1.0)
+    assert [(item["step"], item["on_disk"]) for item in seen["checkpoints"]] == [(100, False)]
+    assert sum(seen["goodput"]["secs"].values()) == pytest.approx(seen["goodput"]["wall_secs"])
+
+
+def test_the_table_and_one_run(run: Callable[..., Result], write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each run; with --run its timeline; names that look like markup stay what they are."""
+    monkeypatch.setenv("COLUMNS", "160")
+    write("a/[bold]", *first_session())
+    logdir = write("b", *first_session("b"), *second_session("b"))
+    table = run("inspect", logdir)
+    assert table.exit_code == 0, table.output
+    assert re.search(r"^a/\[bold\] +✗ lost +130 ", table.stdout, re.MULTILINE)
+    assert re.search(r"^b +✓ completed +250 ", table.stdout, re.MULTILINE)
+    one = run("inspect", logdir, "--run", "b").stdout
+    assert "30 steps again" in one and "m-100" in one and "a/[bold]" not in one
+
+
+def documented(section: str) -> set[str]:
+    """The fields that a section of docs/inspect.md describes."""
+    text = DOCS.read_text("utf-8")
+    parts = re.split(r"^## `?([\w ]+)`?$", text, flags=re.MULTILINE)
+    sections = {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+    return set(re.findall(r"^\| `([a-z_]+)` \|", sections[section], re.MULTILINE))
+
+
+def test_every_field_is_documented(run: Callable[..., Result], write: Write) -> None:
+    """docs/inspect.md describes each field of the object, and no other."""
+    beat: dict[str, Any] = {"name": "summary", "state": "idle", "ticks": 1}
+    from supervisor_core.events.telemetry import StallRecord
+
+    write("a", *first_session())
+    logdir = write(
+        "a",
+        *second_session()[:1],
+        (200.0, 150, HeartbeatRecord(session="a2", phase="training", step=150, threads=(beat,))),
+        (210.0, 150, StallRecord(session="a2", state="begin", phase="training", since=1.0, stacks={"M": ("f", "g")})),
+    )
+    whole = json.loads(run("inspect", logdir, "--json").stdout)
+    (seen,) = whole["runs"]
+    assert set(whole) == documented("")
+    assert set(seen) == documented("A run")
+    for part in ("sessions", "restarts", "checkpoints", "threads", "stalls"):
+        assert seen[part], part
+        assert {key for item in seen[part] for key in item} == documented(part)
+    for part in ("goodput", "advice"):
+        assert set(seen[part]) == documented(part)
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real logdirs are not there (../shared/logdirs)")
+def test_real_logdirs_match_their_manifest(run: Callable[..., Result]) -> None:
+    """Twenty public logdirs of nine writers: counts as they were taken by other means."""
+    runs = {item["run"]: item for item in json.loads(run("inspect", REAL, "--json").stdout)["runs"]}
+    for truth in json.loads((REAL / "manifest.json").read_text()):
+        seen = runs.pop(truth["dir"])
+        for field in ("files", "bytes", "records", "max_step", "scalar_tags", "nonfinite"):
+            assert seen[field] == truth[field], (truth["dir"], field)
+        counted = {status: count for status, count in seen["session_logs"].items() if count}
+        assert counted == truth["session_log"], truth["dir"]
+        assert (seen["corrupt_records"], seen["skipped_files"]) == (0, 0)
+    assert not runs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["{logs}/nowhere"], "nowhere does not exist."),
+        (["{logs}/a/file"], "file is a file; give the directory that it is in."),
+        (["{logs}/empty"], "There are no events files in"),
+        (["{logs}", "--run", "b"], "has no run 'b'; it has a."),
+        (["nosuchfs://bucket/runs"], "nosuchfs"),
+    ],
+)
+def test_wrong_input_is_one_line(run: Callable[..., Result], write: Write, arguments: list[str], text: str) -> None:
+    """It says what came and what to do; status 2."""
+    logdir = write("a", *first_session())
+    (logdir / "a" / "file").touch()
+    (logdir / "empty").mkdir()
+    result = run("inspect", *(argument.format(logs=logdir) for argument in arguments))
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+
+
+def test_what_cannot_be_read_is_named(run: Callable[..., Result], write: Write) -> None:
+    """Empty files, Git LFS pointers and damage cost nothing else, and are listed with the place."""
+    logdir = write("a", *first_session())
+    (whole,) = (logdir / "a").iterdir()
+    damaged = bytearray(whole.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    whole.write_bytes(damaged + b"torn")
+    (logdir / "a" / "events.out.tfevents.1.empty").touch()
+    (seen,) = json.loads(run("inspect", logdir, "--json").stdout)["runs"]
+    assert (seen["files"], seen["skipped_files"], seen["truncated_files"], seen["corrupt_records"]) == (1, 1, 1, 1)
+    kinds = {problem["kind"]: problem for problem in seen["problems"]}
+    assert kinds["skipped"]["path"].endswith("events.out.tfevents.1.empty")
+    assert kinds["corrupt_record"]["offset"] > 0
+
+
+def follow(*arguments: object) -> subprocess.Popen[str]:
+    """Start ``tb-supervisor inspect --follow`` in a pipe."""
+    command = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "inspect", "--follow"]
+    return subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+
+
+def test_following_shows_each_change(write: Write) -> None:
+    """One JSON object a line: at once, and again when the run has gone on; Ctrl-C ends it with status 0."""
+    logdir = write("a", *first_session())
+    with follow(logdir, "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["runs"][0]["state"] == "lost"
+        write("a", *second_session())
+        assert json.loads(process.stdout.readline())["runs"][0]["state"] == "completed"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == ""
+        assert process.wait() == 0
+
+
+def test_following_a_logdir_that_is_still_empty(tmp_path: Path, write: Write) -> None:
+    """A run that is yet to come is waited for; as text in a pipe the table is printed again."""
+    (tmp_path / "logs").mkdir()
+    with follow(tmp_path / "logs") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split()[:2] == ["run", "state"]
+        write("later", *first_session())
+        process.stdout.readline()
+        assert process.stdout.readline().startswith("later")
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0

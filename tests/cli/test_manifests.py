@@ -1,0 +1,73 @@
+"""``tb-supervisor dashboard`` and ``manifests``: what is printed, and options that are refused in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+
+from supervisor_core import __version__
+from supervisor_core.monitoring.dashboard import dashboard
+from supervisor_core.monitoring.manifests import Deployed, manifests
+from supervisor_core.monitoring.thresholds import Thresholds
+
+
+def printed(result: Result) -> list[Any]:
+    """What was printed, as kubectl reads it."""
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def test_the_dashboard_is_printed(run: Callable[..., Result]) -> None:
+    """As JSON, and nothing else."""
+    assert json.loads(run("dashboard").stdout) == dashboard()
+
+
+def test_the_manifests_are_printed(run: Callable[..., Result]) -> None:
+    """Without options, with the defaults that are documented."""
+    where = Deployed(
+        image=f"tb-supervisor:{__version__}", namespace="monitoring", logdir="/logs", claim="training-logs"
+    )
+    assert printed(run("manifests")) == manifests(where)
+
+
+def test_every_option_arrives(run: Callable[..., Result]) -> None:
+    """Names, places, labels, thresholds and the runbook are those that are given."""
+    result = run(
+        *("manifests", "--image", "registry:5000/x@sha256:0f", "--logdir", "gs://bucket/logs", "--namespace", "ml"),
+        *("--claim", "disk", "--label", "release=prometheus", "--label", "team.example.org/name=a_b"),
+        *("--interval", "30s", "--runbook-base", "https://wiki.example.org/alerts"),
+    )
+    where = Deployed(
+        image="registry:5000/x@sha256:0f",
+        namespace="ml",
+        logdir="gs://bucket/logs",
+        claim="disk",
+        labels={"release": "prometheus", "team.example.org/name": "a_b"},
+    )
+    expected = manifests(where, Thresholds(interval_secs=30), runbook_base="https://wiki.example.org/alerts")
+    assert printed(result) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--namespace", "Not Good"), "--namespace is 'Not Good'; expected a name of small letters"),
+        (("--claim", ""), "--claim is ''; expected a name"),
+        (("--image", "a b"), "--image is 'a b'; expected one like"),
+        (("--logdir", "logs"), "--logdir is 'logs'; expected an absolute path or an address"),
+        (("--label", "release"), "--label is 'release'; expected KEY=VALUE"),
+        (("--label", "a=b c"), "--label is 'a=b c'; expected KEY=VALUE"),
+        (("--restarts", "0"), "restarts is 0; expected at least 1"),
+        (("--runbook-base", "nowhere"), "The runbook base is 'nowhere'; expected a URL"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Callable[..., Result], arguments: tuple[str, ...], complaint: str) -> None:
+    """One clear line, status 2, and no manifests."""
+    result = run("manifests", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr.splitlines()[-1]

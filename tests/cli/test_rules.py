@@ -1,0 +1,75 @@
+"""``tb-supervisor rules``: the rules, and options that make sense or are refused in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+
+from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.thresholds import Thresholds, duration, parse_duration
+
+
+def printed(result: Result) -> Any:
+    """What was printed, as Prometheus reads it."""
+    assert result.exit_code == 0, result.output
+    return yaml.safe_load(result.stdout)
+
+
+def test_it_prints_the_rules(run: Callable[..., Result]) -> None:
+    """Without options, the rules as they are."""
+    assert printed(run("rules")) == rule_groups()
+
+
+def test_every_option_arrives(run: Callable[..., Result]) -> None:
+    """Each option moves the threshold that it is named for."""
+    result = run(
+        *("rules", "--interval", "1s", "--hold", "2s", "--stall-hold", "500ms", "--forget", "1h30m", "--behind", "9s"),
+        *("--slow-window", "4s", "--checkpoint-intervals", "5", "--restarts", "7", "--slow-below", "0.25"),
+        *("--goodput-below", "0.75", "--runbook-base", "https://wiki.example.org/alerts"),
+    )
+    limits = Thresholds(
+        interval_secs=1,
+        hold_secs=2,
+        stall_hold_secs=0.5,
+        forget_secs=5400,
+        behind_secs=9,
+        slow_window_secs=4,
+        checkpoint_intervals=5,
+        restarts=7,
+        slow_below=0.25,
+        goodput_below=0.75,
+    )
+    assert printed(result) == rule_groups(limits, runbook_base="https://wiki.example.org/alerts")
+    default = rule_groups()["groups"][0]
+    assert all(rule not in default["rules"] for rule in printed(result)["groups"][0]["rules"] if "alert" in rule)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--hold", "5"), "'5' is no duration; write one like 90s, 5m or 1h30m"),
+        (("--hold", "0s"), "'0s' is no duration"),
+        (("--hold", "1m1h"), "'1m1h' is no duration"),
+        (("--slow-below", "50"), "slow_below is 50.0; expected a share above 0 and below 1"),
+        (("--goodput-below", "nan"), "goodput_below is nan; expected a share"),
+        (("--restarts", "0"), "restarts is 0; expected at least 1"),
+        (("--checkpoint-intervals", "1"), "checkpoint_intervals is 1.0; expected a number above 1"),
+        (("--runbook-base", "docs/alerts.md"), "The runbook base is 'docs/alerts.md'; expected a URL"),
+        (("--runbook-base", "https://x/#top"), "without '#'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Callable[..., Result], arguments: tuple[str, ...], complaint: str) -> None:
+    """One clear line, status 2, and no rules."""
+    result = run("rules", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("secs", "text"), [(90, "90s"), (60, "1m"), (5400, "90m"), (86400, "1d"), (0.25, "250ms")])
+def test_durations(secs: float, text: str) -> None:
+    """What is written is read again."""
+    assert (duration(secs), parse_duration(text)) == (text, secs)

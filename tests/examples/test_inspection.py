@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from examples.demo.inspection import Inspected, inspect_run, show_run
+from examples.demo.summary import show_inspection
+from supervisor_core.events.telemetry import CheckpointRecord, StopRecord, summary_bytes
+from supervisor_core.events.writer import EventsWriter
+
+
+def write(run: Path) -> None:
+    """Write a session that saved once and completed."""
+    with EventsWriter(run) as writer:
+        writer.summary(summary_bytes(CheckpointRecord(session="s", trigger="timer", path="m-3", step=3)), 3)
+        writer.summary(summary_bytes(StopRecord(session="s", reason="completed", step=4)), 4)
+
+
+def test_a_run_is_inspected_by_the_command(tmp_path: Path) -> None:
+    """State, how its sessions ended, where they went on, its good checkpoints."""
+    write(tmp_path / "run")
+    expected = Inspected(state="completed", outcomes=("completed",), resumed_at=(), checkpoints=1)
+    assert inspect_run(tmp_path / "run") == expected
+
+
+def test_what_cannot_be_inspected_tells_nothing(tmp_path: Path) -> None:
+    """No events files: None, no exception."""
+    assert inspect_run(tmp_path) is None
+
+
+def test_the_timeline_is_shown_as_the_command_prints_it(tmp_path: Path) -> None:
+    """For the width of the terminal; markup in it stays what it is."""
+    write(tmp_path / "run")
+    text = show_run(tmp_path, "run", 150)
+    assert text.startswith("run  ✓ completed")
+    shown = StringIO()
+    show_inspection(Console(file=shown, width=150), text + "[bold]\n")
+    assert shown.getvalue().endswith(text + "[bold]\n")

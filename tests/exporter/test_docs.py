@@ -1,0 +1,69 @@
+"""docs/exporter.md says what the code does."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import subprocess
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.exporter.web_access import WebAccess
+from supervisor_core.exporter.web_config import CLIENT_AUTH_TYPES, CURVES, HEADERS, VERSIONS, TlsConfig
+from supervisor_core.options import OPTION_NAMES
+
+DOCS = Path(__file__).parents[2] / "docs" / "exporter.md"
+TEXT = DOCS.read_text(encoding="utf-8") if DOCS.parent.is_dir() else ""
+
+pytestmark = pytest.mark.skipif(not TEXT, reason="the documentation is not part of what is tested here")
+
+
+def test_the_web_configuration_works(tmp_path: Path, certificates) -> None:
+    """The example, with the certificates it names, asks for the password that it says."""
+    for name in ("crt", "key"):
+        shutil.copy(certificates.directory / f"server.{name}", tmp_path)
+    (example,) = re.findall(r"```yaml\n(tls_server_config:.*?)```", TEXT, re.DOTALL)
+    path = tmp_path / "web.yml"
+    path.write_text(example)
+    access = WebAccess(str(path))
+    (password,) = re.findall(r'# of "(.*)"', example)
+    credentials = base64.b64encode(f"prometheus:{password}".encode()).decode()
+    assert access.tls
+    assert access.admits(f"Basic {credentials}")
+    assert not access.admits(None)
+
+
+def test_every_choice_is_documented() -> None:
+    """Versions, curves, headers and kinds of client certificates are named as they are written."""
+    for name in (*CURVES, *HEADERS, *CLIENT_AUTH_TYPES, VERSIONS[0], VERSIONS[-1]):
+        assert f"`{name}`" in TEXT, name
+
+
+def test_every_key_is_documented() -> None:
+    """The keys of the web configuration are those that the code takes."""
+    keys = set(re.findall(r"`\.?(?:tls_server_config\.|http_server_config\.)?(\w+)`", TEXT))
+    assert {*(item.name for item in fields(TlsConfig)), "headers", "http2", "basic_auth_users"} <= keys
+
+
+def test_every_option_exists() -> None:
+    """Options of the training are called what they are called."""
+    named = re.findall(r"Options\.(\w+)", TEXT)
+    assert named and set(named) <= set(OPTION_NAMES)
+
+
+def test_the_scrape_configuration_is_valid(tmp_path: Path) -> None:
+    """Prometheus takes the configuration shown."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        assert os.environ.get("CI") != "true", "promtool is missing (Debian: apt-get install prometheus)"
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    (block,) = re.findall(r"^    scrape_configs:\n(?:    .*\n)+", TEXT, re.MULTILINE)
+    path = tmp_path / "prometheus.yml"
+    path.write_text(textwrap.dedent(block))
+    done = subprocess.run([promtool, "check", "config", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

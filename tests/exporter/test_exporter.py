@@ -1,0 +1,326 @@
+"""The exporter at work: what a scrape shows of runs that train, end, die and vanish, and of storage that breaks."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.events.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
+from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.render import OPENMETRICS, TEXT
+from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.watch.snapshot import Snapshot
+
+
+class Storage:
+    """Local files, counted; may be told to hang or to fail."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.fault: OSError | None = None
+        self.hanging = threading.Event()
+        self.free = threading.Event()
+        self.free.set()
+
+    def stat(self, path: str) -> FileStatus:
+        self._ask("stat", path)
+        return LOCAL_SOURCE.stat(path)
+
+    def open(self, path: str) -> ReadFile:
+        self._ask("open", path)
+        return LOCAL_SOURCE.open(path)
+
+    def list(self, directory: str) -> Iterator[Entry]:
+        self._ask("list", directory)
+        return LOCAL_SOURCE.list(directory)
+
+    def _ask(self, operation: str, path: str) -> None:
+        self.calls.append((operation, path))
+        if not self.free.is_set():
+            self.hanging.set()
+            assert self.free.wait(60)
+        if self.fault is not None:
+            raise self.fault
+
+
+@pytest.fixture
+def storage() -> Iterator[Storage]:
+    """Local files that may hang or fail; let go in the end."""
+    made = Storage()
+    yield made
+    made.free.set()
+
+
+def test_a_run_that_trains(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """A live run is served as its trainer would serve it, under the name that it serves itself under."""
+    writing.RunFile(tmp_path / "a").ready(run="digits").beat(clock.now - 5, steps=50, steps_per_sec=2.5)
+    samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
+    assert samples['supervisor_active{run="digits"}'] == 1
+    assert samples['supervisor_phase{phase="training",run="digits"}'] == 1
+    assert samples['supervisor_global_step{run="digits"}'] == 50
+    assert samples['supervisor_last_progress_timestamp_seconds{run="digits"}'] == clock.now - 5
+    assert samples['supervisor_progress_timeout_seconds{run="digits"}'] == 300
+    assert samples['supervisor_exporter_run_read_success{run="digits"}'] == 1
+    assert samples['supervisor_exporter_last_event_timestamp_seconds{run="digits"}'] == clock.now - 5
+    assert (samples["supervisor_exporter_runs"], samples["supervisor_scrape_success"]) == (1, 1)
+
+
+def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """Long after a trainer was killed its run is active, its last progress is known, and its checkpoint grows old."""
+    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50).saved(clock.now - 5, "/x/model.ckpt-50")
+    exporter = exporter_of(tmp_path)
+    heard = clock.now - 5
+    clock.now += 3600
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert samples['supervisor_active{run="a"}'] == 1
+    assert samples['supervisor_last_progress_timestamp_seconds{run="a"}'] == heard
+    assert samples['supervisor_checkpoint_age_seconds{run="a"}'] == 3605
+
+
+def test_a_planned_stop_ends_the_alarm(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """A run that has ended in good order is not active any more."""
+    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50).stop(clock.now - 4)
+    assert samples_of(exporter_of(tmp_path).scrape(TEXT))['supervisor_active{run="a"}'] == 0
+
+
+def test_ages_are_as_of_the_scrape(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """Between two refreshes ages go on."""
+    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 9, steps=5).saved(clock.now - 8, "/x/model.ckpt-5")
+    exporter = exporter_of(tmp_path)
+    clock.now += 100
+    assert samples_of(exporter.scrape(TEXT))['supervisor_checkpoint_age_seconds{run="a"}'] == 108
+
+
+def test_runs_come_and_go(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """A run is served from the refresh after it appears until the one after it is gone."""
+    writing.RunFile(tmp_path / "a")
+    exporter = exporter_of(tmp_path)
+
+    def served() -> set[str]:
+        exporter.refresh()
+        return {name for name in ("a", "b") if f'supervisor_exporter_run_read_success{{run="{name}"}}' in samples()}
+
+    def samples() -> dict[str, float]:
+        return samples_of(exporter.scrape(TEXT))
+
+    assert served() == {"a"}
+    writing.RunFile(tmp_path / "b")
+    assert served() == {"a", "b"}
+    shutil.rmtree(tmp_path / "a")
+    assert served() == {"b"}
+    assert samples()["supervisor_exporter_runs"] == 1
+
+
+def test_another_run_of_the_name_changes_the_label(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """When a second run claims the same name, both are called by their directories."""
+    writing.RunFile(tmp_path / "a").ready(run="digits").stop(clock.now)
+    exporter = exporter_of(tmp_path)
+    assert 'supervisor_active{run="digits"}' in samples_of(exporter.scrape(TEXT))
+    writing.RunFile(tmp_path / "b").ready(run="digits").stop(clock.now)
+    exporter.refresh()
+    active = {name for name in samples_of(exporter.scrape(TEXT)) if name.startswith("supervisor_active")}
+    assert active == {'supervisor_active{run="a"}', 'supervisor_active{run="b"}'}
+
+
+def test_several_logdirs(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """Runs of the same name in two logdirs are told apart by their logdirs; a logdir itself may be a run."""
+    for place in ("one/a", "two/a", "three"):
+        writing.RunFile(tmp_path / place)
+    exporter = exporter_of(*(tmp_path / name for name in ("one", "two", "three")))
+    names = [name for name in samples_of(exporter.scrape(TEXT)) if "run_read_success" in name]
+    assert names == [f'supervisor_exporter_run_read_success{{run="{run}"}}' for run in ("one/a", "two/a", "three")]
+
+
+def test_the_runs_of_other_writers(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """Of a run without telemetry its step is served, and nothing that would raise an alarm."""
+    writing.RunFile(tmp_path / "a").scalar("loss", 7, clock.now - 5000)
+    samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
+    assert samples['supervisor_global_step{run="a"}'] == 7
+    assert not [name for name in samples if name.startswith(("supervisor_active", "supervisor_phase"))]
+
+
+def test_before_the_first_refresh(tmp_path: Path, clock, samples_of) -> None:
+    """Until the runs have been looked at the exporter is not ready, and claims neither runs nor a refresh."""
+    exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock)], clock=clock)
+    names = set(samples_of(exporter.scrape(OPENMETRICS)))
+    assert not exporter.ready
+    assert {name.partition("{")[0] for name in names} == {
+        "supervisor_scrape_success",
+        "supervisor_exporter_refresh_failures_total",
+        "supervisor_exporter_scrape_duration_seconds",
+        "supervisor_exporter_build_info",
+    }
+    exporter.refresh()
+    assert exporter.ready
+    assert samples_of(exporter.scrape(OPENMETRICS))["supervisor_exporter_last_refresh_timestamp_seconds"] == clock.now
+
+
+def test_a_scrape_reads_no_file(tmp_path: Path, writing, clock, storage: Storage) -> None:
+    """However many runs there are, a scrape asks nothing of the storage."""
+    for index in range(1000):
+        directory = tmp_path / f"{index % 10}" / f"{index}"
+        directory.mkdir(parents=True)
+        (directory / "events.out.tfevents.1.h").touch()
+    exporter = Exporter([LogdirWatch(str(tmp_path), filesystem=storage, clock=clock)], clock=clock)
+    exporter.refresh()
+    assert len(storage.calls) > 1000
+    storage.calls.clear()
+    for format in (TEXT, OPENMETRICS):
+        for gzip in (False, True):
+            assert exporter.scrape(format, gzip=gzip)
+    assert storage.calls == []
+
+
+def test_storage_that_hangs_blocks_no_scrape(
+    tmp_path: Path, writing, clock, storage: Storage, samples_of, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While a refresh hangs in the storage, scrapes show the runs as they were, and since when."""
+    writing.RunFile(tmp_path / "a").ready().beat(clock.now, steps=5)
+    exporter = Exporter([LogdirWatch(str(tmp_path), filesystem=storage, clock=clock)], interval_secs=0.001, clock=clock)
+    exporter.refresh()
+    refreshed = clock.now
+    storage.free.clear()
+    exporter.start()
+    assert storage.hanging.wait(60)
+    clock.now += 600
+    samples = samples_of(exporter.scrape(TEXT))
+    assert samples['supervisor_global_step{run="a"}'] == 5
+    assert samples["supervisor_exporter_last_refresh_timestamp_seconds"] == refreshed
+    storage.free.set()
+    exporter.stop()
+
+
+def test_what_cannot_be_stopped_is_left_behind(
+    tmp_path: Path, clock, storage: Storage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refresh that hangs for ever does not keep the exporter from ending, and the log says so."""
+    monkeypatch.setattr("supervisor_core.exporter.exporter._STOP_SECS", 0.01)
+    exporter = Exporter([LogdirWatch(str(tmp_path), filesystem=storage, clock=clock)], clock=clock)
+    storage.free.clear()
+    exporter.start()
+    assert storage.hanging.wait(60)
+    exporter.stop()
+    assert "left behind" in caplog.text
+
+
+def test_storage_that_fails_is_counted_and_said(
+    tmp_path: Path, writing, clock, storage: Storage, samples_of, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Failures of the storage are counted at each refresh and logged once; the runs stay; so is the recovery."""
+    file = writing.RunFile(tmp_path / "a").ready().beat(clock.now, steps=5)
+    exporter = Exporter([LogdirWatch(str(tmp_path), filesystem=storage, clock=clock)], clock=clock)
+    exporter.refresh()
+    storage.fault = OSError(errno.EIO, "Input/output error")
+    file.beat(clock.now, steps=6)
+    for _ in range(3):
+        exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert samples["supervisor_exporter_refresh_failures_total"] == 3
+    assert samples['supervisor_exporter_run_read_success{run="a"}'] == 0
+    assert samples['supervisor_global_step{run="a"}'] == 5
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warned) == len(set(warned)) > 0
+    storage.fault = None
+    with caplog.at_level(logging.INFO):
+        exporter.refresh()
+    assert caplog.records[-1].getMessage() == "Everything can be read again"
+    samples = samples_of(exporter.scrape(TEXT))
+    assert samples['supervisor_exporter_run_read_success{run="a"}'] == 1
+    assert samples['supervisor_global_step{run="a"}'] == 6
+
+
+def test_a_logdir_that_is_missing_costs_no_other(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """One logdir that does not exist is a failure of each refresh; the runs of the others are served."""
+    writing.RunFile(tmp_path / "logs" / "a")
+    samples = samples_of(exporter_of(tmp_path / "none", tmp_path / "logs").scrape(TEXT))
+    assert samples["supervisor_exporter_refresh_failures_total"] == 1
+    assert samples["supervisor_exporter_runs"] == 1
+
+
+def test_a_run_that_cannot_be_shown_costs_no_other(
+    tmp_path: Path, writing, clock, exporter_of, samples_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault in what is made of one run leaves the others served, and is counted."""
+    from supervisor_core.exporter import exporter as module
+
+    show = module.run_status
+
+    def fragile(run, now, *, label):
+        if label == "bad":
+            raise RuntimeError("cannot be")
+        return show(run, now, label=label)
+
+    monkeypatch.setattr(module, "run_status", fragile)
+    for name in ("good", "bad"):
+        writing.RunFile(tmp_path / name)
+    samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
+    assert 'supervisor_exporter_run_read_success{run="good"}' in samples
+    assert samples["supervisor_exporter_refresh_failures_total"] == 1
+
+
+def test_only_what_changed_is_written_again(
+    tmp_path: Path, writing, clock, exporter_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refresh writes the runs that have changed, and no others."""
+    from supervisor_core.exporter import exporter as module
+
+    for name in ("a", "b"):
+        writing.RunFile(tmp_path / name).ready().stop(clock.now)
+    exporter = exporter_of(tmp_path)
+    written = []
+    write = module.write_run
+    monkeypatch.setattr(
+        module, "write_run", lambda status, reading: written.append(status.run) or write(status, reading)
+    )
+    exporter.refresh()
+    assert written == []
+    writing.RunFile(tmp_path / "b", session="s2", started_at=clock.now).ready()
+    exporter.refresh()
+    assert written == ["b"]
+
+
+class Breaking:
+    """A watch whose refresh does what it must never do: it raises; and tells when it has begun again."""
+
+    logdir = "/logs"
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.again = threading.Event()
+
+    def refresh(self) -> Snapshot:
+        self.calls += 1
+        if self.calls == 2:
+            raise RuntimeError("never happens")
+        if self.calls > 2:
+            self.again.set()
+        return Snapshot(logdir=self.logdir, at=0.0)
+
+
+def test_the_thread_survives_everything(samples_of, caplog: pytest.LogCaptureFixture) -> None:
+    """Even a refresh that breaks altogether is logged and counted, and followed by the next."""
+    watch = Breaking()
+    exporter = Exporter([watch], interval_secs=0.001)
+    exporter.start()
+    assert watch.again.wait(60)
+    exporter.stop()
+    assert "A refresh has failed" in caplog.text
+    assert samples_of(exporter.scrape(TEXT))["supervisor_exporter_refresh_failures_total"] == 1
+    assert exporter.ready
+
+
+def test_stopping_is_at_once(tmp_path: Path) -> None:
+    """A stop does not wait for the next refresh, nor need it have been started."""
+    idle = Exporter([LogdirWatch(str(tmp_path))], interval_secs=86_400)
+    idle.stop()
+    exporter = Exporter([LogdirWatch(str(tmp_path))], interval_secs=86_400)
+    exporter.start()
+    exporter.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "exporter-refresh"]

@@ -1,0 +1,69 @@
+"""Run labels: each run its own, whichever way they clash."""
+
+from __future__ import annotations
+
+import doctest
+import os
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor_core.exporter import labels
+from supervisor_core.exporter.labels import RunPlace, run_labels
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        pytest.param([("/logs", "a", "digits")], ["digits"], id="its own name"),
+        pytest.param([("/logs", "a/b", None)], ["a/b"], id="below the logdir"),
+        pytest.param([("/data/digits/", ".", None)], ["digits"], id="the logdir itself"),
+        pytest.param([("gs://bucket/digits", ".", None)], ["digits"], id="a store"),
+        pytest.param([("/", ".", None)], ["/"], id="the root"),
+        pytest.param([("/logs", "a", "x"), ("/logs", "b", "x")], ["a", "b"], id="a copy takes the name from both"),
+        pytest.param(
+            [("/logs", "a", "b"), ("/logs", "b", None)],
+            ["a", "logs/b"],
+            id="another's name",
+        ),
+        pytest.param([("/1", "a", None), ("/2", "a", None)], ["1/a", "2/a"], id="two logdirs"),
+        pytest.param([("/1/x", "a", None), ("/2/x", "a", None)], ["/1/x/a", "/2/x/a"], id="alike to the last part"),
+        pytest.param([("/1/x", ".", None), ("/2/x", ".", None)], ["/1/x", "/2/x"], id="logdirs alike"),
+        pytest.param([("/logs", os.fsdecode(b"\xff"), None)], ["\\udcff"], id="no text"),
+    ],
+)
+def test_the_name_that_is_free(places: list[tuple[str, str, str | None]], expected: list[str]) -> None:
+    """A run has the first name that no other has; those that would share one all go on."""
+    assert run_labels([RunPlace(*place) for place in places]) == expected
+
+
+def test_names_depend_on_no_order() -> None:
+    """In whichever order runs were found, each has the same label."""
+    places = [
+        RunPlace("/1", "a", "x"),
+        RunPlace("/2", "a", "x"),
+        RunPlace("/2", "x", None),
+        RunPlace("/3", "1/a", None),
+    ]
+    expected = dict(zip(places, run_labels(places), strict=True))
+    for order in permutations(places):
+        assert dict(zip(order, run_labels(order), strict=True)) == expected
+
+
+_NAMES = st.sampled_from(["a", "b", "a/b", ".", "/logs/a", "logs/a", os.fsdecode(b"\xff"), "\\udcff"])
+
+
+@given(st.lists(st.builds(RunPlace, st.sampled_from(["/logs", "/x/logs", "logs", "/"]), _NAMES, st.none() | _NAMES)))
+def test_no_two_are_the_same(places: list[RunPlace]) -> None:
+    """However runs are called, every label is there once."""
+    found = run_labels(places)
+    assert len(found) == len(places)
+    assert len(set(found)) == len(found)
+
+
+def test_the_example_in_the_code_works() -> None:
+    """What the docstring shows is what happens."""
+    result = doctest.testmod(labels)
+    assert (result.failed, result.attempted > 0) == (0, True)

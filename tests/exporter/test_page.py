@@ -1,0 +1,164 @@
+"""The page: the same samples as a trainer serves, valid in both formats, written once."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families
+
+from supervisor_core.exporter.page import Page, Reading, write_run
+from supervisor_core.metrics.collector import RunCollector
+from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
+from supervisor_core.metrics.table import EXPORTER_RUNS, SCRAPE_SUCCESS, Metric, Sample
+from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+
+NOW = 1_700_000_000.0
+READING = Reading(success=True, last_event_at=NOW - 1, corrupt_records=2)
+FORMATS = pytest.mark.parametrize("format", [TEXT, OPENMETRICS], ids=["text", "openmetrics"])
+
+
+def status(run: str, **more) -> RunStatus:
+    """A run of which much is known."""
+    known = RunStatus(
+        run=run,
+        active=True,
+        phase="training",
+        session_id="s1",
+        session_started_at=NOW - 3600,
+        restarts={"lost": 2},
+        global_step=10_000_000,
+        steps_per_second=1.5,
+        last_progress_at=NOW - 0.5,
+        progress_timeout_secs=300.0,
+        checkpoint=CheckpointStatus(
+            interval_secs=600.0,
+            last_success_at=NOW - 90,
+            last_success_step=5,
+            saves=3,
+            save_secs=Distribution(bounds=(1.0, 10.0), counts=(1, 2, 0), sum=9.5),
+        ),
+        threads=(ThreadStatus(name="checkpoint", state="idle", ticks=7, last_tick_at=NOW - 90),),
+        activity_secs={"productive": 3000.5},
+        goodput=0.875,
+        versions={"python": "3.12"},
+        info={"logdir": "/data"},
+    )
+    return replace(known, **more)
+
+
+RUNS = [
+    status("a"),
+    status('quo"te\\ \n ' + os.fsdecode(b"\xff"), goodput=None),
+    RunStatus(run="other writer", active=None, phase=None, sessions=0, steps=None, stalled=None),
+]
+
+
+def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
+    """What an exporter says of itself, in short."""
+    yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
+    yield EXPORTER_RUNS, []
+
+
+def page(*runs: RunStatus) -> Page:
+    """A page of these runs."""
+    return Page([write_run(run, READING) for run in runs])
+
+
+def of_runs(text: bytes) -> Counter[str]:
+    """The lines of a scrape but for those that are the exporter's own."""
+    return Counter(line for line in text.decode().split("\n") if "supervisor_exporter" not in line)
+
+
+class StillClock:
+    def wall(self) -> float:
+        return NOW
+
+    monotonic = wall
+
+
+@FORMATS
+@pytest.mark.parametrize("runs", [[], RUNS[:1], RUNS], ids=["none", "one", "all"])
+def test_the_same_as_the_collector(format: Format, runs: list[RunStatus]) -> None:
+    """Line for line the scrape is what the trainer's collector serves of the same runs; only the order differs."""
+    collector = RunCollector(lambda: runs, clock=StillClock())
+    expected = openmetrics_latest(collector) if format.openmetrics else generate_latest(collector)
+    served = page(*runs).render(format, now=NOW, about=about)
+    assert of_runs(served) == of_runs(expected)
+    assert served.endswith(END) == format.openmetrics
+
+
+@FORMATS
+def test_compressed_or_not_it_is_the_same(format: Format) -> None:
+    """gzip changes the bytes and nothing of what they say."""
+    made = page(*RUNS)
+    plain = made.render(format, now=NOW, about=about)
+    assert gzip.decompress(made.render(format, now=NOW, about=about, gzip=True)) == plain
+
+
+@FORMATS
+def test_prometheus_own_parsers_read_it(format: Format) -> None:
+    """prometheus_client's parser reads each format and finds every sample in it."""
+    text = page(*RUNS).render(format, now=NOW, about=about).decode()
+    parse = openmetrics_families if format.openmetrics else text_string_to_metric_families
+    samples = [sample for family in parse(text) for sample in family.samples]
+    assert len(samples) == len([line for line in text.split("\n") if line and not line.startswith("# ")])
+    reading = {sample.labels["run"]: sample.value for sample in samples if "corrupt_records" in sample.name}
+    assert len(reading) == len(RUNS) and set(reading.values()) == {2.0}
+
+
+def test_promtool_has_nothing_to_say() -> None:
+    """Prometheus's own linter finds neither an error nor a breach of its conventions."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        assert os.environ.get("CI") != "true", "promtool is missing (Debian: apt-get install prometheus)"
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    text = page(*RUNS).render(TEXT, now=NOW, about=about)
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (0, "", "")
+
+
+def test_ages_are_as_of_the_scrape() -> None:
+    """A page that was made once tells, at each scrape, how old the checkpoint is by then."""
+    made = page(RUNS[0])
+    texts = [made.render(TEXT, now=NOW + secs, about=about, gzip=False).decode() for secs in (0, 60)]
+    assert 'supervisor_checkpoint_age_seconds{run="a"} 90.0\n' in texts[0]
+    assert 'supervisor_checkpoint_age_seconds{run="a"} 150.0\n' in texts[1]
+    assert texts[0].replace(" 90.0\n", " 150.0\n") == texts[1]
+
+
+def test_one_unreadable_value_costs_no_other() -> None:
+    """A value that cannot be written is left out, named, and marks the scrape; everything else is there."""
+    bad = replace(RUNS[0], goodput="good")
+    made = page(bad)
+    (problem,) = made.problems
+    assert "supervisor_goodput_ratio of run 'a' could not be read" in problem
+    whole = page(RUNS[0]).render(TEXT, now=NOW, about=about)
+    lines = [line for line in whole.split(b"\n") if b"supervisor_goodput_ratio" not in line]
+    expected = b"\n".join(lines).replace(b"scrape_success 1.0", b"scrape_success 0.0")
+    assert made.render(TEXT, now=NOW, about=about) == expected
+
+
+def test_an_event_without_a_time_has_no_timestamp() -> None:
+    """Where no event of a run has a time, there is no series that claims one."""
+    run = write_run(RUNS[0], replace(READING, last_event_at=None, success=False))
+    text = Page([run]).render(TEXT, now=NOW, about=about).decode()
+    assert "supervisor_exporter_last_event_timestamp_seconds" not in text
+    assert 'supervisor_exporter_run_read_success{run="a"} 0.0\n' in text
+
+
+def test_it_is_smaller_compressed(tmp_path: Path) -> None:
+    """Of many runs, what goes over the wire is a fraction of the text."""
+    made = page(*[status(f"run-{index}") for index in range(50)])
+    plain, packed = (made.render(TEXT, now=NOW, about=about, gzip=gzip) for gzip in (False, True))
+    assert len(packed) * 5 < len(plain)

@@ -1,0 +1,164 @@
+"""The web configuration, read as strictly as Prometheus reads it: promtool is the judge where it is at hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.errors import OptionsError
+from supervisor_core.exporter.tls import CIPHERS, tls_context
+from supervisor_core.exporter.web_access import WebAccess
+from supervisor_core.exporter.web_config import read_web_config
+
+TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
+HASH = "$2b$04$S0zX7iW0vcJ9HIf9an1.F.7s.jcDQfNiph64mtcovReKse7dDOaW6"
+
+GOOD = {
+    "nothing": "",
+    "empty sections": "tls_server_config:\nbasic_auth_users:\nhttp_server_config:\n",
+    "tls": TLS,
+    "versions": TLS + "  min_version: TLS13\n  max_version: TLS13\n",
+    "a client's certificate": TLS + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: client.crt\n",
+    "a client's certificate if given": TLS + "  client_auth_type: VerifyClientCertIfGiven\n",
+    "a client's certificate asked for": TLS + "  client_auth_type: RequestClientCert\n",
+    "ciphers": TLS + "  cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256]\n",
+    "ciphers of TLS 1.3": TLS + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n",
+    "the client's choice": TLS + "  prefer_server_cipher_suites: false\n",
+    "a curve": TLS + "  curve_preferences: [CurveP384]\n",
+    "curves": TLS + "  curve_preferences: [X25519, CurveP256, CurveP521]\n",
+    "users": f"basic_auth_users:\n  ann: {HASH}\n  'bob: x': {HASH}\n",
+    "headers": "http_server_config:\n  http2: false\n  headers:\n    X-Frame-Options: deny\n    "
+    "X-Content-Type-Options: nosniff\n    Strict-Transport-Security: max-age=1\n",
+}
+
+BAD = {
+    "no yaml": ("a: [", "no YAML"),
+    "not a mapping": ("- a\n", "the file is a list; expected keys and values"),
+    "unknown section": ("tls: {}\n", "unknown: tls"),
+    "unknown key": (TLS + "  certfile: x\n", "unknown: tls_server_config.certfile"),
+    "unknown key for http": ("http_server_config:\n  http3: true\n", "unknown: http_server_config.http3"),
+    "a key twice": (f"basic_auth_users:\n  ann: {HASH}\n  ann: {HASH}\n", "line 2, column 3: .*a key is there twice"),
+    "no key file": ("tls_server_config:\n  cert_file: server.crt\n", "tls_server_config.key_file is missing"),
+    "no cert file": ("tls_server_config:\n  key_file: server.key\n", "tls_server_config.cert_file is missing"),
+    "a missing file": (TLS.replace("server.crt", "no.crt"), "no.crt cannot be read: No such file"),
+    "no certificate": (TLS.replace("server.crt", "web.yml"), "no certificate and its key"),
+    "another's key": (TLS.replace("server.key", "client.key"), "no certificate and its key"),
+    "unknown version": (TLS + "  min_version: TLS14\n", "min_version is 'TLS14'; expected one of TLS10"),
+    "unknown cipher": (TLS + "  cipher_suites: [RC4]\n", "cipher_suites has 'RC4'"),
+    "unknown curve": (TLS + "  curve_preferences: [P256]\n", "curve_preferences has 'P256'"),
+    "unknown client auth": (TLS + "  client_auth_type: Maybe\n", "client_auth_type is 'Maybe'"),
+    "an authority for nothing": (TLS + "  client_ca_file: client.crt\n", "asks for no certificate"),
+    "a password in the clear": ("basic_auth_users:\n  ann: secret\n", "user 'ann' is not a bcrypt hash"),
+    "unknown header": ("http_server_config:\n  headers:\n    Server: x\n", "has 'Server'; expected some of"),
+    "a header's value": ("http_server_config:\n  headers:\n    X-Frame-Options: no\n", "in quotes|expected deny"),
+    "a text for a list": (TLS + "  cipher_suites: {a: b}\n", "is a dict; expected a list"),
+    "a number for a list": (TLS + "  cipher_suites: 5\n", "is 5; expected a list"),
+}
+
+STRICTER = {
+    "versions upside down": (TLS + "  min_version: TLS13\n  max_version: TLS12\n", "above max_version"),
+    "any certificate": (TLS + "  client_auth_type: RequireAnyClientCert\n", "write RequireAndVerifyClientCert"),
+    "ciphers of another version": (
+        TLS + "  max_version: TLS12\n  cipher_suites: [TLS_AES_128_GCM_SHA256]\n",
+        "none that TLS12 knows",
+    ),
+    "a number for a name": (f"basic_auth_users:\n  1: {HASH}\n", "write it in quotes"),
+}
+"""What Prometheus takes and what cannot work, or not here."""
+
+
+@pytest.fixture
+def written(tmp_path: Path, certificates):
+    """Returns a function that writes a web configuration beside its certificates."""
+    for file in certificates.directory.iterdir():
+        shutil.copy(file, tmp_path)
+
+    def write(text: str) -> str:
+        path = tmp_path / "web.yml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def promtool_takes(path: str) -> bool | None:
+    """What promtool thinks of a file; None where there is no promtool."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        assert os.environ.get("CI") != "true", "promtool is missing (Debian: apt-get install prometheus)"
+        return None
+    done = subprocess.run([promtool, "check", "web-config", path], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
+def test_what_prometheus_takes(written, text: str) -> None:
+    """Configurations that Prometheus takes are taken."""
+    path = written(text)
+    assert WebAccess(path).tls == text.startswith(TLS)
+    assert promtool_takes(path) in (True, None)
+
+
+@pytest.mark.parametrize(("text", "said"), BAD.values(), ids=BAD)
+def test_what_prometheus_refuses(written, text: str, said: str) -> None:
+    """Configurations that Prometheus refuses are refused, in one line that names the file and the cause."""
+    path = written(text)
+    with pytest.raises(OptionsError, match=said) as caught:
+        WebAccess(path)
+    assert str(caught.value).startswith(f"The web configuration {path} cannot be used: ")
+    assert "\n" not in str(caught.value)
+    assert promtool_takes(path) in (False, None)
+
+
+@pytest.mark.parametrize(("text", "said"), STRICTER.values(), ids=STRICTER)
+def test_what_cannot_work(written, text: str, said: str) -> None:
+    """What could not be done as it says is refused, rather than done otherwise."""
+    with pytest.raises(OptionsError, match=said):
+        WebAccess(written(text))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    """A configuration that is not there is said in one line."""
+    with pytest.raises(OptionsError, match=r"web\.yml cannot be read: No such file or directory\.$"):
+        WebAccess(str(tmp_path / "web.yml"))
+
+
+def test_paths_are_relative_to_the_file(written) -> None:
+    """Certificates are looked for beside the configuration, wherever the exporter was started."""
+    path = written(TLS)
+    config = read_web_config(path).tls
+    assert config is not None
+    assert config.cert_file == str(Path(path).parent / "server.crt")
+    assert read_web_config(written(TLS.replace("server.crt", "/x/y.crt"))).tls.cert_file == "/x/y.crt"
+
+
+def test_the_defaults_are_prometheus_own(written) -> None:
+    """Without further words it is TLS 1.2 to 1.3, the server's choice of cipher, and no client certificate."""
+    context = tls_context(read_web_config(written(TLS)).tls)
+    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    assert context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
+    assert context.verify_mode == ssl.CERT_NONE
+
+
+def test_ciphers_and_versions_take_effect(written) -> None:
+    """What is on offer is what was chosen, and what of TLS 1.3 cannot be switched off."""
+    chosen = "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]\n  prefer_server_cipher_suites: false\n"
+    context = tls_context(read_web_config(written(TLS + chosen)).tls)
+    offered = {cipher["name"] for cipher in context.get_ciphers() if not cipher["name"].startswith("TLS_")}
+    assert offered == {"ECDHE-ECDSA-AES128-GCM-SHA256"}
+    assert not context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
+    newest = tls_context(read_web_config(written(TLS + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n")).tls)
+    assert newest.minimum_version == ssl.TLSVersion.TLSv1_3
+
+
+@pytest.mark.parametrize("suite", CIPHERS)
+def test_every_cipher_is_one_of_prometheus_and_of_openssl(written, suite: str) -> None:
+    """Each name that is taken is one that Prometheus takes, and OpenSSL knows what it stands for."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers(f"{CIPHERS[suite]}:@SECLEVEL=0")
+    assert CIPHERS[suite] in {cipher["name"] for cipher in context.get_ciphers()}

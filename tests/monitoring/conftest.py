@@ -1,0 +1,53 @@
+"""What the tests of the monitoring share: Prometheus's own tools, as far as they are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# Modules that only tests of this directory import, under names that nothing else bears.
+for name in ("served", "scenarios", "servers"):
+    spec = importlib.util.spec_from_file_location(f"monitoring_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+PACKAGES = {
+    "promtool": "prometheus",
+    "prometheus": "prometheus",
+    "amtool": "prometheus-alertmanager",
+    "prometheus-alertmanager": "prometheus-alertmanager",
+}
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], str]:
+    """Returns a function that finds one of Prometheus's programs, or skips the test, aloud; in CI it must be there."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            missing = f"{name} is not installed (Debian: apt-get install {PACKAGES[name]})"
+            assert os.environ.get("CI") != "true", missing
+            pytest.skip(missing)
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def promtool(tool: Callable[[str], str]) -> Callable[..., None]:
+    """Returns a function that runs promtool, and fails with what it says unless it is content."""
+
+    def run(*arguments: str | Path) -> None:
+        done = subprocess.run([tool("promtool"), *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run

@@ -1,0 +1,407 @@
+"""What happens to trainings, alert by alert: what is served over time, and which alerts fire at which moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from monitoring_served import HOUR, MINUTE, Target, Value, always, clock, exporter, saved_every, trainer, until
+
+Moments = Mapping[float, "set[str]"]
+"""Seconds from the beginning -> the alerts that fire then."""
+
+STALLED, TOO_OLD, FAILING = "SupervisorTrainingStalled", "SupervisorCheckpointTooOld", "SupervisorSavesFailing"
+FAR, LOOP, THREAD = "SupervisorCheckpointIntervalFar", "SupervisorRestartLoop", "SupervisorThreadDown"
+SLOW, GOODPUT = "SupervisorTrainingSlow", "SupervisorGoodputLow"
+UNREADABLE, DOWN = "SupervisorEventsUnreadable", "SupervisorExporterDown"
+
+SILENT: set[str] = set()
+
+
+def phases(first: str, then: str, at: float) -> Callable[[float], str]:
+    """One phase until a moment, the other from then on."""
+    return lambda t: first if t < at else then
+
+
+def ends(at: float, value: Value = clock) -> Value:
+    """What stays as it is from then on."""
+    return until(at, value, lambda t: value(at - 1))
+
+
+HUNG = {"progress": ends(20 * MINUTE), "saved": ends(20 * MINUTE, saved_every(600))}
+GONE = {"active": until(20 * MINUTE, always(1), always(0)), **HUNG}
+"""A planned stop after 20 minutes."""
+LATE = {24 * MINUTE: SILENT, 27 * MINUTE: {STALLED}}
+
+
+def resumed(at: float = 40 * MINUTE, **what: Any) -> Target:
+    """The next session of a run, in a new pod."""
+    started = phases("restoring", "training", at + 5 * MINUTE)
+    return trainer(instance="pod-2", start=at, phase=started, sessions=always(2), **what)
+
+
+def restarting(every: float, reason: str) -> dict[str, Any]:
+    """A run whose sessions end again and again, until 3 hours have gone."""
+    count: Value = lambda t: min(t, 3 * HOUR) // every  # noqa: E731
+    return {"restarts": {reason: count}, "sessions": lambda t: 1 + (count(t) or 0)}
+
+
+def productive(share: float, **more: Value) -> dict[str, Value]:
+    """Time by activity, of which this share is productive."""
+    return {"productive": lambda t: share * t, "program_startup": lambda t: (1 - share) * t, **more}
+
+
+def shifted(values: dict[str, Value], by: float) -> dict[str, Value]:
+    """The same, beginning later."""
+    return {name: lambda t, value=value: value(t - by) for name, value in values.items()}
+
+
+LONG = {"phase": phases("training", "evaluating", HOUR), "progress": ends(HOUR), "timeout": always(3600)}
+NO_SAVE = {"saved": ends(HOUR, saved_every(600))}
+SLOWER = until(4 * HOUR, always(10), always(4))
+
+
+def between(t: float) -> str:
+    """Trains for 4 hours, then evaluates, but for a minute after half an hour of that."""
+    return "training" if t < 4 * HOUR or 4.5 * HOUR <= t < 4.5 * HOUR + MINUTE else "evaluating"
+
+
+SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
+    STALLED: [
+        ("a hung process", [trainer(**HUNG)], LATE),
+        ("a hung process is told of for as long as it hangs", [trainer(**HUNG)], {30 * HOUR: {STALLED}}),
+        ("a killed one, its pod gone, nobody else watching", [trainer(end=20 * MINUTE)], LATE),
+        ("a killed one is given up after a day", [trainer(end=20 * MINUTE)], {20 * HOUR: {STALLED}, 25 * HOUR: SILENT}),
+        ("a killed one that only the exporter knows", [exporter(**HUNG)], LATE),
+        ("a killed one that both knew", [trainer(end=20 * MINUTE), exporter(**HUNG)], LATE),
+        ("a hung one that both know fires once", [trainer(**HUNG), exporter(**HUNG)], LATE),
+        (
+            "one step in 500 s",
+            [trainer(progress=lambda t: t // 500 * 500)],
+            {495: {STALLED}, 510: SILENT, 990: {STALLED}},
+        ),
+        (
+            "a restore that hangs",
+            [trainer(phase=lambda t: "restoring", progress=always(0), timeout=always(1800), saved=always(None))],
+            {30 * MINUTE: SILENT, 32 * MINUTE: {STALLED}},
+        ),
+        (
+            "a planned stop, nobody else watching",
+            [trainer(end=21 * MINUTE, **GONE)],
+            {27 * MINUTE: SILENT, 2 * HOUR: SILENT},
+        ),
+        ("a planned stop that both know", [trainer(end=21 * MINUTE, **GONE), exporter(**GONE)], {27 * MINUTE: SILENT}),
+        (
+            "a planned stop after a pod that was killed",
+            [trainer(end=10 * MINUTE), resumed(12 * MINUTE, **{**GONE, "end": 21 * MINUTE})],
+            {27 * MINUTE: SILENT, 2 * HOUR: SILENT},
+        ),
+        ("a quick stop", [trainer(end=1 * MINUTE, active=until(30, always(1), always(0)))], {10 * MINUTE: SILENT}),
+        (
+            "a quick stop that the exporter saw late",
+            [
+                trainer(end=60, active=until(30, always(1), always(0))),
+                exporter(active=until(90, always(1), always(0)), progress=ends(30)),
+            ],
+            {10 * MINUTE: SILENT},
+        ),
+        (
+            "a long save",
+            [trainer(phase=phases("training", "checkpointing", HOUR), progress=ends(HOUR), timeout=always(1800))],
+            {85 * MINUTE: SILENT},
+        ),
+        ("a long evaluation", [trainer(**LONG)], {110 * MINUTE: SILENT}),
+        (
+            "a long restore",
+            [trainer(phase=lambda t: "restoring", progress=always(0), timeout=always(1800), saved=always(None))],
+            {25 * MINUTE: SILENT},
+        ),
+        (
+            "the first minutes",
+            [
+                trainer(
+                    phase=lambda t: "starting",
+                    progress=always(0),
+                    timeout=always(1800),
+                    saved=always(None),
+                    rate=always(None),
+                )
+            ],
+            {MINUTE: SILENT, 20 * MINUTE: SILENT},
+        ),
+        (
+            "a restart in another pod",
+            [trainer(end=20 * MINUTE), resumed(22 * MINUTE)],
+            {30 * MINUTE: SILENT, 2 * HOUR: SILENT},
+        ),
+        (
+            "a restart that comes late",
+            [trainer(end=20 * MINUTE), resumed()],
+            {39 * MINUTE: {STALLED}, 41 * MINUTE: SILENT},
+        ),
+        (
+            "storage that the exporter cannot reach says nothing of a run",
+            [exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}, **HUNG)],
+            {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}},
+        ),
+        (
+            "an exporter that has gone says nothing of a run",
+            [exporter(end=20 * MINUTE)],
+            {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}},
+        ),
+        (
+            "runs that died long ago",
+            [exporter({"exporter_last_event_timestamp_seconds": always(100)}, progress=always(100), saved=always(90))],
+            {26 * HOUR: SILENT},
+        ),
+        (
+            "a run of another writer, of which no budget is known",
+            [exporter(progress=ends(HOUR), timeout=always(None), active=always(None))],
+            {2 * HOUR: SILENT},
+        ),
+    ],
+    TOO_OLD: [
+        ("saves that have ceased", [trainer(**NO_SAVE)], {85 * MINUTE: SILENT, 95 * MINUTE: {TOO_OLD}}),
+        (
+            "saves that have ceased and come back",
+            [trainer(saved=until(2 * HOUR, ends(HOUR, saved_every(600)), saved_every(600)))],
+            {95 * MINUTE: {TOO_OLD}, 2 * HOUR + MINUTE: SILENT},
+        ),
+        ("no save at all", [trainer(saved=always(None))], {60 * MINUTE: SILENT, 75 * MINUTE: {TOO_OLD}}),
+        ("both know of it", [trainer(**NO_SAVE), exporter(**NO_SAVE)], {95 * MINUTE: {TOO_OLD}}),
+        ("saves in time", [trainer()], {30 * MINUTE: SILENT, 3 * HOUR: SILENT}),
+        (
+            "one save that is left out",
+            [trainer(saved=saved_every(1500))],
+            {3 * HOUR: SILENT, 3 * HOUR + 20 * MINUTE: SILENT},
+        ),
+        ("a long evaluation holds up the next save", [trainer(**LONG, **NO_SAVE)], {100 * MINUTE: SILENT}),
+        (
+            "a restart from an old checkpoint",
+            [resumed(10 * HOUR, saved=until(10.5 * HOUR, always(600), saved_every(600)))],
+            {10 * HOUR + 10 * MINUTE: SILENT, 10 * HOUR + 25 * MINUTE: SILENT},
+        ),
+        ("a run that takes none", [trainer(interval=always(None), saved=always(None))], {5 * HOUR: SILENT}),
+        ("a planned stop", [exporter(**GONE)], {5 * HOUR: SILENT}),
+    ],
+    FAILING: [
+        (
+            "every save fails",
+            [trainer(failures=lambda t: max(0, t - HOUR) // 30, **NO_SAVE)],
+            {80 * MINUTE: SILENT, 94 * MINUTE: {FAILING, TOO_OLD}},
+        ),
+        (
+            "saves fail and are far between",
+            [trainer(interval=always(7200), saved=always(1), failures=lambda t: t // 7200)],
+            {125 * MINUTE: SILENT, 135 * MINUTE: {FAILING}},
+        ),
+        (
+            "one fails and the next is good",
+            [trainer(failures=lambda t: t >= HOUR)],
+            {65 * MINUTE: SILENT, 75 * MINUTE: SILENT, 85 * MINUTE: SILENT},
+        ),
+        (
+            "one in two fails",
+            [trainer(failures=lambda t: t // 1200)],
+            {n * 20 * MINUTE + 15: SILENT for n in range(2, 9)},
+        ),
+        (
+            "failures of the session before, told anew",
+            [trainer(failures=always(9), end=HOUR), resumed(HOUR)],
+            {2 * HOUR: SILENT},
+        ),
+    ],
+    FAR: [
+        ("too rarely", [trainer(recommended=always(100))], {HOUR: {FAR}}),
+        ("too often", [trainer(recommended=always(6000))], {HOUR: {FAR}}),
+        ("both know of it", [trainer(recommended=always(100)), exporter(recommended=always(100))], {HOUR: {FAR}}),
+        ("near enough", [trainer(recommended=always(400))], {HOUR: SILENT}),
+        ("nothing has failed yet", [trainer()], {HOUR: SILENT}),
+    ],
+    LOOP: [
+        (
+            "lost every 15 minutes",
+            [trainer(**restarting(15 * MINUTE, "lost"))],
+            {40 * MINUTE: SILENT, 50 * MINUTE: {LOOP}, 5 * HOUR: SILENT},
+        ),
+        (
+            "errors every 5 minutes, in a new pod each time",
+            [
+                trainer(
+                    instance=f"pod-{n}",
+                    start=n * 300,
+                    end=n * 300 + 280,
+                    restarts={"error": always(n)} if n else {},
+                    sessions=always(n + 1),
+                )
+                for n in range(8)
+            ],
+            {14 * MINUTE: SILENT, 18 * MINUTE: {LOOP}},
+        ),
+        (
+            "both know of it",
+            [trainer(**restarting(15 * MINUTE, "lost")), exporter(**restarting(15 * MINUTE, "lost"))],
+            {50 * MINUTE: {LOOP}},
+        ),
+        ("lost once", [trainer(restarts={"lost": lambda t: t >= HOUR})], {2 * HOUR: SILENT}),
+        ("started anew as planned, many times", [trainer(**restarting(5 * MINUTE, "requested"))], {HOUR: SILENT}),
+        (
+            "restarts from before anybody looked",
+            [trainer(start=HOUR, restarts={"lost": always(17)}, sessions=always(18))],
+            {2 * HOUR: SILENT},
+        ),
+    ],
+    THREAD: [
+        (
+            "a thread that has failed",
+            [trainer(thread_up=until(HOUR, always(1), always(0)))],
+            {65 * MINUTE: SILENT, 75 * MINUTE: {THREAD}},
+        ),
+        (
+            "a thread that hangs",
+            [trainer(overdue=lambda t: max(0, t - HOUR))],
+            {95 * MINUTE: SILENT, 105 * MINUTE: {THREAD}},
+        ),
+        ("both know of it", [trainer(thread_up=always(0)), exporter(thread_up=always(0))], {HOUR: {THREAD}}),
+        (
+            "a long save",
+            [trainer(overdue=lambda t: max(0, min(t, 85 * MINUTE) - HOUR) if t < 85 * MINUTE else 0)],
+            {90 * MINUTE: SILENT},
+        ),
+        (
+            "threads that stop at the end",
+            [
+                trainer(
+                    thread_up=until(20 * MINUTE, always(1), always(0)),
+                    phase=phases("training", "stopping", 20 * MINUTE),
+                )
+            ],
+            {40 * MINUTE: SILENT},
+        ),
+        ("threads of a run that has ended", [exporter(thread_up=always(0), **GONE)], {5 * HOUR: SILENT}),
+    ],
+    SLOW: [
+        ("less than half its speed", [trainer(rate=SLOWER)], {245 * MINUTE: SILENT, 275 * MINUTE: {SLOW}}),
+        ("both know of it", [trainer(rate=SLOWER), exporter(rate=SLOWER)], {275 * MINUTE: {SLOW}}),
+        ("what lasts is the usual speed at some time", [trainer(rate=SLOWER)], {12 * HOUR: SILENT}),
+        ("a little slower", [trainer(rate=until(4 * HOUR, always(10), always(7)))], {275 * MINUTE: SILENT}),
+        (
+            "it starts slowly",
+            [trainer(rate=until(40 * MINUTE, always(1), always(10)))],
+            {30 * MINUTE: SILENT, 3 * HOUR: SILENT},
+        ),
+        (
+            "a long evaluation",
+            [trainer(phase=phases("training", "evaluating", 4 * HOUR), rate=until(4 * HOUR, always(10), always(0)))],
+            {275 * MINUTE: SILENT},
+        ),
+        (
+            "a young run that was fast at first",
+            [trainer(rate=until(30 * MINUTE, always(10), always(2)))],
+            {50 * MINUTE: SILENT, 58 * MINUTE: SILENT},
+        ),
+        (
+            "a slow minute between two long evaluations",
+            [trainer(phase=between, rate=until(4 * HOUR, always(10), always(3)))],
+            {4 * HOUR + 42 * MINUTE: SILENT},
+        ),
+        (
+            "a slow minute",
+            [trainer(rate=lambda t: 0 if 4 * HOUR < t < 4 * HOUR + 120 else 10)],
+            {245 * MINUTE: SILENT, 250 * MINUTE: SILENT},
+        ),
+        (
+            "another run is faster",
+            [trainer(rate=always(1)), trainer(run="s", instance="pod-9", rate=always(100))],
+            {5 * HOUR: SILENT},
+        ),
+    ],
+    GOODPUT: [
+        ("most of the time is lost", [trainer(activity=productive(0.4))], {HOUR: SILENT, 4 * HOUR: {GOODPUT}}),
+        (
+            "both know of it",
+            [trainer(activity=productive(0.4)), exporter(activity=productive(0.4))],
+            {4 * HOUR: {GOODPUT}},
+        ),
+        (
+            "a good week does not hide a bad night",
+            [
+                exporter(
+                    activity={
+                        "productive": ends(20 * HOUR),
+                        "wasted_progress_from_disruption": lambda t: max(0, t - 20 * HOUR),
+                    }
+                )
+            ],
+            {20 * HOUR: SILENT, 25 * HOUR: {GOODPUT}},
+        ),
+        ("most of it is kept", [trainer(activity=productive(0.9))], {4 * HOUR: SILENT, 10 * HOUR: SILENT}),
+        ("the first hour", [trainer(activity=productive(0.1))], {90 * MINUTE: SILENT}),
+        (
+            "a night without a process",
+            [
+                exporter(
+                    activity={
+                        "productive": lambda t: min(t, 4 * HOUR) + max(0, t - 12 * HOUR),
+                        "infrastructure_recovery_from_disruption": lambda t: min(max(0, t - 4 * HOUR), 8 * HOUR),
+                    }
+                )
+            ],
+            {13 * HOUR: SILENT, 15 * HOUR: SILENT},
+        ),
+        (
+            "a new session, told by nobody but itself, is no loss of what the one before had done",
+            [
+                trainer(end=3 * HOUR + 600),
+                resumed(3 * HOUR + 600, activity=shifted(productive(0.7), 3 * HOUR + 600)),
+            ],
+            {9 * HOUR: SILENT},
+        ),
+        (
+            "a new session counts from 0",
+            [trainer(end=5 * HOUR), resumed(5 * HOUR, activity={"productive": lambda t: t - 5 * HOUR})],
+            {6 * HOUR: SILENT, 10 * HOUR: SILENT},
+        ),
+    ],
+    UNREADABLE: [
+        (
+            "a run that cannot be read",
+            [exporter({"exporter_run_read_success": until(HOUR, always(1), always(0))})],
+            {65 * MINUTE: SILENT, 75 * MINUTE: {UNREADABLE}},
+        ),
+        (
+            "its old values are no stall",
+            [exporter({"exporter_run_read_success": until(HOUR, always(1), always(0))}, progress=ends(HOUR))],
+            {3 * HOUR: {UNREADABLE}},
+        ),
+        (
+            "new damage",
+            [exporter({"exporter_corrupt_records_total": lambda t: 3 + (t >= HOUR)})],
+            {75 * MINUTE: {UNREADABLE}, 3 * HOUR: SILENT},
+        ),
+        ("old damage", [exporter({"exporter_corrupt_records_total": always(3)})], {HOUR: SILENT}),
+        (
+            "an exporter that starts anew",
+            [
+                exporter({"exporter_corrupt_records_total": always(3)}, end=HOUR),
+                exporter({"exporter_corrupt_records_total": always(4)}, start=HOUR, instance="exporter-2"),
+            ],
+            {75 * MINUTE: SILENT},
+        ),
+    ],
+    DOWN: [
+        ("it is gone", [exporter(end=HOUR), trainer()], {65 * MINUTE: SILENT, 75 * MINUTE: {DOWN}}),
+        (
+            "it hangs",
+            [exporter({"exporter_last_refresh_timestamp_seconds": ends(HOUR)}), trainer()],
+            {62 * MINUTE: SILENT, 80 * MINUTE: {DOWN}},
+        ),
+        (
+            "it comes back elsewhere",
+            [exporter(end=HOUR), exporter(start=62 * MINUTE, instance="exporter-2")],
+            {75 * MINUTE: SILENT, 3 * HOUR: SILENT},
+        ),
+        ("there never was one", [trainer()], {5 * HOUR: SILENT}),
+        ("it was taken away for good", [exporter(end=HOUR)], {26 * HOUR: SILENT}),
+    ],
+}

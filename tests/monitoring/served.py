@@ -1,0 +1,132 @@
+"""What Prometheus gets over time from a trainer and from an exporter, as functions of the time in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from supervisor_core.options import PHASES
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+Value = Callable[[float], "float | None"]
+
+
+def always(value: float | None) -> Value:
+    """The same at all times."""
+    return lambda t: value
+
+
+def clock(t: float) -> float:
+    """The time itself."""
+    return t
+
+
+def until(end: float, before: Value, after: Value) -> Value:
+    """One until a moment, the other from then on."""
+    return lambda t: before(t) if t < end else after(t)
+
+
+def saved_every(secs: float) -> Value:
+    """When the newest checkpoint was saved, of a run that saves in time."""
+    return lambda t: t // secs * secs if t >= secs else None
+
+
+ONE, ZERO, NOTHING = always(1), always(0), always(None)
+USUAL = {"timeout": always(300), "rate": always(10), "interval": always(600), "saved": saved_every(600)}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that is scraped: what it serves of one run at each moment. None: nothing."""
+
+    run: str = "r"
+    job: str = "training"
+    instance: str = "pod-1"
+    start: float = 0
+    end: float = 1e9
+    active: Value = ONE
+    phase: Callable[[float], str] = lambda t: "training"
+    progress: Value = clock
+    timeout: Value = USUAL["timeout"]
+    sessions: Value = ONE
+    session_start: Value | None = None
+    restarts: Mapping[str, Value] = field(default_factory=dict)
+    rate: Value = USUAL["rate"]
+    interval: Value = USUAL["interval"]
+    recommended: Value = NOTHING
+    saved: Value = USUAL["saved"]
+    failures: Value = ZERO
+    thread_up: Value = ONE
+    overdue: Value = ZERO
+    activity: Mapping[str, Value] = field(default_factory=lambda: {"productive": clock, "program_startup": always(30)})
+    exporter: Mapping[str, Value] | None = None
+
+    def series(self) -> dict[str, Value]:
+        """What Prometheus gets, by name and labels."""
+        served: dict[tuple[str, str, str], Value] = {
+            ("active", "", ""): self.active,
+            ("last_progress_timestamp_seconds", "", ""): self.progress,
+            ("progress_timeout_seconds", "", ""): self.timeout,
+            ("sessions_total", "", ""): self.sessions,
+            ("session_start_timestamp_seconds", "", ""): self.session_start or always(self.start),
+            ("steps_per_second", "", ""): self.rate,
+            ("checkpoint_interval_seconds", "", ""): self.interval,
+            ("checkpoint_recommended_interval_seconds", "", ""): self.recommended,
+            ("checkpoint_last_success_timestamp_seconds", "", ""): self.saved,
+            ("checkpoint_failures_total", "", ""): self.failures,
+            ("thread_up", "thread", "checkpoint"): self.thread_up,
+            ("thread_overdue_seconds", "thread", "checkpoint"): self.overdue,
+        }
+        for phase in PHASES:
+            served["phase", "phase", phase] = lambda t, phase=phase: float(self.phase(t) == phase)
+        for reason, value in self.restarts.items():
+            served["restarts_total", "reason", reason] = value
+        for activity, value in self.activity.items():
+            served["time_seconds_total", "activity", activity] = value
+        if self.exporter is not None:
+            ours = {"exporter_last_event_timestamp_seconds": clock, "exporter_run_read_success": always(1)}
+            ours |= {"exporter_corrupt_records_total": always(0)} | dict(self.exporter)
+            served |= {(name, "", ""): ours[name] for name in ours if name not in EXPORTERS_OWN}
+        named = {
+            f'supervisor_{name}{{run="{self.run}",job="{self.job}",instance="{self.instance}"'
+            + (f',{label}="{text}"' if label else "")
+            + "}": value
+            for (name, label, text), value in served.items()
+        }
+        if self.exporter is not None:
+            for name, value in EXPORTERS_OWN.items():
+                labels = f'job="{self.job}",instance="{self.instance}"'
+                named[f"supervisor_{name}{{{labels}}}"] = self.exporter.get(name, value)
+        return {name: self._while_there(value) for name, value in named.items()}
+
+    def _while_there(self, value: Value) -> Value:
+        return lambda t: value(t) if self.start <= t < self.end else None
+
+
+EXPORTERS_OWN: Mapping[str, Value] = {
+    "exporter_build_info": ONE,
+    "exporter_last_refresh_timestamp_seconds": clock,
+}
+
+
+def trainer(**what: Any) -> Target:
+    """A training process."""
+    return Target(**what)
+
+
+def exporter(serves: Mapping[str, Value] | None = None, **what: Any) -> Target:
+    """An exporter, what it serves of one run, and what it serves of itself."""
+    return Target(**{"job": "exporter", "instance": "exporter-1", **what}, exporter=serves or {})
+
+
+def values(value: Value, end: float, step: int) -> str:
+    """A series as promtool reads it; where it ends it is marked stale, as Prometheus does with what it gets no more."""
+    words: list[str] = []
+    there = False
+    for t in range(0, int(end) + step, step):
+        number = value(t)
+        words.append(repr(float(number)) if number is not None else "stale" if there else "_")
+        there = number is not None
+    return " ".join(words)

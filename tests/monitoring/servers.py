@@ -1,0 +1,217 @@
+"""Real Prometheus and Alertmanager on the loopback device, with everything they keep in the test's directory."""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from supervisor_core.monitoring.yaml_text import to_yaml
+
+PATIENCE_SECS = 90.0
+"""How long anything may take on a machine that is busy with other tests."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_secs: float = PATIENCE_SECS) -> Any:
+    """Return what the condition returns as soon as that is something; fail when it takes too long."""
+    deadline = time.monotonic() + timeout_secs
+    pause = threading.Event()
+    while True:
+        result = condition()
+        if result:
+            return result
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        pause.wait(0.1)
+
+
+class Server:
+    """A program that answers HTTP at a port of 127.0.0.1. Begun by `start`, which tries again if the port is taken."""
+
+    name = "server"
+
+    def __init__(self, program: str, directory: Path) -> None:
+        self._program = program
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = ""
+
+    def start(self, arguments: Callable[[str], list[str]]) -> None:
+        """Start it, and wait until it is ready."""
+        for attempt in range(5):
+            self.address = f"127.0.0.1:{free_port()}"
+            log = (self._directory / f"{self.name}-{attempt}.log").open("wb")
+            with log:
+                self._process = subprocess.Popen([self._program, *arguments(self.address)], stdout=log, stderr=log)
+            if wait_until(self._ready_or_dead, f"{self.name} to be ready") == "ready":
+                return
+        raise AssertionError(f"{self.name} does not start: {Path(log.name).read_text()}")
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def get(self, path: str) -> Any:
+        """Return the JSON that it answers."""
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=30) as answer:
+            return json.load(answer)
+
+    def _ready_or_dead(self) -> str | None:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            return "dead"
+        try:
+            with urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=5):
+                return "ready"
+        except OSError:
+            return None
+
+
+class Prometheus(Server):
+    """Scrapes targets every second, and evaluates rules."""
+
+    name = "prometheus"
+
+    def __init__(
+        self,
+        program: str,
+        directory: Path,
+        *,
+        targets: Mapping[str, str],
+        rules: str,
+        alertmanager: str | None = None,
+    ) -> None:
+        super().__init__(program, directory)
+        (directory / "rules.yaml").write_text(rules)
+        config: dict[str, Any] = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(directory / "rules.yaml")],
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+            ],
+        }
+        if alertmanager is not None:
+            config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
+        self._config = directory / "prometheus.yaml"
+        self._config.write_text(to_yaml(config))
+        self.start(
+            lambda address: [
+                f"--config.file={self._config}",
+                f"--storage.tsdb.path={directory / 'tsdb'}",
+                f"--web.listen-address={address}",
+                "--rules.alert.resend-delay=1s",
+                "--log.level=warn",
+            ]
+        )
+
+    def query(self, expr: str) -> list[dict[str, Any]]:
+        """Return the result of a query at this moment; fail if it is not understood."""
+        try:
+            answer = self.get("/api/v1/query?" + urllib.parse.urlencode({"query": expr}))
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{expr}: {error.read().decode()}") from error
+        assert answer["status"] == "success", answer
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+    def value(self, expr: str) -> float | None:
+        """Return the one value of a query; None where there is none."""
+        result = self.query(expr)
+        assert len(result) <= 1, result
+        return float(result[0]["value"][1]) if result else None
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Return the rules as they were evaluated last."""
+        return [rule for group in self.get("/api/v1/rules")["data"]["groups"] for rule in group["rules"]]
+
+
+class Alertmanager(Server):
+    """Sends alerts on to a webhook, at once."""
+
+    name = "alertmanager"
+
+    def __init__(self, program: str, directory: Path, webhook: str) -> None:
+        super().__init__(program, directory)
+        route = {"receiver": "hook", "group_by": ["alertname", "run"], "group_wait": "0s", "group_interval": "1s"}
+        config = {
+            "route": {**route, "repeat_interval": "1h"},
+            "receivers": [{"name": "hook", "webhook_configs": [{"url": webhook, "send_resolved": True}]}],
+        }
+        self.config = directory / "alertmanager.yaml"
+        self.config.write_text(to_yaml(config))
+        self.start(
+            lambda address: [
+                f"--config.file={self.config}",
+                f"--storage.path={directory / 'alertmanager'}",
+                f"--web.listen-address={address}",
+                "--cluster.listen-address=",
+                "--log.level=warn",
+            ]
+        )
+
+
+class Webhook:
+    """Where alerts arrive: who is on call."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.received: list[dict[str, Any]] = []
+        """Every alert that has arrived and was waited for."""
+        arrivals = self._queue
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                length = int(self.headers["Content-Length"])
+                for alert in json.loads(self.rfile.read(length))["alerts"]:
+                    arrivals.put(alert)
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+
+    def next(self, timeout_secs: float = PATIENCE_SECS) -> tuple[str, str, str]:
+        """Wait for the next alert; return its status, its name and its run."""
+        alert = self._queue.get(timeout=timeout_secs)
+        self.received.append(alert)
+        return alert["status"], alert["labels"]["alertname"], alert["labels"].get("run", "")
+
+    def rest(self) -> list[dict[str, Any]]:
+        """Return what has arrived and was not waited for."""
+        found = []
+        while not self._queue.empty():
+            found.append(self._queue.get())
+        return found
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

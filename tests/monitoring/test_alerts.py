@@ -1,0 +1,72 @@
+"""Every alert, put by promtool through what happens to trainings: it fires when it is true, and else it is silent.
+
+The scenarios are in scenarios.py. At each moment of one, exactly the alerts fire that are named there, once each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from monitoring_scenarios import SCENARIOS, Moments
+from monitoring_served import HOUR, Target, values
+
+from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.thresholds import Thresholds
+from supervisor_core.monitoring.yaml_text import to_yaml
+
+CASES = [(about, *case) for about, cases in SCENARIOS.items() for case in cases]
+ALERTS = {rule["alert"] for group in rule_groups()["groups"] for rule in group["rules"] if "alert" in rule}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the rules as they are shipped, and with the same rules evaluated more rarely."""
+    path = tmp_path_factory.mktemp("rules")
+    for step in (15, 60, 180):
+        (path / f"rules-{step}.yaml").write_text(to_yaml(rule_groups(Thresholds(interval_secs=step))))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("about", "name", "targets", "moments"), CASES, ids=[f"{case[0]}: {case[1]}" for case in CASES]
+)
+def test_what_fires(
+    promtool: Callable[..., None], directory: Path, about: str, name: str, targets: list[Target], moments: Moments
+) -> None:
+    """At each moment of the scenario exactly the alerts fire that should, each once."""
+    end = max(moments)
+    step = 15 if end <= HOUR else 60 if end < 8 * HOUR else 180  # days of 15 s each take promtool long
+    series = {labels: value for target in targets for labels, value in target.series().items()}
+    test = {
+        "interval": f"{step}s",
+        "name": name,
+        "input_series": [{"series": key, "values": values(value, end, step)} for key, value in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": f"{int(at)}s",
+                "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in sorted(firing)],
+            }
+            for at, firing in moments.items()
+        ],
+    }
+    path = directory / "test.yaml"
+    path.write_text(to_yaml({"rule_files": [f"rules-{step}.yaml"], "evaluation_interval": f"{step}s", "tests": [test]}))
+    promtool("test", "rules", path)
+
+
+def test_the_rule_file_is_valid(promtool: Callable[..., None], directory: Path) -> None:
+    """Prometheus takes the rules, and finds nothing to complain of."""
+    promtool("check", "rules", "--lint=all", "--lint-fatal", directory / "rules-15.yaml")
+
+
+def test_every_alert_is_tried_both_ways() -> None:
+    """Each alert has a scenario in which it fires and one in which it is silent throughout; no other name is tested."""
+    assert set(SCENARIOS) == ALERTS
+    for about, cases in SCENARIOS.items():
+        firing = [set().union(*moments.values()) for _, _, moments in cases]
+        assert any(about in names for names in firing), f"nothing lets {about} fire"
+        assert any(about not in names for names in firing), f"{about} is silent in no scenario"
+        assert set().union(*firing) <= ALERTS

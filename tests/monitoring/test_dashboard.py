@@ -1,0 +1,118 @@
+"""The dashboard is one that Grafana takes, and asks only for what is served."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from supervisor_core.metrics.table import ALL_METRICS
+from supervisor_core.monitoring.dashboard import dashboard
+
+PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
+"""Panels that every Grafana has, and that our users can read."""
+
+SERVED = {metric.name for metric in ALL_METRICS} | {
+    metric.name + suffix
+    for metric in ALL_METRICS
+    if metric.type == "histogram"
+    for suffix in ("_bucket", "_sum", "_count")
+}
+PANELS = dashboard()["panels"]
+
+
+def expressions() -> list[str]:
+    """Every query of the dashboard: of its panels, its annotations, its variables."""
+    content = dashboard()
+    found = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
+    found += [annotation["expr"] for annotation in content["annotations"]["list"]]
+    return found + [item["query"]["query"] for item in content["templating"]["list"] if item["type"] == "query"]
+
+
+def test_it_is_plain_json() -> None:
+    """It survives being written and read."""
+    assert json.loads(json.dumps(dashboard(), allow_nan=False)) == dashboard()
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_only_what_is_served_is_asked_for(expression: str) -> None:
+    """Every metric that a query names exists."""
+    named = set(re.findall(r"\bsupervisor_\w+", expression))
+    assert named and named <= SERVED
+
+
+def test_ids_are_unique() -> None:
+    """No two panels have one id, and no two queries of a panel one letter."""
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        letters = [target["refId"] for target in panel.get("targets", ())]
+        assert len(set(letters)) == len(letters)
+
+
+def test_panels_do_not_overlap() -> None:
+    """Every panel is within the 24 columns, and none covers another."""
+    places = [panel["gridPos"] for panel in PANELS]
+    for place in places:
+        assert place["x"] >= 0 and place["y"] >= 0 and place["w"] > 0 and place["h"] > 0
+        assert place["x"] + place["w"] <= 24
+    for one, other in combinations(places, 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert beside or below, (one, other)
+
+
+def test_every_panel_explains_itself() -> None:
+    """Panels are of kinds that are known, have a title, and but for rows a description and queries of that source."""
+    for panel in PANELS:
+        assert panel["type"] in PANEL_TYPES and panel["title"]
+        if panel["type"] != "row":
+            assert panel["description"].endswith(".") and panel["targets"]
+            assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
+
+
+def test_what_is_to_be_seen() -> None:
+    """The fleet, then one run with state, pace, checkpoints, threads, goodput and lost steps, then the exporter."""
+    assert [panel["title"] for panel in PANELS if panel["type"] == "row"] == ["Fleet", "Run $run", "Exporter"]
+    titles = {panel["title"] for panel in PANELS}
+    assert titles >= {"Runs", "State", "Steps per second", "Age of the newest checkpoint", "Duration of saves"}
+    assert titles >= {"Service threads", "Where the time went", "Lost steps"}
+    assert [item["name"] for item in dashboard()["templating"]["list"]] == ["datasource", "run"]
+
+
+def test_grafana_models_it_as_it_is() -> None:
+    """Read into Grafana's own model of a dashboard and written again, nothing is lost or changed.
+
+    But for what an annotation of Prometheus has besides: the model of annotations is that of all sources.
+    """
+    pytest.importorskip("grafana_foundation_sdk", reason="Grafana's SDK needs Python 3.11")
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    register_default_plugins()
+    written = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(dashboard())))
+    prometheus_only = {
+        f".annotations.list[0].{name}" for name in ("step", "textFormat", "titleFormat", "useValueForTime")
+    }
+    assert set(missing(dashboard(), written)) == prometheus_only
+
+
+def missing(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Where ours has something that theirs has not, or has otherwise; what they add by default does not matter."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return [
+            place
+            for key, value in ours.items()
+            for place in ([f"{path}.{key}"] if key not in theirs else missing(value, theirs[key], f"{path}.{key}"))
+            if not (value is None and key not in theirs)
+        ]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return [
+            place
+            for index, (one, other) in enumerate(zip(ours, theirs, strict=True))
+            for place in missing(one, other, f"{path}[{index}]")
+        ]
+    return [] if ours == theirs else [f"{path}: {ours!r} came back as {theirs!r}"]

@@ -1,0 +1,149 @@
+"""A real Prometheus scrapes a run of which all is known, and an exporter: no panel and no rule goes without data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from monitoring_servers import Prometheus, wait_until
+
+from supervisor_core.events.writer import EventsWriter
+from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.exporter.web import Web
+from supervisor_core.metrics.collector import RunCollector
+from supervisor_core.metrics.server import MetricsServer
+from supervisor_core.monitoring.dashboard import dashboard
+from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.thresholds import Thresholds
+from supervisor_core.monitoring.yaml_text import to_yaml
+from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+RULES = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
+RECORDED = [rule["record"] for rule in RULES if "record" in rule]
+ONLY_IN_NEED = "instance:supervisor_exporter_behind:seconds"
+"""Recorded only when an exporter is behind."""
+
+
+def everything(tick: int) -> RunStatus:
+    """A run that trains, with everything known that can be known; its counters go on from scrape to scrape."""
+    now = time.time()
+    steps = Distribution(bounds=(0.1, 1.0), counts=(9 * tick, tick, 0), sum=float(tick))
+    saves = Distribution(bounds=(1.0, 10.0), counts=(tick, tick, 0), sum=2.0 * tick)
+    return RunStatus(
+        run="everything",
+        active=True,
+        phase="training",
+        session_id="3f2a",
+        session_started_at=now - 3600,
+        sessions=3,
+        restarts={"lost": 1, "signal": 1},
+        global_step=12_345 + tick,
+        steps=tick,
+        steps_per_second=8.25,
+        last_step_at=now,
+        last_progress_at=now,
+        progress_timeout_secs=300.0,
+        step_secs=steps,
+        checkpoint=CheckpointStatus(
+            interval_secs=600.0,
+            recommended_interval_secs=420.0,
+            last_success_at=now - 90,
+            last_success_step=11_600,
+            last_size_bytes=104_857_600,
+            saves=tick,
+            failures=1,
+            save_secs=saves,
+            blocked_secs=saves,
+        ),
+        threads=(ThreadStatus(name="checkpoint", state="idle", ticks=7, last_tick_at=now - 90),),
+        steps_lost=130,
+        activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
+        goodput=0.875,
+        versions={"supervisor": "0.1.0"},
+        info={"logdir": "/data/everything"},
+    )
+
+
+@pytest.fixture(scope="module")
+def prometheus(tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus with the rules as they are shipped, which scrapes both every second."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    logdir = directory / "logs"
+    with EventsWriter(str(logdir / "everything")) as writer:
+        writer.scalar("loss", 1.0, 1)
+    ticks = itertools.count(1)
+    exporter = Exporter([LogdirWatch(str(logdir))], interval_secs=1.0)
+    with MetricsServer(RunCollector(lambda: [everything(next(ticks))]), ":0") as trainer, Web(exporter, ":0") as web:
+        exporter.start()
+        assert trainer.address is not None
+        server = Prometheus(
+            tool("prometheus"),
+            directory,
+            targets={"training": trainer.address, "exporter": web.address},
+            rules=to_yaml({"groups": [{"name": "supervisor", "interval": "1s", "rules": RULES}]}),
+        )
+        try:
+            yield server
+        finally:
+            server.close()
+            exporter.stop()
+
+
+def data_of(prometheus: Prometheus, expr: str) -> list[float]:
+    """Wait until a query has data, every value of which is a number."""
+
+    def numbers() -> list[float]:
+        values = [float(item["value"][1]) for item in prometheus.query(expr)]
+        return values if not any(map(math.isnan, values)) else []
+
+    found: list[float] = wait_until(numbers, f"data of {expr}")
+    return found
+
+
+def test_every_panel_has_data(prometheus: Prometheus) -> None:
+    """Every query of the dashboard, its annotations included, finds something to show."""
+    content = dashboard()
+    queries = [target["expr"] for panel in content["panels"] for target in panel.get("targets", ())]
+    queries += [annotation["expr"] for annotation in content["annotations"]["list"]]
+    for query in queries:
+        data_of(prometheus, query.replace("$__rate_interval", "10s").replace("$run", "everything"))
+
+
+def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
+    """The dashboard's variable lists the run: the metric that it asks for the label has it."""
+    (query,) = (item["query"]["query"] for item in dashboard()["templating"]["list"] if item["type"] == "query")
+    match = re.fullmatch(r"label_values\((\w+), run\)", query)
+    assert match is not None
+    assert wait_until(lambda: prometheus.query(match[1]), query)[0]["metric"]["run"] == "everything"
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDED if name != ONLY_IN_NEED])
+def test_every_recording_has_data(prometheus: Prometheus, name: str) -> None:
+    """What is recorded has a value, one per run."""
+    data_of(prometheus, name)
+    per_run = {tuple(sorted(item["metric"].items())) for item in prometheus.query(name)}
+    assert all(dict(labels)["run"] == "everything" for labels in per_run)
+    assert len(per_run) == (7 if name == "run:supervisor_phase:live" else 1)
+
+
+def test_what_alerts_ask_for_has_data(prometheus: Prometheus) -> None:
+    """Every series that an alert's expression names is there; no expression fails, and none is true."""
+    named = {
+        name for rule in RULES if "alert" in rule for name in re.findall(r"\b[a-z]*:?supervisor_[\w:]+", rule["expr"])
+    }
+    for name in sorted(named - {ONLY_IN_NEED}):
+        data_of(prometheus, name)
+    rules = prometheus.rules()
+    assert [rule["health"] for rule in rules] == ["ok"] * len(RULES)
+    assert [rule["name"] for rule in rules if rule.get("alerts")] == []
+
+
+def test_both_are_scraped(prometheus: Prometheus) -> None:
+    """Prometheus takes all that either serves."""
+    for job in ("training", "exporter"):
+        assert wait_until(lambda job=job: prometheus.value(f'up{{job="{job}"}}'), job) == 1

@@ -1,0 +1,187 @@
+"""Runs that tell of themselves: sessions, restarts, checkpoints, stalls; in any order and in any pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor_core.events.chunk import Chunk
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.model import BUCKETS, Run
+
+RunOf = Callable[..., Run]
+
+
+def test_a_session_is_as_it_told(killed: Any, run_of: RunOf) -> None:
+    """Steps, phase, times and the configured intervals are those of its records."""
+    [session] = run_of(killed).sessions
+    assert (session.id, session.attempt, session.outcome, session.inferred) == ("a", 1, "running", False)
+    assert (session.first_step, session.last_step, session.steps, session.phase) == (0, 1187, 1187, "training")
+    assert (session.started_at, session.ended_at) == (killed.started_at, killed.now)
+    assert (session.checkpoint_interval_secs, session.heartbeat_secs, session.facade) == (600.0, 10.0, "Supervisor")
+    assert sum(session.activity_secs.values()) == pytest.approx(1200)
+    assert session.files == (killed.file.path,)
+
+
+def test_a_restart_is_known_to_the_step(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """A session that was killed, and one that goes on from its checkpoint: rewind, downtime, lost steps, all exact."""
+    run = run_of(killed, resumed)
+    [restart] = run.restarts
+    assert (restart.from_session, restart.to_session, restart.reason) == ("a", "b", "lost")
+    assert (restart.from_step, restart.to_step, restart.rewind_steps) == (1187, 1000, 187)
+    assert (restart.at, restart.downtime_secs, restart.inferred) == (resumed.started_at, 60.0, False)
+    assert (run.steps_lost, run.step, run.state, run.inferred) == (187, 1299, "running", False)
+    assert [(session.attempt, session.outcome) for session in run.sessions] == [(1, "lost"), (2, "running")]
+
+
+def test_scalars_after_the_last_heartbeat_tell_how_far_it_got(killed: Any, run_of: RunOf) -> None:
+    """The last step is that of the last summary, where it is later than the last heartbeat."""
+    killed.file.scalar("loss", 1194, killed.now + 7)
+    [session] = run_of(killed).sessions
+    assert (session.last_step, session.ended_at) == (1194, killed.now + 7)
+
+
+def test_a_tag_that_counts_something_else_moves_no_step(trainer: Any, run_of: RunOf) -> None:
+    """Scalars by examples seen, which run ahead of the heartbeats' steps, say nothing of the step."""
+    session = trainer().spend(5).ready()
+    session.file.scalar("by_examples", 6400, session.now)
+    session.train(100)
+    session.file.scalar("by_examples", 12800, session.now).scalar("loss", 99, session.now)
+    assert run_of(session).sessions[0].last_step == 99
+
+
+def test_a_session_that_died_while_starting_is_one(killed: Any, trainer: Any, run_of: RunOf) -> None:
+    """Heartbeats without a session record make a session; its start is reckoned back, and no step is lost by it."""
+    died = trainer("b", killed.now + 30, attempt=2)
+    died.phase = "restoring"
+    died.spend(25)
+    resumed = trainer("c", died.now + 40, attempt=3).spend(5).ready(1000).train(10)
+    run = run_of(killed, died, resumed)
+    assert [session.id for session in run.sessions] == ["a", "b", "c"]
+    assert run.sessions[1].started_at == pytest.approx(died.started_at)
+    assert [restart.rewind_steps for restart in run.restarts] == [None, 187]
+    assert run.steps_lost == 187
+    assert run.restarts[1].from_step == 1187
+
+
+def test_what_the_lease_knew_beats_a_lost_stop_record(killed: Any, trainer: Any, run_of: RunOf) -> None:
+    """A stop record that never reached the disk is made up for by what the next session found in the lease."""
+    after = trainer("b", killed.now + 30, attempt=2).spend(5).ready(1000, previous_outcome="signal")
+    assert run_of(killed, after).sessions[0].outcome == "signal"
+
+
+def test_checkpoints_are_those_of_the_records_once(killed: Any, run_of: RunOf) -> None:
+    """The standard CHECKPOINT event of the same save adds nothing; good and bad saves are told apart."""
+    killed.file.log("CHECKPOINT", 1000, killed.now, "/run/model.ckpt-1000")
+    killed.save(error="OSError: no space left")
+    run = run_of(killed)
+    assert [(saved.step, saved.ok, saved.path) for saved in run.checkpoints] == [
+        (500, True, "/run/model.ckpt-500"),
+        (1000, True, "/run/model.ckpt-1000"),
+        (1188, False, None),
+    ]
+    assert run.checkpoints[0].save_secs == 2.0
+    assert (run.sessions[0].saves, run.sessions[0].save_failures) == (3, 1)
+    assert run.session_logs == {"START": 0, "CHECKPOINT": 1, "STOP": 0}
+
+
+def test_checkpoints_are_joined_with_what_is_on_disk(killed: Any, resumed: Any, fold_of: Any) -> None:
+    """A checkpoint knows whether its files are there; one that was written over is gone."""
+    resumed.step = 500
+    resumed.save()
+    there = {"/run/model.ckpt-500"}
+    fold = fold_of(killed, resumed)
+    run = fold.run(resumed.now, lambda path: path in there)
+    assert [(saved.session, saved.on_disk) for saved in run.checkpoints] == [("a", False), ("a", False), ("b", True)]
+    there.clear()
+    assert not any(saved.on_disk for saved in fold.run(resumed.now, lambda path: path in there).checkpoints)
+    assert {saved.on_disk for saved in fold.run(resumed.now).checkpoints} == {None}
+
+
+def test_a_stall_has_a_begin_and_an_end(trainer: Any, run_of: RunOf) -> None:
+    """Begin and end are joined; the stacks are those of the begin."""
+    session = trainer().ready().train(100)
+    since = session.now
+    session.spend(310, moving=False).stall("begin", since).spend(90, moving=False)
+    assert run_of(session).stalls[0].until is None
+    session.stall("end", since).train(1)
+    [stall] = run_of(session).stalls
+    assert (stall.since, stall.until, stall.secs, stall.step) == (since, since + 400, 400, 100)
+    assert stall.stacks == {"MainThread": ("train.py:1 main",)}
+
+
+def test_a_stall_ends_with_its_session(trainer: Any, run_of: RunOf) -> None:
+    """A stall whose end was never told is over when the session was last heard of."""
+    session = trainer().ready().train(100)
+    since = session.now
+    session.spend(310, moving=False).stall("begin", since)
+    after = trainer("b", session.now + 60).spend(5).ready(90)
+    [stall] = run_of(session, after).stalls
+    assert stall.until == since + 310
+
+
+def test_a_session_goes_on_in_another_file(killed: Any, trainer: Any, run_of: RunOf, events_file: Any) -> None:
+    """After a reopening the session is one, with what both files tell."""
+    first = killed.file
+    cut = len(first.events) // 2
+    second = events_file(first.path + ".1", first.events[cut][0], first.events[cut:])
+    whole, (session,) = run_of(killed).sessions[0], run_of(second, replace(first, events=first.events[:cut])).sessions
+    assert session.files == (first.path, second.path)
+    assert replace(session, files=whole.files) == whole
+
+
+def test_a_file_read_anew_replaces_what_it_told(killed: Any, trainer: Any, fold_of: Any) -> None:
+    """A file that was replaced tells only what is in it now; a file that is gone, nothing."""
+    fold = fold_of(killed)
+    other = trainer("b").ready().train(5)
+    other.file.path = killed.file.path
+    fold.update(other.file.chunks())
+    assert [session.id for session in fold.run(other.now).sessions] == ["b"]
+    fold.update([Chunk(path=killed.file.path, from_start=True)])
+    assert fold.run(other.now).sessions == ()
+
+
+def test_nothing_is_a_run_too(run_of: RunOf) -> None:
+    """A run without events is unknown, and every value is there."""
+    run = run_of()
+    assert (run.state, run.sessions, run.step, run.goodput.wall_secs, run.goodput.ratio) == (
+        "unknown",
+        (),
+        None,
+        0,
+        None,
+    )
+    assert tuple(run.goodput.secs) == BUCKETS
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_order_and_pieces_change_nothing(data: Any, trainer: Any, events_file: Any) -> None:
+    """However the files are cut, and whichever comes first, the run is the same."""
+    first = trainer("a").spend(12).ready().train(50, 2.0).save().train(7)
+    first.file.scalars("loss", range(0, 57), first.now)
+    second = trainer("b", first.now + 40).spend(25)
+    third = trainer("c", second.now + 9).spend(7).ready(50).train(30).stop("signal")
+    foreign = events_file("/run/events.out.tfevents.1.eval", first.now).scalars("eval", [10, 20, 5, 30], first.now)
+    older = events_file("/run/events.out.tfevents.1699990000.host", 1_699_990_000.0)
+    older.log("CHECKPOINT", 0, 1_699_990_001.0, "model.ckpt").log("START", 1, 1_699_990_002.0)
+    older.scalars("loss", [1, 5, 9, 4, 5], 1_699_990_003.0)
+    files = [first.file, second.file, third.file, foreign, older]
+    whole = RunFold("run")
+    for file in files:
+        whole.update(file.chunks())
+    queues = [
+        file.chunks(data.draw(st.lists(st.integers(1, len(file.events)), max_size=4), label=file.path))
+        for file in files
+    ]
+    pieces = RunFold("run")
+    while queues := [queue for queue in queues if queue]:
+        pieces.update([data.draw(st.sampled_from(queues)).pop(0)])
+        if data.draw(st.booleans()):
+            pieces.run(third.now)
+    assert pieces.run(third.now + 5) == whole.run(third.now + 5)

@@ -1,0 +1,157 @@
+"""Where the wall time went: against scripted truths, and that it always sums to the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.model import BUCKETS, Run
+
+RunOf = Callable[..., Run]
+POINT = 0.001
+"""A tenth of a percentage point, as a share."""
+WASTED, DOWNTIME = "wasted_progress_from_disruption", "infrastructure_recovery_from_disruption"
+
+
+def shares(run: Run) -> dict[str, float]:
+    """Each bucket's share of the wall time."""
+    return {bucket: secs / run.goodput.wall_secs for bucket, secs in run.goodput.secs.items()}
+
+
+def test_a_run_with_everything_in_it(trainer: Any, run_of: RunOf) -> None:
+    """Start, steps, saves, evaluation, a stall, a crash with steps to do again, downtime, a restore, a planned stop."""
+    first = trainer("a").spend(60).ready()
+    for _ in range(3):
+        first.train(595, 2.0).save(blocked_secs=10.0).train(5, 2.0)
+    first.enter("evaluating").spend(120)
+    first.enter("training").train(101, 2.0)  # killed after step 1901; 1795 is the last on disk
+    second = trainer("b", first.now + 300, attempt=2).spend(30)
+    second.enter("restoring").spend(40)
+    second.ready(1795).train(400, 2.0)
+    since = second.now
+    second.spend(700, moving=False).stall("begin", since)
+    second.enter("training").train(200, 2.0).stop("completed")
+    run = run_of(first, second, now=second.now + 1e5)
+    wall = second.now - first.started_at
+    truth = {
+        "productive": 3 * (1200 - 10) + 800 + 400,
+        "program_startup": 60 + 30,
+        "checkpoint_restore": 40,
+        "unproductive_checkpoint_save": 30,
+        WASTED: 106 * 2 - 10,
+        DOWNTIME: 300,
+        "other": 120,
+        "stall": 700,
+    }
+    assert sum(truth.values()) == wall
+    assert shares(run) == pytest.approx({name: secs / wall for name, secs in truth.items()}, abs=POINT)
+    assert run.goodput.ratio == shares(run)["productive"]
+    assert not run.goodput.inferred
+
+
+@pytest.mark.parametrize("restored", [100, 480, 950])
+def test_what_is_wasted_is_what_is_done_again(trainer: Any, run_of: RunOf, restored: int) -> None:
+    """Steps of changing speed: the seconds of those after the restored step are wasted, interpolated between beats."""
+    first = trainer("a").spend(10).ready().train(500, 0.4).train(500, 3.7)
+    second = trainer("b", first.now + 20).spend(10).ready(restored).train(2000, 0.5)
+    slow = min(1000 - restored, 500) * 3.7 + max(0, 500 - restored) * 0.4
+    run = run_of(first, second)
+    assert shares(run)[WASTED] == pytest.approx(slow / run.goodput.wall_secs, abs=POINT)
+
+
+def test_a_restore_behind_an_earlier_session_wastes_both(trainer: Any, run_of: RunOf) -> None:
+    """A session that goes back behind the start of the one before it takes back the steps of both, once."""
+    first = trainer("a").ready().train(1000)
+    second = trainer("b", first.now + 100).ready(900).train(200)
+    third = trainer("c", second.now + 100).ready(600).train(1000)
+    run = run_of(first, second, third)
+    assert run.goodput.secs[WASTED] == pytest.approx(400 + 200, abs=3)
+    assert run.steps_lost == pytest.approx(100 + 500, abs=2)
+    fourth = trainer("d", third.now + 100).ready(600).train(10)
+    assert run_of(first, second, third, fourth).goodput.secs[WASTED] == pytest.approx(400 + 200 + 1000, abs=4)
+
+
+def test_a_planned_stop_with_a_checkpoint_wastes_nothing(trainer: Any, run_of: RunOf) -> None:
+    """A session that went on exactly where the one before it stopped loses no second."""
+    first = trainer("a").ready().train(995).spend(0.7).stop("signal")
+    run = run_of(first, trainer("b", first.now + 5).ready(995).train(10))
+    assert (run.goodput.secs[WASTED], run.steps_lost) == (0.0, 0)
+
+
+def test_silence_at_the_end_is_downtime_of_a_lost_run(trainer: Any, run_of: RunOf) -> None:
+    """An open run's time since it was heard of goes to its phase while it may live, and is downtime once it is lost."""
+    session = trainer().ready().train(1000)
+    live, lost = run_of(session, now=session.now + 8), run_of(session, now=session.now + 500)
+    assert live.goodput.secs["productive"] == pytest.approx(1008)
+    assert (lost.goodput.secs["productive"], lost.goodput.secs[DOWNTIME]) == (pytest.approx(1000), pytest.approx(500))
+
+
+def test_an_inferred_goodput_says_so(events_file: Any, run_of: RunOf) -> None:
+    """Without telemetry a session's whole time counts as steps, those done again by their share, and it is marked."""
+    first = events_file("/run/events.out.tfevents.1000.host", 1000.0).scalars("loss", range(101), 1000.0, 10.0)
+    second = events_file("/run/events.out.tfevents.3000.host", 3000.0).scalars("loss", range(50, 151), 3000.0, 10.0)
+    goodput = run_of(first, second, now=1e9).goodput
+    assert goodput.inferred
+    assert {bucket: secs for bucket, secs in goodput.secs.items() if secs} == {
+        "productive": pytest.approx(1500),
+        WASTED: pytest.approx(500),
+        DOWNTIME: pytest.approx(1000),
+    }
+
+
+STRETCH = st.tuples(
+    st.sampled_from(["train", "save", "stall", "evaluating", "checkpointing", "clock", "beat"]),
+    st.floats(0, 500, allow_subnormal=False),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    sessions=st.lists(st.tuples(st.floats(-50, 500), st.booleans(), st.lists(STRETCH, max_size=5)), max_size=4),
+    later=st.floats(-100, 1000),
+)
+def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any) -> None:
+    """Whatever happens, clocks that jump and sessions that overlap included: no bucket is below 0, the sum is the wall
+    time exactly, a session's own sum to its length; and, with steady clocks, no counter ever falls."""
+    fold, now, step = RunFold("run"), 1_700_000_000.0, 0
+    before = dict.fromkeys(BUCKETS, 0.0)
+    steady = all(gap >= 0 and "clock" not in dict(stretches) for gap, _, stretches in sessions)
+    for index, (gap, ends, stretches) in enumerate(sessions):
+        session = trainer(str(index), now + gap, attempt=index + 1).spend(3)
+        session.ready(max(0, step - 7))
+        for kind, secs in stretches:
+            if kind == "train":
+                session.train(5, secs / 5)
+            elif kind == "save":
+                session.save(blocked_secs=secs / 10)
+            elif kind == "stall":
+                session.spend(secs, moving=False)
+            elif kind == "clock":
+                session.now -= secs / 10
+            elif kind == "beat":
+                session.beat()
+            else:
+                session.enter(kind).spend(secs).enter("training")
+        if ends:
+            session.stop()
+        step, now = session.step, session.now
+        for chunk in session.file.chunks(range(1, len(session.file.events))):
+            fold.update([chunk])
+            booked = fold.run(now).goodput.booked_secs
+            assert not steady or all(booked[bucket] >= before[bucket] for bucket in BUCKETS)
+            before = dict(booked)
+    run = fold.run(now + later)
+    goodput = run.goodput
+    assert min(goodput.secs.values()) >= 0
+    assert sum(goodput.secs.values()) == goodput.wall_secs
+    if run.sessions:
+        ends_at = max(session.ended_at or 0.0 for session in run.sessions)
+        wall = max(ends_at, now + later if run.sessions[-1].outcome in ("running", "lost") else 0.0)
+        assert goodput.wall_secs == pytest.approx(wall - run.sessions[0].started_at, abs=1e-3)
+    for told in run.sessions:
+        assert sum(told.activity_secs.values()) == pytest.approx(told.ended_at - told.started_at, abs=1e-3)

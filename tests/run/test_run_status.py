@@ -1,0 +1,123 @@
+"""What an exporter serves of a run: the trainer's metrics, from its events alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from supervisor_core.metrics.table import RUN_METRICS
+from supervisor_core.run.model import BUCKETS, Run
+from supervisor_core.run.run_status import run_status
+from supervisor_core.run.status import RunStatus
+
+RunOf = Callable[..., Run]
+
+
+def served(status: RunStatus, now: float) -> dict[str, float]:
+    """Return the samples with no label but the run's."""
+    return {
+        metric.name: sample.value
+        for metric in RUN_METRICS
+        for sample in metric.read(status, now)
+        if set(sample.labels) == {"run"} and not sample.suffix
+    }
+
+
+def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """Session, step, restarts, progress, budget, saves: under the trainer's names."""
+    resumed.save(blocked_secs=0.25).save(error="OSError: full").spend(2, moving=False).beat()
+    now = resumed.now + 3
+    status = run_status(run_of(killed, resumed, now=now), now, label="mine")
+    assert (status.run, status.active, status.phase, status.session_id, status.sessions) == (
+        "mine",
+        True,
+        "training",
+        "b",
+        2,
+    )
+    assert (status.restarts, status.steps_lost) == ({"lost": 1}, 187)
+    assert (status.global_step, status.steps) == (1300, 300)
+    assert (status.last_progress_at, status.progress_timeout_secs) == (resumed.now - 2, 300.0)
+    saves = status.checkpoint
+    assert (saves.last_success_step, saves.last_success_at, saves.last_size_bytes) == (1300, resumed.now - 2, 1000)
+    assert (saves.saves, saves.failures, saves.last_error) == (2, 1, "OSError: full")
+    assert saves.blocked_secs is not None and (sum(saves.blocked_secs.counts), saves.blocked_secs.sum) == (1, 0.25)
+    assert saves.recommended_interval_secs is not None
+    samples = served(status, now)
+    assert samples["supervisor_checkpoint_age_seconds"] == 5
+    assert samples["supervisor_stalled"] == 0
+    assert 0 < samples["supervisor_goodput_ratio"] < 1
+
+
+@pytest.mark.parametrize("later", [1.0, 60.0, 86_400.0])
+def test_a_silent_run_stays_active(killed: Any, run_of: RunOf, later: float) -> None:
+    """Nobody planned the end of a lost run: it is active, and its progress does not move, so that alerts go on."""
+    status = run_status(run_of(killed, now=killed.now + later), killed.now + later)
+    assert (status.active, status.last_progress_at) == (True, killed.now)
+
+
+@pytest.mark.parametrize("reason", ["completed", "signal", "error"])
+def test_a_run_that_ended_is_not_active(killed: Any, run_of: RunOf, reason: str) -> None:
+    """A stop record is a planned end, whatever its reason."""
+    status = run_status(run_of(killed.stop(reason)), killed.now)
+    assert (status.active, status.phase, status.steps_per_second) == (False, "stopped", None)
+
+
+def test_of_a_run_without_telemetry_nothing_is_made_up(events_file: Any, run_of: RunOf) -> None:
+    """No phase, no state, no steps of a session: only what the events show."""
+    file = events_file("/run/events.out.tfevents.1.host", 1e9).log("START", 0, 1e9)
+    file.log("CHECKPOINT", 40, 1e9 + 40, "model.ckpt").scalars("loss", range(99), 1e9)
+    samples = served(run_status(run_of(file), 1e9 + 100), 1e9 + 100)
+    assert samples["supervisor_global_step"] == 98
+    assert samples["supervisor_checkpoint_last_success_step"] == 40
+    assert not {"supervisor_active", "supervisor_stalled", "supervisor_steps_total"} & set(samples)
+    assert served(run_status(run_of(file.log("STOP", 0, 1e9 + 99)), 1e9), 1e9)["supervisor_active"] == 0
+
+
+def test_an_empty_run_has_no_state(run_of: RunOf) -> None:
+    """A run without events serves neither a step nor whether it is active."""
+    samples = served(run_status(run_of(), 1e9), 1e9)
+    assert not {"supervisor_active", "supervisor_global_step", "supervisor_steps_total"} & set(samples)
+
+
+def test_threads_are_those_of_the_last_session(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """No two threads of one name are served, though each session has its own."""
+    for session in (killed, resumed):
+        session.threads = ({"name": "checkpoint", "state": "idle", "ticks": session.attempt, "interval_secs": 600},)
+        session.beat()
+    [thread] = run_status(run_of(killed, resumed), resumed.now).threads
+    assert (thread.name, thread.ticks, thread.interval_secs) == ("checkpoint", 2, 600)
+
+
+def test_counted_seconds_never_fall(killed: Any, resumed: Any, fold_of: Any) -> None:
+    """After a restart `productive` stands still until the lost steps are made up for; these count as wasted at once."""
+    fold = fold_of(killed)
+    before = run_status(fold.run(killed.now + 1), killed.now + 1).activity_secs
+    chunks = resumed.file.chunks(range(1, len(resumed.file.events)))
+    productive = []
+    for chunk in chunks:
+        fold.update([chunk])
+        after = run_status(fold.run(resumed.now), resumed.now).activity_secs
+        assert all(after[bucket] >= before[bucket] for bucket in BUCKETS)
+        productive.append(after["productive"])
+        before = after
+    assert productive[0] == productive[len(productive) // 2] < productive[-1]
+    assert before["wasted_progress_from_disruption"] == pytest.approx(187, abs=1)
+    assert before["infrastructure_recovery_from_disruption"] == 60
+    assert sum(before.values()) == pytest.approx(resumed.now - killed.started_at, abs=11)
+
+
+def test_another_clock_tells_of_no_progress_to_come(killed: Any, run_of: RunOf) -> None:
+    """Progress that a clock ahead of ours tells of happened now at the latest."""
+    now = killed.now - 500
+    assert run_status(run_of(killed, now=now), now).last_progress_at == now
+
+
+def test_versions_and_facts_are_told(trainer: Any, run_of: RunOf) -> None:
+    """Build and run facts are those of the session record."""
+    session = trainer().spend(1).ready(versions={"tensorflow": "2.21.0"})
+    status = run_status(run_of(session), session.now)
+    assert status.versions == {"tensorflow": "2.21.0"}
+    assert status.info == {"host": "host", "pid": "1", "facade": "Supervisor"}

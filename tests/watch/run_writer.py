@@ -1,0 +1,102 @@
+"""Events files on disk, record by record, at times of one's choosing: what trainers of all kinds leave behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from supervisor_core.events.encoding import event_prefix, scalar_prefix, session_log, version_event
+from supervisor_core.events.framing import frame
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    HeartbeatRecord,
+    SessionRecord,
+    StopRecord,
+    summary_bytes,
+)
+
+T0 = 1_700_000_000.0
+"""When runs begin."""
+
+
+class RunFile:
+    """One events file that grows with each call, with one session of telemetry if it is told of.
+
+    Args:
+        directory: the run's; made if missing.
+        started_at: wall time in the file's name and of its first record.
+        session: the session's id.
+    """
+
+    def __init__(self, directory: Path, started_at: float = T0, session: str = "s1") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / f"events.out.tfevents.{int(started_at)}.host.{session}"
+        self.session_id = session
+        self.started_at = started_at
+        self.step = 0
+        self.write(version_event(started_at))
+
+    def write(self, event: bytes) -> RunFile:
+        """Append a record."""
+        with self.path.open("ab") as file:
+            file.write(frame(event))
+        return self
+
+    def tell(self, record: Any, at: float) -> RunFile:
+        """Append a telemetry record."""
+        summary = summary_bytes(record)
+        return self.write(event_prefix(at, self.step, 5, len(summary)) + summary)
+
+    def scalar(self, tag: str, step: int, at: float, value: bytes = b"\0\0\x80\x3f") -> RunFile:
+        """Append a scalar: 1.0 unless other four bytes are given."""
+        prefix = event_prefix(at, step, 5, 0)[:-2]
+        return self.write(prefix + scalar_prefix(tag) + value)
+
+    def log(self, status: int, step: int, at: float, path: str = "") -> RunFile:
+        """Append a ``SessionLog`` event."""
+        payload = session_log(status, path)
+        return self.write(event_prefix(at, step, 7, len(payload)) + payload)
+
+    def ready(self, run: str | None = None, **more: Any) -> RunFile:
+        """Say that the session trains, a second after it began."""
+        record = SessionRecord(
+            session=self.session_id,
+            host="trainer-0",
+            pid=1,
+            facade="Supervisor",
+            started_at=self.started_at,
+            run=run,
+            **{"attempt": 1, "heartbeat_secs": 10.0, "checkpoint_interval_secs": 600.0, **more},
+        )
+        return self.tell(record, self.started_at + 1)
+
+    def beat(self, at: float, *, phase: str = "training", steps: int = 0, **more: Any) -> RunFile:
+        """Tell how it is: it has done so many steps and has just moved."""
+        self.step = steps
+        spent = {"productive": at - self.started_at}
+        record = HeartbeatRecord(
+            session=self.session_id,
+            phase=phase,
+            step=steps,
+            steps=steps,
+            **{"progress_timeout_secs": 300.0, "activity_secs": spent, **more},
+        )
+        return self.tell(record, at)
+
+    def saved(self, at: float, path: str, error: str | None = None) -> RunFile:
+        """Tell of a save."""
+        record = CheckpointRecord(
+            session=self.session_id,
+            trigger="timer",
+            path=None if error else path,
+            step=self.step,
+            bytes=None if error else 1000,
+            secs=2.0,
+            blocked_secs=0.5,
+            error=error,
+        )
+        return self.tell(record, at)
+
+    def stop(self, at: float, reason: Any = "completed") -> RunFile:
+        """End in good order."""
+        return self.tell(StopRecord(session=self.session_id, reason=reason, step=self.step, steps=self.step), at)

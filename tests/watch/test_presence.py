@@ -1,0 +1,116 @@
+"""Which checkpoints are there, by paths of other machines, other systems, and other times."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for
+from supervisor_core.watch.presence import CheckpointPresence
+
+
+class Listing:
+    """A file system of which only `list_names` is asked; it counts."""
+
+    def __init__(self, answer: Callable[[str], list[str]]) -> None:
+        self.asked: list[str] = []
+        self._answer = answer
+
+    def list_names(self, directory: str) -> list[str]:
+        self.asked.append(directory)
+        return self._answer(directory)
+
+    def of(self, path: str) -> tuple[Any, str]:
+        return self, path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "model.ckpt-5",
+        "./model.ckpt-5",
+        "/another/machine/run/model.ckpt-5",
+        r"C:\runs\digits\model.ckpt-5",
+        "gs://bucket/run/model.ckpt-5",
+    ],
+)
+@pytest.mark.parametrize("file", ["model.ckpt-5.index", "model.ckpt-5", "model.ckpt-5-00000-of-00002"])
+def test_found_by_its_name(tmp_path: Path, path: str, file: str) -> None:
+    """Whatever directory was recorded, a checkpoint of either format in the run's directory is found."""
+    (tmp_path / file).touch()
+    assert CheckpointPresence().within(str(tmp_path))(path) is True
+
+
+def test_of_the_older_format_in_shards(tmp_path: Path) -> None:
+    """The question marks of a sharded checkpoint's path stand for its files."""
+    (tmp_path / "model-5-00000-of-00002").touch()
+    assert CheckpointPresence().within(str(tmp_path))("/x/model-5-?????-of-00002") is True
+
+
+@pytest.mark.parametrize("file", ["model.ckpt-50.index", "model.ckpt-5.meta", "model.ckpt-5.data-00000-of-00001"])
+def test_what_is_no_checkpoint_of_that_name(tmp_path: Path, file: str) -> None:
+    """Another step's index, or what is left of a deleted checkpoint, is not taken for it."""
+    (tmp_path / file).touch()
+    assert CheckpointPresence().within(str(tmp_path))("model.ckpt-5") is False
+
+
+def test_where_its_path_says(tmp_path: Path) -> None:
+    """A checkpoint that lies in another directory of this machine is found there."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "model.ckpt-5.index").touch()
+    present = CheckpointPresence().within(str(tmp_path / "run"))
+    assert present(str(tmp_path / "model.ckpt-5")) is True
+    assert present(str(tmp_path / "model.ckpt-6")) is False
+
+
+def test_a_directory_is_listed_once(tmp_path: Path) -> None:
+    """However many checkpoints are asked for, a directory is listed once until told to look anew."""
+    listing = Listing(lambda directory: ["m-1.index"])
+    presence = CheckpointPresence(listing.of)
+    present = presence.within("/run")
+    assert [present(f"m-{step}") for step in range(100)].count(True) == 1
+    assert listing.asked == ["/run"]
+    presence.forget()
+    assert present("m-1") is True
+    assert listing.asked == ["/run", "/run"]
+
+
+def test_a_directory_that_cannot_be_listed() -> None:
+    """Where the directory cannot be listed nothing is claimed; where it is gone, so are its checkpoints."""
+
+    def refused(directory: str) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    assert CheckpointPresence(Listing(refused).of).within("/run")("m-1") is None
+    assert CheckpointPresence().within("/no/such/run")("m-1") is False
+
+
+def test_another_store_is_not_asked() -> None:
+    """For the sake of a path in another store than the run's, nobody connects to that."""
+    listing = Listing(lambda directory: [])
+    present = CheckpointPresence(listing.of).within("/run")
+    assert present("gs://bucket/run/m-1") is None
+    assert listing.asked == ["/run"]
+
+
+def test_the_store_of_the_run_is_asked() -> None:
+    """A run in a store has its checkpoints there, in its own directory or in another."""
+    listing = Listing(lambda directory: ["m-1.index"] if directory == "gs://bucket/saved" else [])
+    present = CheckpointPresence(listing.of).within("gs://bucket/run")
+    assert [present("gs://bucket/saved/m-1"), present("gs://bucket/saved/m-2"), present("m-1")] == [True, False, False]
+
+
+def test_a_package_that_is_missing(tmp_path: Path) -> None:
+    """Where the store's package is not installed, nothing is claimed."""
+
+    def missing(path: str) -> tuple[Filesystem, str]:
+        if path.startswith("gs://"):
+            raise ImportError("gcsfs")
+        return filesystem_for(path)
+
+    assert CheckpointPresence(missing).within("gs://bucket/run")("m-1") is None
+    assert missing(str(tmp_path))[0] is LOCAL
