@@ -87,7 +87,7 @@ def exporter(
     watches: list[LogdirWatch] = []
     for logdir in dict.fromkeys(map(_checked_logdir, logdirs)):
         try:
-            watches.append(LogdirWatch(logdir, include, exclude))
+            watches.append(LogdirWatch(logdir, include, exclude, kept_ticks=1))  # no metric needs more
         except (EventsError, ValueError) as error:
             raise _WrongInput(str(error)) from error
     stop = threading.Event()

@@ -1,25 +1,26 @@
-"""``tb-supervisor verify``: reads every checkpoint below a logdir back, and says what a restart would resume from."""
+"""``tb-supervisor verify``: reads every events file and checkpoint below a logdir back, and says what it found."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
 from supervisor_core.checkpoint.runs import RunDirectory, find_runs
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, NoUsableCheckpointError
+from supervisor_core.cli.events_verdict import EventsVerdict, verify_events
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 
 SCHEMA_VERSION = 1
 
@@ -52,20 +53,22 @@ class RunVerdict:
     run: str
     """Relative to the logdir; ``.`` for the logdir itself."""
     path: str
-    checkpoints: tuple[CheckpointVerdict, ...]
-    state_problem: str | None
-    resume: str | None
+    checkpoints: tuple[CheckpointVerdict, ...] = ()
+    state_problem: str | None = None
+    resume: str | None = None
     """The path of the checkpoint that a restart would resume from."""
-    resume_step: int | None
-    problem: str | None
+    resume_step: int | None = None
+    problem: str | None = None
     """Why a restart would not start, in one line."""
+    events: tuple[EventsVerdict, ...] = ()
 
     @property
     def is_good(self) -> bool:
         """Whether nothing here needs anybody's attention."""
         damaged = any(item.verdict == "damaged" for item in self.checkpoints)
         chosen_missing = bool(self.checkpoints) and self.checkpoints[0].verdict == "missing"
-        return not (damaged or chosen_missing or self.state_problem or self.problem)
+        events = all(file.is_harmless for file in self.events)
+        return events and not (damaged or chosen_missing or self.state_problem or self.problem)
 
 
 @click.command()
@@ -73,18 +76,25 @@ class RunVerdict:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.pass_context
 def verify(context: click.Context, logdir: str, as_json: bool) -> None:
-    """Read every checkpoint in and below LOGDIR back, checksums and all, and say what a restart would resume from.
+    """Read every events file and checkpoint in and below LOGDIR back, checksums and all; say what a restart would do.
 
-    Exit status: 0 if all are good; 1 if one is damaged, the one to resume from is missing, a state file cannot be
-    understood, or a directory cannot be searched; 2 if LOGDIR is no directory or has no checkpoints.
+    Exit status: 0 if all are good; 1 if one is damaged, the checkpoint to resume from is missing, a state file cannot
+    be understood, or a directory cannot be searched; 2 if LOGDIR is no directory or has neither.
     """
     filesystem, top = _directory(logdir)
     unsearched: list[str] = []
     runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(_reason(error))))
-    if not runs and not unsearched:
-        raise _WrongInput(f"There are no checkpoints in {logdir} or below it.")
     with _progress() as watch:
         verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
+    with _counting() as on_progress:
+        try:
+            events, unlisted = verify_events(top, on_progress)
+        except EventsError as error:
+            raise _WrongInput(str(error)) from error
+    if not (runs or events or unsearched or unlisted):
+        raise _WrongInput(f"There are no events files and no checkpoints in {logdir} or below it.")
+    verdicts = _together(verdicts, events, top)
+    unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
     if as_json:
         click.echo(json.dumps(_as_json(logdir, verdicts, unsearched), indent=2))
     else:
@@ -112,6 +122,17 @@ def _directory(logdir: str) -> tuple[Filesystem, str]:
     if os.path.exists(local + ".index"):
         raise _WrongInput(f"{logdir} is a checkpoint; give the directory that it is in.")
     raise _WrongInput(f"{logdir} does not exist.")
+
+
+def _together(
+    verdicts: list[RunVerdict], events: Mapping[str, tuple[EventsVerdict, ...]], top: str
+) -> list[RunVerdict]:
+    """Return what was found of each run, by name."""
+    runs = {verdict.run: verdict for verdict in verdicts}
+    for name, files in events.items():
+        path = top if name == "." else f"{top.rstrip('/')}/{name}"
+        runs[name] = replace(runs.get(name) or RunVerdict(run=name, path=path), events=files)
+    return [runs[name] for name in sorted(runs)]
 
 
 def _reason(error: Exception) -> str:
@@ -214,7 +235,19 @@ def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
             console.print(line)
         if verdict.state_problem:
             console.print(f"  [yellow]note[/yellow]     {escape(verdict.state_problem)}")
-        console.print(f"  {escape(_outlook(verdict))}")
+        for file in verdict.events:
+            if file.state != "good":
+                style = "bold red" if not file.is_harmless else "yellow"
+                name = os.path.basename(file.file)
+                console.print(f"  [{style}]{file.state:<8}[/{style}] {escape(name)}  {escape(file.detail or '')}")
+        good = [file for file in verdict.events if file.state == "good"]
+        if good:
+            records, files = sum(file.records for file in good), "events file" if len(good) == 1 else "events files"
+            console.print(
+                f"  [green]good[/green]     {len(good)} {files}, {records:,} {'record' if records == 1 else 'records'}"
+            )
+        if verdict.checkpoints or verdict.problem or verdict.state_problem:
+            console.print(f"  {escape(_outlook(verdict))}")
     for reason in unsearched:
         console.print(f"[bold red]not searched[/bold red] {escape(reason)}")
 
@@ -243,3 +276,15 @@ def _progress() -> Iterator[Watch]:
             return lambda done, total: progress.update(task, completed=done, total=total)
 
         yield watch
+
+
+@contextmanager
+def _counting() -> Iterator[OnProgress]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    columns = (TextColumn("events files"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("reading", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -111,14 +111,14 @@ class Gathering:
             else:
                 self._marks.append(TelemetryMark(offset=offset, at=wall, step=step, record=record))
 
-    def chunk(self, path: str, *, from_start: bool) -> Chunk:
+    def chunk(self, path: str, created_at: float | None, *, from_start: bool) -> Chunk:
         """Return everything taken so far."""
         return Chunk(
             path=path,
             from_start=from_start,
             records=self.records,
             bytes=self.bytes,
-            created_at=created_at(path),
+            created_at=created_at,
             first_at=self._first_at,
             last_at=self._last_at,
             first_step=self._first_step,

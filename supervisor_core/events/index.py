@@ -38,6 +38,7 @@ class LogdirIndex:
         exclude: one that it must not match anywhere.
         filesystem: where to read from; the one that the path says.
         clock: tells when a listing has become old.
+        thorough: whether to look at the checksums of what is skipped as well.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -52,8 +53,10 @@ class LogdirIndex:
         exclude: str | None = None,
         filesystem: ReadFileSystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        thorough: bool = False,
     ) -> None:
         self.logdir = logdir
+        self._thorough = thorough
         self._include, self._exclude = _compiled(include, "include"), _compiled(exclude, "exclude")
         self._source = source_of(logdir) if filesystem is None else filesystem
         self._clock = clock
@@ -107,7 +110,9 @@ class LogdirIndex:
         return self._exclude is None or not self._exclude.search(name)
 
     def _run(self, name: str, directory: Directory) -> RunIndex:
-        return self._runs.get(name) or RunIndex(name, directory, filesystem=self._source, clock=self._clock)
+        if name in self._runs:
+            return self._runs[name]
+        return RunIndex(name, directory, filesystem=self._source, clock=self._clock, thorough=self._thorough)
 
 
 def _compiled(expression: str | None, what: str) -> re.Pattern[str] | None:

@@ -6,7 +6,7 @@ import errno
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.framing import HEADER_BYTES, header
-from supervisor_core.events.gathering import Gathering
+from supervisor_core.events.gathering import Gathering, created_at
 from supervisor_core.events.records import RecordWalk
 from supervisor_core.events.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
 from supervisor_core.events.window import FileCut, Window
@@ -39,6 +39,7 @@ class EventsFileReader:
     Args:
         path: the file; one with ``://`` in it is remote.
         filesystem: where to read from; the one that the path says.
+        thorough: whether to look at the checksums of what is skipped as well.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -50,17 +51,19 @@ class EventsFileReader:
             fold(chunk)
     """
 
-    def __init__(self, path: str, *, filesystem: ReadFileSystem | None = None) -> None:
+    def __init__(self, path: str, *, filesystem: ReadFileSystem | None = None, thorough: bool = False) -> None:
         self.path = path
+        self._thorough = thorough
         self._source = source_of(path) if filesystem is None else filesystem
         self._stat = self._source.stat
+        self._created_at = created_at(path)
         self._seen: tuple[int, int, int, int] | None = None
         self._size: int | None = None
         self._started = False
         self._forget()
 
     def _forget(self) -> None:
-        self._walk = RecordWalk()
+        self._walk = RecordWalk(thorough=self._thorough)
         self._identity: tuple[int, int] | None = None
         self._guard = b""
         self._problems: list[Problem] = []
@@ -94,7 +97,7 @@ class EventsFileReader:
         try:
             file = self._source.open(self.path)
             try:
-                return self._read(file, gathering, max_bytes)
+                return self._read(file, status, gathering, max_bytes)
             finally:
                 file.close()
         except OSError as error:
@@ -114,8 +117,8 @@ class EventsFileReader:
             problems=tuple(self._problems),
         )
 
-    def _read(self, file: ReadFile, gathering: Gathering, max_bytes: int | None) -> Chunk | None:
-        status = file.status()
+    def _read(self, file: ReadFile, status: FileStatus, gathering: Gathering, max_bytes: int | None) -> Chunk | None:
+        # The status is the path's of a moment ago. If that was another file, the next look sees so.
         self._size = status.st_size
         window = Window(file, status.st_size)
         if self._is_another(status, window):
@@ -175,7 +178,7 @@ class EventsFileReader:
         if not gathering.records and not gathering.problems:
             return None
         self._problems += gathering.problems[: _KEPT_PROBLEMS - len(self._problems)]
-        chunk = gathering.chunk(self.path, from_start=not self._started)
+        chunk = gathering.chunk(self.path, self._created_at, from_start=not self._started)
         self._started = True
         return chunk
 

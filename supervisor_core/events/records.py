@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 import google_crc32c
 import numpy as np
@@ -22,6 +23,10 @@ LARGE_BYTES = 64 * 1024
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _FRAMING_BYTES = HEADER_BYTES + FOOTER_BYTES
+_TOGETHER_BYTES = 8 * 1024
+"""What is left of a window must be more than this for finding all its records at once to be worth it."""
+
+_header = lru_cache(maxsize=4096)(header)
 
 
 class RecordWalk:
@@ -57,23 +62,24 @@ class RecordWalk:
         while window.fetch(self.at, HEADER_BYTES):
             if stop is not None and self.at >= stop:
                 return False
-            if self._read_together(window, gathering, stop):
+            data, index = window.data, self.at - window.base
+            if len(data) - index > _TOGETHER_BYTES and self._read_together(window, gathering, stop):
                 continue
-            head = window.bytes(self.at, HEADER_BYTES)
-            (length,) = _U64.unpack_from(head)
-            if header(length) != head:
+            (length,) = _U64.unpack_from(data, index)
+            end = self.at + _FRAMING_BYTES + length
+            if _header(length) != data[index : index + HEADER_BYTES]:
                 if not self._find_next(window, gathering):
                     return True
-            elif self.at + _FRAMING_BYTES + length > window.size:
+            elif end > window.size:
                 return True
             else:
-                self._read_one(window, gathering, length)
+                self._read_one(window, gathering, end)
         return True
 
-    def _read_one(self, window: Window, gathering: Gathering, length: int) -> None:
-        at, end = self.at, self.at + _FRAMING_BYTES + length
+    def _read_one(self, window: Window, gathering: Gathering, end: int) -> None:
+        at = self.at
         self._suspect = self._searched = None
-        event = self._large(window, at, end) if length > LARGE_BYTES else _small(window, at, end)
+        event = (_small if end - at <= LARGE_BYTES + _FRAMING_BYTES else self._large)(window, at, end)
         if isinstance(event, str):
             self._suspect = at
             self._damaged(gathering, at, event)
@@ -84,10 +90,7 @@ class RecordWalk:
 
     def _read_together(self, window: Window, gathering: Gathering, stop: int | None) -> bool:
         """Read the records of the window that stand one behind the other; return whether there were enough of them."""
-        chain = window.chain(self.at)
-        if chain is None:
-            return False
-        base = window.base
+        chain, base = window.chain(), window.base
         starts, lengths = chain.run(self.at - base, len(window.data) if stop is None else stop - base)
         if len(starts) < FEWEST:
             return False

@@ -102,10 +102,6 @@ class RemoteReadFile:
         self._source = source
         self._path = path
 
-    def status(self) -> RemoteStatus:
-        """See `supervisor_core.events.source.ReadFile`."""
-        return self._source.stat(self._path)
-
     def pread(self, length: int, offset: int) -> bytes:
         """See `supervisor_core.events.source.ReadFile`."""
         return self._source.read(self._path, length, offset)

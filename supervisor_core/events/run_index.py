@@ -18,6 +18,7 @@ class RunIndex:
         directory: where its files are; it need not exist yet.
         filesystem: where to read from; the one that the path says.
         clock: tells when a listing of the directory has become old.
+        thorough: whether to look at the checksums of what is skipped as well.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -30,8 +31,10 @@ class RunIndex:
         *,
         filesystem: ReadFileSystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        thorough: bool = False,
     ) -> None:
         self.name = name
+        self._thorough = thorough
         if isinstance(directory, Directory):
             self._directory, self._is_listed = directory, True
         else:
@@ -81,4 +84,5 @@ class RunIndex:
         ]
 
     def _reader(self, name: str) -> EventsFileReader:
-        return EventsFileReader(join(self._directory.path, name), filesystem=self._source)
+        path = join(self._directory.path, name)
+        return EventsFileReader(path, filesystem=self._source, thorough=self._thorough)

@@ -40,9 +40,6 @@ class FileStatus(Protocol):
 class ReadFile(Protocol):
     """A file open for reading at any place. Methods raise ``OSError``."""
 
-    def status(self) -> FileStatus:
-        """Return the status of this very file, whatever its name means by now."""
-
     def pread(self, length: int, offset: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on; fewer only where the file ends."""
 
@@ -80,10 +77,6 @@ class LocalReadFile:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-
-    def status(self) -> os.stat_result:
-        """See `ReadFile.status`."""
-        return os.fstat(self._descriptor)
 
     def pread(self, length: int, offset: int) -> bytes:
         """See `ReadFile.pread`."""

@@ -9,7 +9,6 @@ from supervisor_core.events.source import ReadFile
 
 FIRST_BYTES = 4 * 1024
 MOST_BYTES = 2 * 1024 * 1024
-_CHAIN_BYTES = 8 * 1024
 
 
 class Window:
@@ -33,11 +32,6 @@ class Window:
         self.data = b""
         self._chain: Chain | None = None
 
-    @property
-    def end(self) -> int:
-        """Where ``data`` ends in the file."""
-        return self.base + len(self.data)
-
     def fetch(self, offset: int, length: int) -> bool:
         """Have the bytes from ``offset`` to ``offset + length`` in ``data``; False where the file ends before that."""
         if self.base <= offset and offset + length <= self.base + len(self.data):
@@ -55,10 +49,8 @@ class Window:
             self.size = offset + len(self.data)
         return length <= len(self.data)
 
-    def chain(self, offset: int) -> Chain | None:
-        """Return the records of ``data``; None where too little of it is left behind ``offset`` to be worth it."""
-        if self.end - offset < _CHAIN_BYTES:
-            return None
+    def chain(self) -> Chain:
+        """Return the records of ``data``."""
         if self._chain is None:
             self._chain = Chain(self.data)
         return self._chain

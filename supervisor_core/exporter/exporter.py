@@ -106,7 +106,7 @@ class Exporter:
         if self._thread.ident is not None:
             self._thread.join(_STOP_SECS)
             if self._thread.is_alive():
-                _LOG.warning("A refresh is still waiting for the storage; it is left behind.")
+                _LOG.warning("A refresh is still under way, or waits for the storage; it is left behind.")
 
     def refresh(self) -> None:
         """Look at every logdir and put up a new page. Called by the exporter's own thread once it is started."""
@@ -199,7 +199,7 @@ class Exporter:
 def _write_run(watched: WatchedRun, label: str, now: float) -> RunText:
     reading = Reading(
         success=watched.read_ok,
-        last_event_at=watched.run.last_event_at,
+        last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
         corrupt_records=watched.corrupt_records,
     )
     return write_run(run_status(watched.run, now, label=label), reading)

@@ -6,16 +6,28 @@ same. So one run's samples are written once, for both, and put together for each
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, isfinite
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client.registry import Collector
 
 from supervisor_core.metrics.table import Metric, Sample
 
-__all__ = ["END", "OPENMETRICS", "TEXT", "Format", "choose_format", "gzip_accepted", "header", "label_text", "lines"]
+__all__ = [
+    "END",
+    "OPENMETRICS",
+    "TEXT",
+    "Format",
+    "choose_encoding",
+    "choose_format",
+    "gzip_accepted",
+    "header",
+    "label_text",
+    "lines",
+]
 
 END = b"# EOF\n"
 """What an OpenMetrics text ends in."""
@@ -33,6 +45,14 @@ TEXT = Format(False, "text/plain; version=0.0.4; charset=utf-8")
 OPENMETRICS = Format(True, "application/openmetrics-text; version=1.0.0; charset=utf-8")
 
 
+def choose_encoding(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Return prometheus_client's encoder for what a client's ``Accept`` asks for, and what it writes; text for none."""
+    try:
+        return choose_encoder(accept)
+    except TypeError:  # a version that is no number
+        return choose_encoder("")
+
+
 def choose_format(accept: str) -> Format:
     """Return the format that a client's ``Accept`` asks for, as prometheus_client understands it; text for none.
 
@@ -40,7 +60,7 @@ def choose_format(accept: str) -> Format:
         >>> choose_format("application/openmetrics-text;version=1.0.0,text/plain;q=0.5").openmetrics
         True
     """
-    _, content_type = choose_encoder(accept)
+    _, content_type = choose_encoding(accept)
     return Format(content_type.startswith("application/openmetrics-text"), content_type)
 
 

@@ -22,13 +22,13 @@ from functools import partial
 from types import TracebackType
 from weakref import WeakSet
 
-from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.address import format_address, parse_address
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Listener, Request, Response
+from supervisor_core.metrics.render import choose_encoding, gzip_accepted
 
 _LOG = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class MetricsServer:
     def _metrics(self, request: Request) -> Response:
         with self._scraped:
             waits = tuple(self._waits)
-        encode, content_type = choose_encoder(request.header("Accept") or "")
+        encode, content_type = choose_encoding(request.header("Accept") or "")
         if isinstance(self._collector, RunCollector) and isinstance(encode, partial) and "escaping" in encode.keywords:
             # Our names need no escaping, and the library does that letter by letter: half the time of a scrape.
             encode = partial(encode, escaping="allow-utf-8")

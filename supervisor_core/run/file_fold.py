@@ -20,10 +20,12 @@ class FileFold:
 
     Args:
         path: the file's.
+        kept_ticks: see `RunFold`.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, kept_ticks: int | None = None) -> None:
         self.path = path
+        self._kept_ticks = kept_ticks
         self.version = 0
         """Rises with each chunk."""
         self.created_at: float | None = None
@@ -90,7 +92,7 @@ class FileFold:
             told.append((mark.offset, None))
             if id in self.sessions:
                 self.sessions[id] = self.sessions.pop(id)
-        self.sessions.setdefault(id, SessionFold(id)).add(mark)
+        self.sessions.setdefault(id, SessionFold(id, self._kept_ticks)).add(mark)
         if isinstance(mark.record, HeartbeatRecord):
             self.rates.tell(number(mark.record.steps_per_sec))
             if (step := whole(mark.record.step)) is not None:

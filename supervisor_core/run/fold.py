@@ -38,6 +38,8 @@ class RunFold:
 
     Args:
         name: the run's, as TensorBoard names it.
+        kept_ticks: how many of each service thread's newest ticks, and of its newest spans, are kept; None: all. They
+            are most of what a run of days takes in memory.
 
     Example:
         >>> fold = RunFold("digits")
@@ -46,8 +48,9 @@ class RunFold:
         'unknown'
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, kept_ticks: int | None = None) -> None:
         self.name = name
+        self._kept_ticks = kept_ticks
         self._files: dict[str, FileFold] = {}
         self._facts: dict[str, tuple[object, SessionFacts]] = {}
         self._timeline: Timeline | None = None
@@ -62,7 +65,7 @@ class RunFold:
         """
         for chunk in chunks:
             if chunk.from_start or chunk.path not in self._files:
-                self._files[chunk.path] = FileFold(chunk.path)
+                self._files[chunk.path] = FileFold(chunk.path, self._kept_ticks)
             self._files[chunk.path].add(chunk)
             self._timeline = None
 

@@ -115,9 +115,9 @@ class GoodputWalk:
     def _book(self, facts: SessionFacts, is_over: bool) -> None:
         """Count what is decided of the session; productive seconds as the most they ever were."""
         told: Mapping[str, float] = facts.told_secs
-        full = facts.session.activity_secs
-        if is_over and sum(full.values()) >= sum(told.values()):
-            told = full
+        if is_over:
+            full = facts.session.activity_secs
+            told = {bucket: max(secs, told.get(bucket, 0.0)) for bucket, secs in full.items()}
         for bucket, secs in told.items():
             if bucket != PRODUCTIVE:
                 self._booked[bucket] += secs

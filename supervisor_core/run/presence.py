@@ -8,42 +8,75 @@ from dataclasses import replace
 
 from supervisor_core.run.model import Checkpoint
 
+Present = Callable[[str], "bool | None"]
+"""Says whether the files of the checkpoint at a path are there; None where it cannot be said."""
+
 _HAS_STEP = re.compile(r"-\d+$")
 DRIFT_STEPS = 3
 """By how many steps the original Supervisor's event may be ahead of the file it tells of."""
 
 
 class Presence:
-    """Joins checkpoints with what is on the disk; remembers the last answer, so that only changes cost."""
+    """Joins checkpoints with what is on the disk. Remembers what it has joined, so that a look costs one question per
+    checkpoint, and only what has changed is made anew."""
 
     def __init__(self) -> None:
         self._told: Sequence[Checkpoint] = ()
         self._joined: list[Checkpoint] = []
+        self._paths: list[str | None] = []
+        self._newest: dict[str, int] = {}
+        self._overwritten: set[int] = set()
+        self._inferred: list[int] = []
 
-    def joined(self, told: Sequence[Checkpoint], present: Callable[[str], bool | None]) -> tuple[Checkpoint, ...]:
+    def joined(self, told: Sequence[Checkpoint], present: Present) -> tuple[Checkpoint, ...]:
         """Return the checkpoints with their `Checkpoint.on_disk`.
 
         Of several saves under one name only the last can still be there.
 
         Args:
             told: as the sessions told of them, oldest first.
-            present: says whether a checkpoint's files are there; None where it cannot be said.
+            present: asked for each path.
         """
-        newest = {saved.path: index for index, saved in enumerate(told) if saved.ok and not saved.inferred}
-        result: list[Checkpoint] = []
-        known = len(self._joined)
-        for index, saved in enumerate(told):
-            on_disk = self._on_disk(saved, newest.get(saved.path) == index, present)
-            before = self._joined[index] if index < known and self._told[index] is saved else saved
-            result.append(before if before.on_disk is on_disk else replace(saved, on_disk=on_disk))
-        self._told, self._joined = told, result
-        return tuple(result)
+        if told is not self._told:
+            self._take(told)
+        answers = [None if path is None else present(path) for path in self._paths]
+        for index in self._overwritten:
+            answers[index] = None if answers[index] is None else False
+        for index in self._inferred:
+            answers[index] = _inferred_on_disk(told[index], present)
+        for index, saved in enumerate(self._joined):
+            if saved.on_disk is not answers[index]:
+                self._joined[index] = replace(saved, on_disk=answers[index])
+        return tuple(self._joined)
 
-    def _on_disk(self, saved: Checkpoint, is_newest: bool, present: Callable[[str], bool | None]) -> bool | None:
-        if saved.path is None or not saved.ok:
-            return None
-        if not saved.inferred or saved.step is None or _HAS_STEP.search(saved.path):
-            there = present(saved.path)
-            return False if there and not (is_newest or saved.inferred) else there
-        answers = [present(f"{saved.path}-{saved.step - drift}") for drift in range(min(DRIFT_STEPS, saved.step) + 1)]
-        return any(answers) if None not in answers else (True if any(answers) else None)
+    def _take(self, told: Sequence[Checkpoint]) -> None:
+        same = 0
+        for known, saved in zip(self._told, told, strict=False):
+            if known is not saved:
+                break
+            same += 1
+        if same < len(self._told):  # not only added to
+            same = 0
+            self._joined, self._paths, self._newest = [], [], {}
+            self._overwritten, self._inferred = set(), []
+        self._told = told
+        for index in range(same, len(told)):
+            saved = told[index]
+            self._joined.append(saved)
+            self._paths.append(None if saved.inferred or not saved.ok else saved.path)
+            if saved.inferred:
+                self._inferred.append(index)
+            elif saved.ok and saved.path is not None:
+                if saved.path in self._newest:
+                    self._overwritten.add(self._newest[saved.path])
+                self._newest[saved.path] = index
+
+
+def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:
+    """Ask for a checkpoint that another writer's event tells of: without its step, or with one a little too high."""
+    if saved.path is None:
+        return None
+    if saved.step is None or _HAS_STEP.search(saved.path):
+        return present(saved.path)
+    answers = [present(f"{saved.path}-{saved.step - drift}") for drift in range(min(DRIFT_STEPS, saved.step) + 1)]
+    return True if any(answers) else None if None in answers else False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory
 from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus
 
@@ -13,7 +14,7 @@ _ACTIVE: dict[RunState, bool | None] = {
     "lost": True,
     "stopped": False,
     "completed": False,
-    "failed": False,
+    "failed": True,
     "unknown": None,
 }
 
@@ -21,7 +22,8 @@ _ACTIVE: dict[RunState, bool | None] = {
 def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
     """Return what an exporter serves of a run: the trainer's own metrics, though the trainer may be dead.
 
-    A run that was lost or is stalled stays active, so that alerts on it go on. Of a run without telemetry only that is
+    A run that was lost, has failed or is stalled stays active, so that alerts on it go on; one that has failed has the
+    time that a stop may take to be started again. Of a run without telemetry only that is
     told which its events show: neither a phase nor whether it is active.
 
     Args:
@@ -48,7 +50,7 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         steps=last.steps,
         steps_per_second=last.steps_per_sec if run.state in ("running", "stalled") else None,
         last_progress_at=None if last.last_progress_at is None else min(last.last_progress_at, now),
-        progress_timeout_secs=last.progress_timeout_secs,
+        progress_timeout_secs=STALL_TIMEOUT_SECS["stopping"] if run.state == "failed" else last.progress_timeout_secs,
         stalled=run.state == "stalled" if told else None,
         checkpoint=_checkpoint(run, last),
         threads=tuple(_thread(history) for history in run.threads if history.session == last.id),

@@ -25,10 +25,12 @@ class SessionFold:
 
     Args:
         id: the session's.
+        kept_ticks: see `RunFold`.
     """
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, kept_ticks: int | None = None) -> None:
         self.id = id
+        self.kept_ticks = kept_ticks
         self.record: SessionRecord | None = None
         self.stop: StopRecord | None = None
         self.stop_at: float | None = None
@@ -94,7 +96,7 @@ class SessionFold:
         for told in beat.threads:
             name = text(told.get("name")) if isinstance(told, Mapping) else None
             if name is not None:
-                self.threads.setdefault(name, ThreadFold(name)).beat(at, told)
+                self.threads.setdefault(name, ThreadFold(name, self.kept_ticks)).beat(at, told)
 
     def _is_over(self, beat: HeartbeatRecord, age: float) -> bool:
         timeout = number(beat.progress_timeout_secs)
@@ -153,7 +155,7 @@ def joined(parts: Iterable[SessionFold]) -> SessionFold:
     first, *later = parts
     if not later:
         return first
-    whole_session = SessionFold(first.id)
+    whole_session = SessionFold(first.id, first.kept_ticks)
     for part in (first, *later):
         _absorb(whole_session, part)
     return whole_session
@@ -178,7 +180,7 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     if part.last_progress_at is not None:
         into._moved(part.last_progress_at)
     for name, thread in part.threads.items():
-        into.threads.setdefault(name, ThreadFold(name)).absorb(thread)
+        into.threads.setdefault(name, ThreadFold(name, into.kept_ticks)).absorb(thread)
     into.checkpoints.extend(part.checkpoints)
     into.stalls.extend(part.stalls)
     into.saves += part.saves

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -13,14 +14,19 @@ _STATES = frozenset(get_args(ThreadState))
 
 
 class ThreadFold:
-    """Gathers what heartbeats tell of one thread; finished spans and seen ticks are only ever added to."""
+    """Gathers what heartbeats tell of one thread; finished spans and seen ticks are only ever added to.
+
+    Args:
+        name: the thread's.
+        kept_ticks: see `RunFold`.
+    """
 
     __slots__ = ("_error", "_last", "_overdue", "_since", "_spans", "_state", "_ticks", "_until", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kept_ticks: int | None = None) -> None:
         self.name = name
-        self._spans: list[ThreadSpan] = []
-        self._ticks: list[ThreadTick] = []
+        self._spans: deque[ThreadSpan] = deque(maxlen=kept_ticks)
+        self._ticks: deque[ThreadTick] = deque(maxlen=kept_ticks)
         self._last: Mapping[str, Any] = {}
         self._state: ThreadState | None = None
         self._since = self._until = self._overdue = 0.0

@@ -219,7 +219,8 @@ class SupervisedRun:
                 return
             self._ended = True
         self._monitor.stop()
-        self._monitor.deactivate()
+        if outcome.reason != "error":  # what has failed was not stopped as planned: somebody must start it again
+            self._monitor.deactivate()
         self._monitor.enter("stopped")
         now = self.progress.snapshot()
         record = StopRecord(

@@ -32,6 +32,8 @@ class LogdirWatch:
         logdir: the directory; it need not exist yet. One with ``://`` in it is remote.
         include: a regular expression that a run's name must match somewhere.
         exclude: one that it must not match anywhere.
+        kept_ticks: how many of each service thread's newest ticks, and of its newest spans, are kept; None: all, of
+            which a run of a week has a hundred thousand.
         filesystem: where events files are read from; the one that the path says.
         presence: where checkpoints are looked for.
         clock: tells what time it is.
@@ -52,6 +54,7 @@ class LogdirWatch:
         include: str | None = None,
         exclude: str | None = None,
         *,
+        kept_ticks: int | None = None,
         filesystem: ReadFileSystem | None = None,
         presence: CheckpointPresence | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -60,6 +63,7 @@ class LogdirWatch:
         self._index = LogdirIndex(logdir, include=include, exclude=exclude, filesystem=self._source, clock=clock)
         self._presence = presence or CheckpointPresence()
         self._clock = clock
+        self._kept_ticks = kept_ticks
         self._runs: dict[str, _RunWatch] = {}
 
     @property
@@ -91,7 +95,7 @@ class LogdirWatch:
     def _run(self, name: str) -> _RunWatch:
         index, watch = self._index.runs[name], self._runs.get(name)
         if watch is None or watch.index is not index:  # new, or gone in between
-            watch = self._runs[name] = _RunWatch(index, self._presence)
+            watch = self._runs[name] = _RunWatch(index, self._presence, self._kept_ticks)
         return watch
 
     def _why_nothing(self) -> list[str]:
@@ -108,10 +112,10 @@ class LogdirWatch:
 class _RunWatch:
     """One run: its fold, and what was last made of it."""
 
-    def __init__(self, index: RunIndex, presence: CheckpointPresence) -> None:
+    def __init__(self, index: RunIndex, presence: CheckpointPresence, kept_ticks: int | None) -> None:
         self.index = index
         self._presence = presence
-        self._fold = RunFold(index.name)
+        self._fold = RunFold(index.name, kept_ticks=kept_ticks)
         self._lost: str | None = None
         self._fresh = True
         self._stamp: object = None

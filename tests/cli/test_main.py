@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -66,12 +69,15 @@ def test_the_json_fields_are_documented() -> None:
     """Every field of the JSON output is described, and no other."""
     from dataclasses import fields
 
+    from supervisor_core.cli.events_verdict import EventsVerdict
     from supervisor_core.cli.verify import CheckpointVerdict, RunVerdict
 
     text = documented()["verify"]
     described = set(re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE))
     top = {"v", "logdir", "good", "damaged", "missing", "unsearched", "runs"}
-    assert described == top | {item.name for kind in (CheckpointVerdict, RunVerdict) for item in fields(kind)}
+    assert described == top | {
+        item.name for kind in (CheckpointVerdict, RunVerdict, EventsVerdict) for item in fields(kind)
+    }
 
 
 def test_help(run: Callable[..., Result]) -> None:
@@ -97,3 +103,17 @@ def test_version(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) ->
 def test_an_unknown_command(run: Callable[..., Result]) -> None:
     """A command that does not exist is a wrong call."""
     assert run("no-such-command").exit_code == 2
+
+
+def test_completion() -> None:
+    """A shell is told the commands that begin as typed, by the variable that the documentation names."""
+    assert "_TB_SUPERVISOR_COMPLETE=bash_source" in documented()[""]
+    environment = {
+        **os.environ,
+        "_TB_SUPERVISOR_COMPLETE": "bash_complete",
+        "COMP_WORDS": "tb-supervisor ins",
+        "COMP_CWORD": "1",
+    }
+    command = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert completed.stdout.split() == ["plain,inspect"]

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from supervisor_core.events.writer import EventsWriter
+
 Run = Callable[..., Result]
 
 
@@ -165,7 +167,7 @@ def test_names_are_shown_as_they_are(run: Run, tmp_path: Path, writer: Any) -> N
         (lambda path: None, "does not exist."),
         (lambda path: path.write_text(""), "is a file; give the directory that it is in."),
         (lambda path: Path(f"{path}.index").write_text(""), "is a checkpoint; give the directory that it is in."),
-        (lambda path: path.mkdir(), "There are no checkpoints in"),
+        (lambda path: path.mkdir(), "There are no events files and no checkpoints in"),
     ],
 )
 def test_wrong_input_is_one_clear_line(run: Run, tmp_path: Path, make: Callable[[Path], Any], words: str) -> None:
@@ -223,6 +225,57 @@ def test_a_directory_that_may_not_be_searched(run: Run, logdir: Path, monkeypatc
     result = run("verify", logdir)
     assert result.exit_code == 1
     assert result.stdout.endswith(f"not searched {logdir / 'second'}: Permission denied\n")
+
+
+@pytest.fixture
+def with_events(logdir: Path) -> Path:
+    """The logdir, with an events file of a graph and ten scalars in its first run, and one in a run of its own."""
+    for name in ("first", "third"):
+        with EventsWriter(logdir / name) as events:
+            events.payload("graph_def", bytes(100_000))
+            for step in range(10):
+                events.scalar("loss", 0.5, step)
+    return logdir
+
+
+def events_file(run_directory: Path) -> Path:
+    """The one events file of a run."""
+    (file,) = run_directory.glob("*tfevents*")
+    return file
+
+
+def test_events_files_are_read_back_too(run: Run, with_events: Path) -> None:
+    """Each run's are summed up; one that has no checkpoints is a run as well, with nothing to resume."""
+    result = run("verify", with_events)
+    assert result.exit_code == 0
+    assert result.stdout.count("  good     1 events file, 12 records\n") == 2
+    assert result.stdout.endswith("third\n  good     1 events file, 12 records\n")
+
+
+def test_a_damaged_graph_is_found(run: Run, with_events: Path) -> None:
+    """Though no reader needs it, a flipped byte in it is shown with its place; status 1."""
+    file = events_file(with_events / "third")
+    content = bytearray(file.read_bytes())
+    content[50_000] ^= 1
+    file.write_bytes(content)
+    result = run("verify", with_events)
+    assert result.exit_code == 1
+    assert f"  damaged  {file.name}  at byte " in result.stdout
+    verdicts = {item["run"]: item["events"] for item in json.loads(run("verify", with_events, "--json").stdout)["runs"]}
+    assert [item["state"] for item in verdicts["third"]] == ["damaged"]
+    assert [item["state"] for item in verdicts["first"]] == ["good"]
+    assert verdicts["second"] == []
+
+
+def test_a_torn_end_and_what_is_no_events_file_are_no_damage(run: Run, with_events: Path) -> None:
+    """A kill leaves half a record, a full disk an empty file: both are said, neither fails a script."""
+    file = events_file(with_events / "third")
+    os.truncate(file, file.stat().st_size - 5)
+    (with_events / "third" / "events.out.tfevents.9.empty").touch()
+    result = run("verify", with_events)
+    assert result.exit_code == 0
+    assert f"  torn     {file.name}  its last " in result.stdout
+    assert "  skipped  events.out.tfevents.9.empty  " in result.stdout
 
 
 def test_quiet_in_a_pipe(logdir: Path) -> None:

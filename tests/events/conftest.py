@@ -283,9 +283,6 @@ class _WatchedFile:
         self._owner = owner
         self._file = file
 
-    def status(self) -> os.stat_result:
-        return self._file.status()
-
     def pread(self, length: int, offset: int) -> bytes:
         owner = self._owner
         owner.on_pread(owner.preads)

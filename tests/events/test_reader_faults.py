@@ -304,3 +304,16 @@ def test_a_scalar_beside_an_image_is_found_and_checked(path: str) -> None:
     chunk = reader.read()
     assert chunk is not None and steps(chunk) == [5]
     assert (chunk.records, chunk.max_step, reader.facts().corrupt_records) == (3, 6, 1)
+
+
+def test_a_thorough_reader_checks_what_is_skipped_too(path: str) -> None:
+    """A flipped byte in the midst of a picture is found and located; nothing else is lost."""
+    good = picture(1 << 20, step=5)
+    write(path, HEAD, good, flipped(good, 500_000), picture(1 << 20, step=6))
+    trusting, thorough = EventsFileReader(path), EventsFileReader(path, thorough=True)
+    trusting.read()
+    chunk = thorough.read()
+    assert chunk is not None
+    assert (trusting.facts().corrupt_records, trusting.facts().records) == (0, 4)
+    assert (thorough.facts().corrupt_records, thorough.facts().records) == (1, 3)
+    assert [problem.offset for problem in chunk.problems] == [len(HEAD) + len(good)]

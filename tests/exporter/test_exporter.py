@@ -146,6 +146,14 @@ def test_the_runs_of_other_writers(tmp_path: Path, writing, clock, exporter_of, 
     assert not [name for name in samples if name.startswith(("supervisor_active", "supervisor_phase"))]
 
 
+def test_events_without_a_time(tmp_path: Path, writing, exporter_of, samples_of) -> None:
+    """Of a run whose writer gave its events no time there is no timestamp, rather than one of 1970."""
+    writing.RunFile(tmp_path / "a", started_at=0.0).scalar("loss", 7, 0.0)
+    samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
+    assert samples['supervisor_global_step{run="a"}'] == 7
+    assert not [name for name in samples if "last_event" in name]
+
+
 def test_before_the_first_refresh(tmp_path: Path, clock, samples_of) -> None:
     """Until the runs have been looked at the exporter is not ready, and claims neither runs nor a refresh."""
     exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock)], clock=clock)

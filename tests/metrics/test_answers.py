@@ -48,6 +48,14 @@ def test_prometheus_gets_openmetrics(talk, server: MetricsServer, collector: Run
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
 
 
+@pytest.mark.parametrize("accept", ["application/openmetrics-text;version=abc", "text/plain;version=1.x", ";;,=", ","])
+def test_a_wish_that_makes_no_sense(talk, server: MetricsServer, accept: str) -> None:
+    """Who asks for something nobody understands gets the text format 0.0.4, not a closed connection."""
+    answer = talk.ask(server, Accept=accept)
+    assert (answer.status, answer.body) == (200, EXPECTED)
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
 def test_gzip_for_those_who_accept_it(talk, server: MetricsServer) -> None:
     """A body is compressed only for a client that says it can read that."""
     answer = talk.ask(server, Accept_Encoding="gzip")

@@ -31,6 +31,8 @@ def ends(at: float, value: Value = clock) -> Value:
 HUNG = {"progress": ends(20 * MINUTE), "saved": ends(20 * MINUTE, saved_every(600))}
 GONE = {"active": until(20 * MINUTE, always(1), always(0)), **HUNG}
 """A planned stop after 20 minutes."""
+STOPPED = until(20 * MINUTE, always(300), always(None))
+"""The budget of a session that has ended: a stopped one has none."""
 LATE = {24 * MINUTE: SILENT, 27 * MINUTE: {STALLED}}
 
 
@@ -84,6 +86,16 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             "a restore that hangs",
             [trainer(phase=lambda t: "restoring", progress=always(0), timeout=always(1800), saved=always(None))],
             {30 * MINUTE: SILENT, 32 * MINUTE: {STALLED}},
+        ),
+        (
+            "ended by an error, and nobody starts it again",
+            [trainer(end=21 * MINUTE, phase=phases("training", "stopped", 20 * MINUTE), timeout=STOPPED, **HUNG)],
+            {**LATE, 40 * MINUTE: {STALLED}},
+        ),
+        (
+            "ended by an error, and started again",
+            [trainer(end=21 * MINUTE, timeout=STOPPED, **HUNG), resumed(23 * MINUTE)],
+            {27 * MINUTE: SILENT, 40 * MINUTE: SILENT},
         ),
         (
             "a planned stop, nobody else watching",

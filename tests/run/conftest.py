@@ -183,10 +183,9 @@ class Trainer:
             host="host",
             pid=1,
             facade="Supervisor",
-            started_at=self.started_at,
             restored_step=restored_step,
             heartbeat_secs=self.every,
-            **{"checkpoint_interval_secs": 600.0, **more},
+            **{"started_at": self.started_at, "checkpoint_interval_secs": 600.0, **more},
         )
         self.file.tell(record, self.step, self.now)
         return self.enter("training")

@@ -55,6 +55,64 @@ def test_a_tag_that_counts_something_else_moves_no_step(trainer: Any, run_of: Ru
     assert run_of(session).sessions[0].last_step == 99
 
 
+def test_a_session_killed_before_it_told_a_step_is_known_by_its_scalars(
+    trainer: Any, events_file: Any, run_of: RunOf
+) -> None:
+    """START tells where a new model began, the scalars how far it got, though no heartbeat knew the step."""
+    session = trainer().spend(3).ready()
+    session.file.events = [
+        (at, replace(mark, record=replace(mark.record, step=None)) if hasattr(mark.record, "phase") else mark)
+        for at, mark in session.file.events
+    ]
+    session.file.log("START", 0, session.now).scalars("loss", range(1, 8), session.now)
+    [told] = run_of(session).sessions
+    assert (told.first_step, told.last_step, told.inferred) == (0, 7, False)
+
+
+def test_two_sessions_in_one_file_are_two(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """A writer that is used for two sessions, one after the other, tells of both."""
+    apart = run_of(killed, resumed)
+    killed.file.scalar("loss", 1187, killed.now)
+    killed.file.events.extend(resumed.file.scalar("loss", 1301, resumed.now).events)
+    run = run_of(killed)
+    assert [(session.id, session.first_step) for session in run.sessions] == [("a", 0), ("b", 1000)]
+    assert run.sessions[1].last_step == 1301
+    assert run.restarts == apart.restarts
+
+
+def test_what_is_finished_is_not_made_again(killed: Any, resumed: Any, fold_of: Any) -> None:
+    """A look after new events of the last session hands out the earlier sessions' very parts."""
+    fold = fold_of(killed)
+    chunks = resumed.file.chunks([5, 25])
+    fold.update(chunks[:1])
+    before = fold.run(resumed.now, lambda path: True)
+    fold.update(chunks[1:])
+    after = fold.run(resumed.now + 1, lambda path: True)
+    assert len(after.sessions[1].files) == 1
+    assert after.sessions[1] != before.sessions[1]
+    assert after.sessions[0].activity_secs is before.sessions[0].activity_secs
+    assert all(new is old for new, old in zip(after.checkpoints, before.checkpoints, strict=True))
+
+
+def test_numbers_that_are_none_harm_nothing(trainer: Any, run_of: RunOf) -> None:
+    """A record whose numbers are null, or of another type, is taken for what is left of it."""
+    session = trainer().spend(3).ready(started_at=None).train(3).save()
+    session.file.events = [
+        (at, replace(mark, record=replace(mark.record, **odd)))
+        for at, mark in session.file.events
+        for odd in [
+            {"activity_secs": {"productive": None, "stall": "x"}, "progress_age_secs": None, "threads": ({"name": 7},)}
+            if hasattr(mark.record, "activity_secs")
+            else {"step": "x", "secs": None, "blocked_secs": None}
+            if hasattr(mark.record, "trigger")
+            else {}
+        ]
+    ]
+    run = run_of(session)
+    assert run.sessions[0].ended_at == session.now
+    assert sum(run.goodput.secs.values()) == run.goodput.wall_secs
+
+
 def test_a_session_that_died_while_starting_is_one(killed: Any, trainer: Any, run_of: RunOf) -> None:
     """Heartbeats without a session record make a session; its start is reckoned back, and no step is lost by it."""
     died = trainer("b", killed.now + 30, attempt=2)

@@ -58,9 +58,15 @@ def test_a_silent_run_stays_active(killed: Any, run_of: RunOf, later: float) -> 
     assert (status.active, status.last_progress_at) == (True, killed.now)
 
 
-@pytest.mark.parametrize("reason", ["completed", "signal", "error"])
+def test_a_run_that_failed_stays_active(killed: Any, run_of: RunOf) -> None:
+    """An error is no planned end: it is alerted on, unless another session begins within the time of a stop."""
+    status = run_status(run_of(killed.stop("error")), killed.now)
+    assert (status.active, status.phase, status.progress_timeout_secs) == (True, "stopped", 600.0)
+
+
+@pytest.mark.parametrize("reason", ["completed", "exhausted", "requested", "signal"])
 def test_a_run_that_ended_is_not_active(killed: Any, run_of: RunOf, reason: str) -> None:
-    """A stop record is a planned end, whatever its reason."""
+    """A stop record is a planned end, unless its reason is an error."""
     status = run_status(run_of(killed.stop(reason)), killed.now)
     assert (status.active, status.phase, status.steps_per_second) == (False, "stopped", None)
 

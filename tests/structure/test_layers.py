@@ -34,16 +34,20 @@ HEAVY = {
     "numpy": {"events", "run", "watch", "tf1", "tb_plugin"},
     "click": {"cli"},
     "rich": {"cli"},
+    "yaml": {"exporter", "monitoring"},
+    "bcrypt": {"exporter"},
 }
 
 PUBLIC = [
     "supervisor_core",
     "supervisor_core.checkpoint",
     "supervisor_core.events",
+    "supervisor_core.exporter",
     "supervisor_core.metrics",
     "supervisor_core.run.status",
     "supervisor_core.runtime",
     "supervisor_core.supervision",
+    "supervisor_core.watch",
 ]
 
 

@@ -85,6 +85,14 @@ def test_a_planned_end_is_not_active_any_more(begin) -> None:
     assert (status.active, status.phase) == (False, "stopped")
 
 
+def test_an_error_is_no_planned_end(begin) -> None:
+    """A session that an error has ended stays active, so that it is alerted on until another one begins."""
+    run = begin()
+    run.end(Outcome(reason="error", error="ValueError: loss is NaN"))
+    status = run.status()
+    assert (status.active, status.phase) == (True, "stopped")
+
+
 def test_a_chief_that_was_taken_over_is_told(begin, monkeypatch) -> None:
     """The error goes to whoever can stop the training, not into the monitor's log."""
     told: list[BaseException] = []

@@ -199,6 +199,19 @@ def test_a_run_that_cannot_be_understood_costs_no_other(
     assert (runs["good"].problem, runs["good"].run.step) == (None, 3)
 
 
+def test_a_thread_s_past_may_be_forgotten(tmp_path: Path, writing, clock) -> None:
+    """Where only so many ticks and spans are kept, they are the newest; counts and the state are whole."""
+    file = writing.RunFile(tmp_path / "a").ready()
+    for number in range(1, 10):
+        at = clock.now - 50 + number
+        told = {"name": "summary", "state": "idle" if number % 2 else "overdue", "ticks": number, "last_tick_at": at}
+        file.beat(at, steps=number, threads=(told,))
+    (thread,) = LogdirWatch(str(tmp_path), kept_ticks=2, clock=clock).refresh().runs["a"].run.threads
+    assert (thread.ticks, thread.state, thread.last_tick_at) == (9, "idle", clock.now - 41)
+    assert [tick.at for tick in thread.seen_ticks] == [clock.now - 42, clock.now - 41]
+    assert [span.since for span in thread.spans] == [clock.now - 43, clock.now - 42, clock.now - 41]
+
+
 def test_progress_is_told(tmp_path: Path, writing, clock) -> None:
     """After each run the caller hears how many are read, and of how many."""
     for name in ("a", "b"):

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import errno
+import sys
+import types
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from supervisor_core.errors import EventsError
+from supervisor_core.events import EventsWriter
+from supervisor_core.events.index import LogdirIndex
+from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.events.remote_source import RemoteSource
+from supervisor_core.events.source import Entry
+
+
+@pytest.fixture
+def logdir() -> Iterator[str]:
+    """A directory of fsspec's memory:// that nobody else uses."""
+    fsspec = pytest.importorskip("fsspec")
+    name = f"memory://logs-{uuid.uuid4().hex}"
+    yield name
+    filesystem = fsspec.filesystem("memory")
+    if filesystem.exists(name):
+        filesystem.rm(name, recursive=True)
+
+
+def test_runs_of_a_remote_logdir_are_found_and_followed(logdir: str) -> None:
+    """As locally: names relative to the logdir, each event once, runs that come and go."""
+    with EventsWriter(logdir + "/a/b") as writer:
+        writer.scalar("loss", 1.0, 1)
+        writer.flush()
+        index = LogdirIndex(logdir)
+        first = index.refresh()
+        assert first.added == ("a/b",) and index.refresh().changed == {}
+        writer.scalar("loss", 2.0, 2)
+        writer.flush()
+        (chunk,) = index.refresh().changed["a/b"]
+    assert chunk.scalars["loss"].values.tolist() == [2.0]
+    with EventsWriter(logdir) as writer:
+        writer.flush()
+    assert index.refresh().added == (".",)
+    assert index.runs["a/b"].files[0].path.startswith(logdir + "/a/b/events.out.tfevents.")
+
+
+def test_a_remote_file_that_is_written_anew_is_read_anew(logdir: str) -> None:
+    """Stores have no inodes: the bytes where reading stopped tell."""
+    import fsspec
+
+    path = logdir + "/events.out.tfevents.1700000000.host"
+    files = []
+    for count in (3, 5):
+        with EventsWriter(f"{logdir}/{count}") as writer:
+            for step in range(count):
+                writer.scalar("loss", 1.0, 100 * count + step)
+            writer.flush()
+            files.append(fsspec.filesystem("memory").cat_file(writer.path))
+    fsspec.filesystem("memory").pipe_file(path, files[0])
+    reader = EventsFileReader(path)
+    reader.read()
+    fsspec.filesystem("memory").pipe_file(path, files[1])
+    chunk = reader.read()
+    assert chunk is not None and chunk.from_start
+    assert chunk.scalars["loss"].steps.tolist() == [500, 501, 502, 503, 504]
+
+
+def test_a_remote_file_that_is_not_there(logdir: str) -> None:
+    """The same word as for a local one."""
+    reader = EventsFileReader(logdir + "/events.out.tfevents.1")
+    assert reader.read() is None
+    assert reader.facts().skipped == "it is gone"
+
+
+@pytest.mark.parametrize("path", ["nowhere://bucket/run", "gs://bucket/run"])
+def test_a_file_system_that_is_not_installed_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One clear error with the scheme and what to install, before anything is read."""
+    pytest.importorskip("fsspec")
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(EventsError, match=f"no file system for {path.partition(':')[0]}://.*Install fsspec"):
+        LogdirIndex(path)
+
+
+class FailingClient:
+    """A store whose library raises errors of its own."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def size(self, path: str) -> int | None:
+        raise self.error
+
+    def read(self, path: str, length: int, offset: int) -> bytes:
+        raise self.error
+
+    def list(self, path: str) -> Iterator[Entry]:
+        raise self.error
+
+
+def named(name: str) -> Exception:
+    """An error of a type that has only its name in common with the store's."""
+    kind: type[Exception] = types.new_class(name, (Exception,))
+    return kind("the store says no")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (named("NotFoundError"), errno.ENOENT),
+        (FileNotFoundError("x"), errno.ENOENT),
+        (named("PermissionDeniedError"), errno.EACCES),
+        (named("HttpError"), errno.EIO),
+        (TimeoutError("x"), errno.EIO),
+    ],
+)
+def test_whatever_a_store_raises_becomes_an_error_of_the_system(error: Exception, code: int) -> None:
+    """So that whoever reads handles one kind of error, and no store ends it."""
+    source: Any = RemoteSource(FailingClient(error))
+    for ask in (
+        lambda: source.stat("x://a"),
+        lambda: source.open("x://a").pread(1, 0),
+        lambda: list(source.list("x://a")),
+    ):
+        with pytest.raises(OSError) as caught:
+            ask()
+        assert caught.value.errno == code

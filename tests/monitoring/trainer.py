@@ -1,0 +1,71 @@
+"""A training that does as it is told: one line on its standard input at a time. Run as a program.
+
+    go      steps as fast as they come (this is how it begins)
+    hold    hang inside the next step
+    step    let one step through, and hang inside the one after it
+    stop    end as planned
+
+It says ``training`` once it trains, and ``stopped`` once it has ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.options import Options
+from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.supervision.supervised_run import SupervisedRun
+
+
+def main(logdir: str, address: str, budget_secs: str) -> None:
+    """Train until told to stop."""
+    options = Options(
+        run_name="digits",
+        metrics_address=address,
+        heartbeat_secs=1.0,
+        stall_timeout_secs={"training": float(budget_secs)},
+    )
+    steps, stopping = threading.Semaphore(0), threading.Event()
+    free = threading.Event()
+    free.set()
+    threading.Thread(target=obey, args=(steps, free, stopping), daemon=True).start()
+    with FileWriter(logdir) as writer:
+        run = SupervisedRun(
+            logdir=logdir, facade="SupervisedRun", options=options, writer=writer, services=ServiceRegistry()
+        )
+        run.begin()
+        run.ready()
+        run.enter("training")
+        print("training", flush=True)
+        while not stopping.is_set():
+            started = SYSTEM_CLOCK.monotonic()
+            if free.is_set():
+                stopping.wait(0.02)
+            else:
+                steps.acquire()
+            run.progress.run_ended(True, started, SYSTEM_CLOCK.monotonic())
+        run.end(Outcome(reason="completed"))
+        run.close()
+    print("stopped", flush=True)
+
+
+def obey(steps: threading.Semaphore, free: threading.Event, stopping: threading.Event) -> None:
+    """Read what to do, line by line."""
+    for line in sys.stdin:
+        command = line.strip()
+        if command == "hold":
+            free.clear()
+        elif command in ("go", "stop"):
+            free.set()
+        if command == "stop":
+            stopping.set()
+        if command in ("go", "step", "stop"):
+            steps.release()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
