@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
-import numpy as np
-
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.events.chunk import Chunk, Points
+from supervisor_core.events.chunk import Chunk
+from supervisor_core.events.columns import Columns, ColumnStore
 
 _LOG = logging.getLogger("supervisor_core")
 
-_POINT_BYTES = 32
+_POINT_BYTES = 48
+"""Three columns, and as much again as room to grow."""
 
 
 class Source(Protocol):
@@ -50,44 +50,36 @@ class RunScalars:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._columns = ColumnStore()
         self._lock = threading.Lock()
-        self._files: dict[str, dict[str, list[Points]]] = {}
         self.bytes = 0
-        """Roughly what it holds."""
+        """What it holds at most."""
 
     def refresh(self) -> None:
         """Read what is new."""
         for chunk in self._source.refresh():
             with self._lock:
-                if chunk.from_start:
-                    self.bytes -= _POINT_BYTES * sum(map(len, _parts(self._files.pop(chunk.path, {}))))
-                tags = self._files.setdefault(chunk.path, {})
-                for tag, points in chunk.scalars.items():
-                    tags.setdefault(tag, []).append(points)
-                    self.bytes += _POINT_BYTES * len(points)
+                self._columns.add(chunk)
+        self.bytes = _POINT_BYTES * len(self._columns)
 
     def tags(self) -> Mapping[str, TagFacts]:
         """Return what there is, by tag."""
-        found: dict[str, TagFacts] = {}
         with self._lock:
-            for path in sorted(self._files):
-                for tag, parts in self._files[path].items():
-                    before = found.get(tag)
-                    found[tag] = TagFacts(
-                        points=sum(map(len, parts)) + (before.points if before else 0),
-                        first_step=before.first_step if before else int(parts[0].steps[0]),
-                        last_step=int(parts[-1].steps[-1]),
-                        last_value=float(parts[-1].values[-1]),
-                    )
-        return found
+            found = {tag: list(self._columns.by_file(tag).values()) for tag in self._columns.tags}
+        return {
+            tag: TagFacts(
+                points=sum(map(len, files)),
+                first_step=int(files[0].steps[0]),
+                last_step=int(files[-1].steps[-1]),
+                last_value=float(files[-1].values[-1]),
+            )
+            for tag, files in found.items()
+        }
 
-    def points(self, tag: str) -> Mapping[str, Points]:
+    def points(self, tag: str) -> Mapping[str, Columns]:
         """Return a tag's points by file, in the files' order; empty where there are none."""
         with self._lock:
-            for tags in self._files.values():
-                if len(tags.get(tag, ())) > 1:
-                    tags[tag] = [_joined(tags[tag])]
-            return {path: self._files[path][tag][0] for path in sorted(self._files) if tag in self._files[path]}
+            return self._columns.by_file(tag)
 
 
 class ScalarStore:
@@ -185,16 +177,3 @@ class _Entry:
     problem: str | None = None
     is_wanted: bool = False
     fresh_until: float = float("-inf")
-
-
-def _parts(tags: Mapping[str, list[Points]]) -> Iterable[Points]:
-    return (points for parts in tags.values() for points in parts)
-
-
-def _joined(parts: list[Points]) -> Points:
-    return Points(
-        np.concatenate([part.offsets for part in parts]),
-        np.concatenate([part.steps for part in parts]),
-        np.concatenate([part.walls for part in parts]),
-        np.concatenate([part.values for part in parts]),
-    )

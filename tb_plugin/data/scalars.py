@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.events.chunk import Points
+from supervisor_core.events.columns import Columns
 from tb_plugin.data.segments import Segments
 
 PLAIN_POINTS_PER_PIXEL = 4
@@ -26,7 +26,7 @@ class ScalarWindow:
 
 
 def scalar_window(
-    files: Mapping[str, Points], segments: Segments, *, by_step: bool, low: float, high: float, pixels: int
+    files: Mapping[str, Columns], segments: Segments, *, by_step: bool, low: float, high: float, pixels: int
 ) -> ScalarWindow:
     """Return the points between two moments, or steps, bounds included.
 

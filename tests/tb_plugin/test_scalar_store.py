@@ -54,7 +54,7 @@ def test_a_file_that_was_replaced_counts_anew() -> None:
     made.chunks += source("/a/1", 2, from_start=True).chunks
     store.clock.now += 1.0
     assert store.run("/a", PATIENCE_SECS).tags()["loss"].points == 2
-    assert run.bytes == 2 * 32
+    assert run.bytes == 2 * 48
     made.chunks.append(Chunk(path="/a/1", from_start=True))
     store.clock.now += 1.0
     assert store.run("/a", PATIENCE_SECS).tags() == {}
@@ -73,14 +73,14 @@ def test_files_stand_in_the_order_of_their_names() -> None:
 
 def test_the_runs_asked_for_longest_ago_make_room() -> None:
     """Beyond the bound the store forgets, first what nobody has asked for; a run too big by itself is held alone."""
-    store = Store({"/a": source("/a/1", 10), "/b": source("/b/1", 10), "/c": source("/c/1", 10)}, max_bytes=700)
+    store = Store({"/a": source("/a/1", 10), "/b": source("/b/1", 10), "/c": source("/c/1", 10)}, max_bytes=1_000)
     for directory in ("/a", "/b", "/a", "/c", "/a"):
         assert store.run(directory, PATIENCE_SECS).tags()["loss"].points == 10
     assert store.opened == ["/a", "/b", "/c"]
     store.run("/b", PATIENCE_SECS)
     assert store.opened == ["/a", "/b", "/c", "/b"]
     store.close()
-    big = Store({"/a": source("/a/1", 1_000)}, max_bytes=700)
+    big = Store({"/a": source("/a/1", 1_000)}, max_bytes=1_000)
     for _ in range(2):
         assert big.run("/a", PATIENCE_SECS).tags()["loss"].points == 1_000
     assert big.opened == ["/a"]
