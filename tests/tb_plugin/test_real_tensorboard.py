@@ -119,7 +119,7 @@ def serving(directory: Path, *arguments: str, before: str = WITHOUT_TENSORFLOW) 
     shim.mkdir(exist_ok=True)
     (shim / "sitecustomize.py").write_text(before)
     command = [sys.executable, "-m", "tensorboard.main", "--host", "127.0.0.1", "--port", "0", *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(shim), *sys.path[:1]])}
+    environment = {**os.environ, "PYTHONPATH": str(shim)}
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
