@@ -27,12 +27,12 @@ export function boundariesOf(
   ways: readonly Way[],
   axis: Axis,
 ): Boundary[] {
-  return restarts.flatMap((restart, i) => {
-    const same = sessions[i + 1]?.started === restart.at ? i + 1 : sessions.findIndex((s) => s.started === restart.at);
-    const to = same > 0 ? same : Math.min(i + 1, sessions.length - 1);
-    const from = to - 1;
-    const before = sessions[from];
-    if (!before) return [];
+  const index = new Map(sessions.map((session, i) => [session.id, i]));
+  return restarts.flatMap((restart, i): Boundary[] => {
+    const to = index.get(restart.to_session);
+    const from = index.get(restart.from_session);
+    const before = from === undefined ? undefined : sessions[from];
+    if (!before || from === undefined || to === undefined) return [];
     const number = i + 1;
     if (axis.kind === "step") {
       const { from_step: end, to_step: start } = restart;

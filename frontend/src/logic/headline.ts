@@ -12,7 +12,7 @@ export interface Sentence {
 }
 
 export function headline(run: RunDetail, now: number): Sentence[] {
-  return [stateSentence(run, now), restartSentence(run), checkpointSentence(run, now), stallSentence(run)].filter(
+  return [stateSentence(run, now), restartSentence(run), checkpointSentence(run, now), stallSentence(run), problemSentence(run)].filter(
     (s): s is Sentence => s !== null,
   );
 }
@@ -20,9 +20,8 @@ export function headline(run: RunDetail, now: number): Sentence[] {
 function stateSentence(run: RunDetail, now: number): Sentence {
   const word = wordOf(RUN_STATES, run.state);
   const last = run.sessions.at(-1);
-  const step = run.step == null ? "" : ` at step ${formatCount(run.step)}`;
   const when = formatAgo(run.last_event, now);
-  const lead = word.label.charAt(0).toUpperCase() + word.label.slice(1) + step;
+  const lead = run.step == null ? "No step known" : `Step ${formatCount(run.step)}`;
   switch (run.state) {
     case "running": {
       const rate = run.steps_per_sec == null ? "" : `${formatRate(run.steps_per_sec)} steps/s, `;
@@ -33,9 +32,9 @@ function stateSentence(run: RunDetail, now: number): Sentence {
     case "failed":
       return { tone: word.tone, lead, rest: `${last?.error ?? "an error ended it"}, ${when}` };
     case "lost":
-      return { tone: word.tone, lead, rest: `silent since ${when.replace(/ ago$/, "")}: killed, or its machine died` };
+      return { tone: word.tone, lead, rest: `silent for ${when.replace(/ ago$/, "")}: killed, or its machine died` };
     case "unknown":
-      return { tone: word.tone, lead: `Silent${step}`, rest: `last written ${when}; its writer does not tell how it ended` };
+      return { tone: word.tone, lead, rest: `last written ${when}; its writer does not tell how it ended` };
     default:
       return { tone: word.tone, lead, rest: `${last?.signal ? `by ${last.signal}, ` : ""}${when}` };
   }
@@ -44,7 +43,7 @@ function stateSentence(run: RunDetail, now: number): Sentence {
 function restartSentence(run: RunDetail): Sentence | null {
   const count = run.restarts.length;
   if (count === 0) return null;
-  const down = run.goodput.secs["infrastructure_recovery_from_disruption"] ?? sum(run.restarts.map((r) => r.downtime_secs));
+  const down = sum(run.restarts.map((r) => r.downtime_secs));
   const again = run.goodput.secs["wasted_progress_from_disruption"] ?? 0;
   const reasons = new Map<string, number>();
   for (const restart of run.restarts) {
@@ -91,4 +90,8 @@ function stallSentence(run: RunDetail): Sentence | null {
     lead: plural(run.stalls, "stall"),
     rest: secs > 0 ? `${formatDuration(secs)} without progress; stacks below` : "stacks below",
   };
+}
+
+function problemSentence(run: RunDetail): Sentence | null {
+  return run.problem === null ? null : { tone: "warn", lead: "Not read in full", rest: run.problem };
 }

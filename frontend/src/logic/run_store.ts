@@ -8,9 +8,12 @@ export class RunStore {
 
   /** Take an answer in; the names of the runs that it changed. One that is older than what is known is dropped. */
   apply(answer: RunsAnswer, since: number | null): Set<string> {
-    if (since === null) this.lines.clear();
-    else if (since !== this.generation) return new Set();
+    if (since !== this.generation) return new Set();
     const changed = new Set(answer.removed);
+    if (answer.full) {
+      for (const name of this.lines.keys()) changed.add(name);
+      this.lines.clear();
+    }
     for (const name of answer.removed) this.lines.delete(name);
     for (const line of answer.runs) {
       this.lines.set(line.run, line);

@@ -33,12 +33,16 @@ export interface RunLine {
   goodput: number | null;
   sick_threads: number;
   stalled_since: number | null;
+  /** Why it could not be read, or not in full. */
+  problem: string | null;
 }
 
 export interface RunsAnswer {
   v: number;
   at: number;
   generation: number;
+  /** Whether `runs` are all there are. */
+  full: boolean;
   logdir: string;
   reading: { done: number; total: number } | null;
   problems: string[];
@@ -79,6 +83,8 @@ export interface Restart {
   downtime_secs: number | null;
   reason: Outcome;
   inferred: boolean;
+  from_session: string;
+  to_session: string;
 }
 
 export interface Checkpoint {
@@ -134,6 +140,7 @@ export interface RunDetail {
   generation: number;
   state: RunState;
   inferred: boolean;
+  problem: string | null;
   step: number | null;
   steps_per_sec: number | null;
   first_step: number | null;

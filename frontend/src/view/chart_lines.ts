@@ -29,6 +29,8 @@ export function drawLines(
   c.beginPath();
   c.rect(box.left, box.top, box.width, box.height);
   c.clip();
+  const seen = lines.reduce((sum, line) => sum + lowerBound(line.xs, view.hi) - lowerBound(line.xs, view.lo), 0);
+  const dots = seen <= DOTS;
   for (const pass of [true, false]) {
     for (const line of lines) {
       if (line.abandoned !== pass) continue;
@@ -39,11 +41,11 @@ export function drawLines(
       if (smoothed) {
         c.globalAlpha = line.abandoned ? 0.12 : 0.25;
         c.lineWidth = 1;
-        trace(c, line.xs, line.raw, view, y, box);
+        trace(c, line.xs, line.raw, view, y, box, false);
       }
       c.globalAlpha = line.abandoned ? 0.6 : 1;
       c.lineWidth = line.abandoned ? 1.25 : 1.75;
-      trace(c, line.xs, line.shown, view, y, box);
+      trace(c, line.xs, line.shown, view, y, box, dots);
       c.setLineDash([]);
       markOdd(c, line, view, box, theme);
     }
@@ -51,7 +53,15 @@ export function drawLines(
   c.restore();
 }
 
-function trace(c: CanvasRenderingContext2D, xs: Float64Array, ys: Float64Array, view: View, y: YScale, box: Box): void {
+function trace(
+  c: CanvasRenderingContext2D,
+  xs: Float64Array,
+  ys: Float64Array,
+  view: View,
+  y: YScale,
+  box: Box,
+  dots: boolean,
+): void {
   const from = Math.max(0, lowerBound(xs, view.lo) - 1);
   const to = Math.min(xs.length, lowerBound(xs, view.hi) + 1);
   c.lineJoin = to - from < 2000 ? "round" : "bevel";
@@ -77,7 +87,7 @@ function trace(c: CanvasRenderingContext2D, xs: Float64Array, ys: Float64Array, 
       lone = [px, py];
     }
     open = true;
-    if (to - from <= DOTS) singles.push([px, py]);
+    if (dots) singles.push([px, py]);
   }
   if (lone) singles.push(lone);
   c.stroke();

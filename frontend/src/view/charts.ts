@@ -20,6 +20,7 @@ interface Held {
 
 /** Fetched beyond both edges, in widths of the window, so that panning finds something there. */
 const MARGIN = 0.5;
+const AGAIN_MS = 500;
 
 export class Charts {
   readonly element = h("div", { class: "charts" });
@@ -107,8 +108,14 @@ export class Charts {
     } catch (error) {
       if (!(error instanceof BackendError)) throw error;
       held.asked = "";
-      held.chart.fail(error.message);
+      held.chart.fail(error.kind === "starting" ? "being read…" : error.message);
+      // The backend reads a run's scalars once somebody looks at them.
+      if (error.kind === "starting") window.setTimeout(() => this.fetchAgain(tag, held, query), AGAIN_MS);
     }
+  }
+
+  private fetchAgain(tag: string, held: Held, query: Parameters<typeof client.scalars>[2]): void {
+    if (this.held.get(tag) === held && held.asked === "") void this.fetchOne(tag, held, query);
   }
 
   draw(view: View, left: number, width: number, theme: Theme): void {

@@ -1,7 +1,7 @@
 /** All of one run that the page needs, asked for again only where it may have changed. */
 import type { Marks } from "../logic/marks";
 import { marksOf } from "../logic/marks";
-import { client } from "../net/client";
+import { BackendError, client } from "../net/client";
 import type { RunDetail, Stall, Tag, ThreadHistory } from "../types/api";
 
 export interface RunData {
@@ -9,7 +9,17 @@ export interface RunData {
   marks: Marks;
   stalls: Stall[];
   threads: ThreadHistory[];
-  tags: Tag[];
+  /** null while the backend still reads them. */
+  tags: Tag[] | null;
+}
+
+async function tagsOf(run: string, signal: AbortSignal): Promise<Tag[] | null> {
+  try {
+    return await client.tags(run, signal);
+  } catch (error) {
+    if (error instanceof BackendError && error.kind === "starting") return null;
+    throw error;
+  }
 }
 
 export async function loadRun(run: string, before: RunData | null, signal: AbortSignal): Promise<RunData> {
@@ -19,7 +29,7 @@ export async function loadRun(run: string, before: RunData | null, signal: Abort
       client.checkpointMarks(run, signal).then(marksOf),
       client.stalls(run, signal),
       client.threads(run, signal),
-      client.tags(run, signal),
+      tagsOf(run, signal),
     ]);
     return { detail, marks, stalls, threads, tags };
   }
@@ -30,7 +40,7 @@ export async function loadRun(run: string, before: RunData | null, signal: Abort
     saved ? client.checkpointMarks(run, signal).then(marksOf) : before.marks,
     stalled ? client.stalls(run, signal) : before.stalls,
     client.threads(run, signal),
-    client.tags(run, signal),
+    tagsOf(run, signal),
   ]);
-  return { detail, marks, stalls, threads, tags };
+  return { detail, marks, stalls, threads, tags: tags ?? before.tags };
 }

@@ -18,6 +18,8 @@ const AXES: [AxisKind, string, string][] = [
   ["step", "Step", "Global steps: what was done again lies on itself"],
 ];
 
+const AGAIN_MS = 500;
+
 export class RunPage {
   private readonly latest = new Latest();
   private readonly summary = new Summary();
@@ -31,6 +33,7 @@ export class RunPage {
   private data: RunData | null = null;
   private now = Date.now() / 1000;
   private plotKey = "";
+  private again = 0;
 
   constructor(
     readonly run: string,
@@ -69,6 +72,8 @@ export class RunPage {
       this.data = data;
       this.plotKey = "";
       this.show();
+      window.clearTimeout(this.again);
+      if (!data.tags) this.again = window.setTimeout(() => void this.load(null), AGAIN_MS);
       return true;
     } catch (error) {
       if (!(error instanceof BackendError)) throw error;
@@ -93,7 +98,7 @@ export class RunPage {
     if (key !== this.plotKey) {
       this.plotKey = key;
       const plot = makePlot(data.detail, data.marks, data.stalls, data.threads, state.axis);
-      this.plots.setPlot(plot, data.tags);
+      this.plots.setPlot(plot, data.tags ?? []);
       this.summary.update(data.detail, this.now);
       this.stalls.update(data.stalls);
       this.tables.update(data.detail);
@@ -135,6 +140,7 @@ export class RunPage {
   }
 
   close(): void {
+    window.clearTimeout(this.again);
     this.latest.cancel();
     this.tables.close();
     this.plots.close();

@@ -21,7 +21,8 @@ export class RunRow {
   private readonly spark = svg("path", { class: "spark" });
   private readonly age = h("span");
   private readonly ageBar = h("span", { class: "age-fill" });
-  private readonly checkpoint = cell("checkpoint", this.age, h("span", { class: "age-bar", "aria-hidden": "true" }, this.ageBar));
+  private readonly bar = h("span", { class: "age-bar", "aria-hidden": "true" }, this.ageBar);
+  private readonly checkpoint = cell("checkpoint", this.age, this.bar);
   private readonly restarts = cell("num restarts");
   private readonly goodput = cell("num goodput");
   private readonly seen = cell("num seen");
@@ -56,8 +57,8 @@ export class RunRow {
     setText(this.glyph, word.glyph);
     setText(this.word, word.label);
     setAttribute(this.pill, "title", stateNote(line, word.meaning));
-    setText(this.name, line.run);
-    setAttribute(this.name, "title", line.run);
+    setText(this.name, line.problem ? `⚠ ${line.run}` : line.run);
+    setAttribute(this.name, "title", line.problem ? `${line.run}\n${line.problem}` : line.run);
     setText(this.step, formatCount(line.step));
     setText(this.rate, formatRate(line.steps_per_sec));
     setAttribute(this.spark, "d", sparkline(line.rates, SPARK.width, SPARK.height));
@@ -81,6 +82,7 @@ export class RunRow {
     this.checkpoint.classList.toggle("warn-text", late && !line.checkpoints_failing);
     this.checkpoint.classList.toggle("bad-text", line.checkpoints_failing);
     const share = open && every && age != null ? Math.min(1, age / every) : 0;
+    setAttribute(this.bar, "class", open && every ? "age-bar" : "age-bar none");
     this.ageBar.style.width = `${(share * 100).toFixed(0)}%`;
     const failing = line.checkpoints_failing ? "Saves are failing. " : late ? "The next save is late. " : "";
     const newest = at == null ? "No good checkpoint." : `Newest: step ${formatCount(line.checkpoint_step)}, ${formatMoment(at)}.`;
