@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,73 +24,108 @@ class ScalarWindow:
     header: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What one session wrote into one file, as far as it is in the window."""
+
+    owner: int
+    x: NDArray[Any]
+    columns: Columns
+    rises: bool
+    """Whether x never falls."""
+
+    def taken(self, places: NDArray[np.int64]) -> _Part:
+        return _Part(self.owner, self.x[places], _taken(self.columns, places), self.rises)
+
+
 def scalar_window(
     files: Mapping[str, Columns], segments: Segments, *, by_step: bool, low: float, high: float, pixels: int
 ) -> ScalarWindow:
     """Return the points between two moments, or steps, bounds included.
 
     Args:
-        files: the tag's points by file; at least one.
+        files: the tag's points by file.
         segments: tells which session each is of.
         by_step: whether the bounds are steps; else they are wall times.
         low: the lower bound; may be infinite, as the upper one.
         high: the upper bound.
         pixels: how many columns the window will be drawn in.
     """
-    owners = {path: segments.assign(path, points.walls) for path, points in files.items()}
-    walls = np.concatenate([points.walls for points in files.values()])
-    steps = np.concatenate([points.steps for points in files.values()])
-    values = np.concatenate([points.values for points in files.values()])
-    owner = np.concatenate(list(owners.values()))
-    x: NDArray[Any] = steps if by_step else walls
-    chosen = np.flatnonzero((x >= low) & (x <= high) & np.isfinite(x))
-    found, thinned = len(chosen), False
-    present, owner = np.unique(owner[chosen], return_inverse=True)
+    parts = list(_inside(files, segments, by_step, low, high))
+    found = sum(len(part.x) for part in parts)
+    thinned = False
     if found > PLAIN_POINTS_PER_PIXEL * pixels:
-        kept = thin(x[chosen], values[chosen], owner, pixels, low, high)
-        thinned = len(kept) < found
-        chosen, owner = chosen[kept], owner[kept]
+        left = low if np.isfinite(low) else float(min(part.x.min() for part in parts))
+        right = high if np.isfinite(high) else float(max(part.x.max() for part in parts))
+        edges = np.linspace(left, right, pixels + 1)[1:-1]
+        parts = [part.taken(thin(part.x, part.columns.values, edges, rises=part.rises)) for part in parts]
+        thinned = sum(len(part.x) for part in parts) < found
+    owners = list(dict.fromkeys(part.owner for part in parts))
+    place = {owner: float(index) for index, owner in enumerate(owners)}
     return ScalarWindow(
-        columns={"wall": walls[chosen], "step": steps[chosen], "value": values[chosen], "segment": owner},
-        header={"points": found, "thinned": thinned, "segments": segments.describe([int(index) for index in present])},
+        columns={
+            "wall": _joined([part.columns.walls for part in parts]),
+            "step": _joined([part.columns.steps for part in parts]),
+            "value": _joined([part.columns.values for part in parts]),
+            "segment": _joined([np.full(len(part.x), place[part.owner]) for part in parts]),
+        },
+        header={"points": found, "thinned": thinned, "segments": segments.describe(owners)},
     )
 
 
-def thin(
-    x: NDArray[Any], values: NDArray[np.float64], owner: NDArray[Any], pixels: int, low: float, high: float
-) -> NDArray[np.int64]:
-    """Return the places of the points to draw, in order: of each pixel and segment the first, the smallest, the
-    largest, the last, and the first that is no number, so that no peak and no gap is lost.
+def thin(x: NDArray[Any], values: NDArray[np.float64], edges: NDArray[np.float64], *, rises: bool) -> NDArray[np.int64]:
+    """Return the places of the points to draw, in order: of each pixel the first, the smallest, the largest, the last,
+    and the first that is no number, so that no peak and no gap is lost.
 
     Args:
-        x: where each point stands.
+        x: where each point stands; at least one.
         values: its value.
-        owner: its segment.
-        pixels: how many columns there are between the bounds.
-        low: the left bound; where it is infinite, the smallest x.
-        high: the right bound; where it is infinite, the largest x.
+        edges: where each pixel but the first begins; rising.
+        rises: whether x never falls; pixels are then found without looking at every point.
     """
-    left = low if np.isfinite(low) else float(x.min())
-    right = high if np.isfinite(high) else float(x.max())
-    scale = pixels / (right - left) if right - left > sys.float_info.min * pixels else 0.0
-    pixel = np.minimum(((x - left) * scale).astype(np.int64), pixels - 1)
-    key = owner * pixels + pixel
     order = None
-    if len(key) > 1 and np.any(key[1:] < key[:-1]):
-        order = np.argsort(key, kind="stable")
-        key, values = key[order], values[order]
-    starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
-    ends = np.append(starts[1:], len(key))
+    if rises:
+        starts = np.unique(np.concatenate(([0], np.searchsorted(x, edges))))
+        starts = starts[starts < len(x)]
+    else:
+        pixel = np.searchsorted(edges, x, side="right")
+        order = np.argsort(pixel, kind="stable")
+        pixel, values = pixel[order], values[order]
+        starts = np.flatnonzero(np.concatenate(([True], pixel[1:] != pixel[:-1])))
+    ends = np.append(starts[1:], len(x))
     kept = [starts, ends - 1]
-    lengths = ends - starts
     for extreme in (np.fmin, np.fmax):
-        wanted = np.repeat(extreme.reduceat(values, starts), lengths)
+        wanted = np.repeat(extreme.reduceat(values, starts), ends - starts)
         kept.append(_first_of_each(values == wanted, starts, ends))
     missing = np.isnan(values)
     if missing.any():
         kept.append(_first_of_each(missing, starts, ends))
     places = np.unique(np.concatenate(kept))
     return places if order is None else np.sort(order[places])
+
+
+def _inside(
+    files: Mapping[str, Columns], segments: Segments, by_step: bool, low: float, high: float
+) -> Iterator[_Part]:
+    for path, points in files.items():
+        for owner, columns in segments.split(path, points):
+            x: NDArray[Any] = columns.steps if by_step else columns.walls
+            if len(x) and bool(np.all(x[1:] >= x[:-1])) and np.isfinite(x[0]) and np.isfinite(x[-1]):
+                chosen: Any = slice(np.searchsorted(x, low), np.searchsorted(x, high, side="right"))
+                part = _Part(owner, x[chosen], _taken(columns, chosen), True)
+            else:
+                chosen = np.flatnonzero((x >= low) & (x <= high) & np.isfinite(x))
+                part = _Part(owner, x[chosen], _taken(columns, chosen), False)
+            if len(part.x):
+                yield part
+
+
+def _taken(columns: Columns, chosen: Any) -> Columns:
+    return Columns(columns.steps[chosen], columns.walls[chosen], columns.values[chosen])
+
+
+def _joined(columns: list[NDArray[Any]]) -> NDArray[np.float64]:
+    return np.concatenate([np.empty(0), *columns])
 
 
 def _first_of_each(hit: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:

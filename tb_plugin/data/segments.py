@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from supervisor_core.events.columns import Columns
 from supervisor_core.run.model import Run, Session
 
 UNKNOWN = -1
@@ -29,13 +29,18 @@ class Segments:
             for path in session.files:
                 self._of_file.setdefault(path, []).append(index)
 
-    def assign(self, path: str, walls: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the session's index of each point of a file; `UNKNOWN` where there is none."""
+    def split(self, path: str, columns: Columns) -> Iterator[tuple[int, Columns]]:
+        """Yield what each session wrote into a file, by the session's index; `UNKNOWN` where there is none."""
         found = self._of_file.get(path, [UNKNOWN])
         if len(found) == 1:
-            return np.full(len(walls), found[0], np.int64)
+            yield found[0], columns
+            return
         starts = [-math.inf, *(self._start(index) for index in found[1:])]
-        return np.array(found, np.int64)[np.searchsorted(np.array(starts), walls, side="right") - 1]
+        owners = np.searchsorted(np.array(starts), columns.walls, side="right") - 1
+        for place, index in enumerate(found):
+            chosen = owners == place
+            if chosen.any():
+                yield index, Columns(columns.steps[chosen], columns.walls[chosen], columns.values[chosen])
 
     def describe(self, indices: Sequence[int]) -> list[dict[str, str | int | None]]:
         """Return what is told of these sessions."""

@@ -123,27 +123,20 @@ def test_scalars_that_cannot_be_read_say_why(bench: Callable[..., Bench]) -> Non
     assert len(tab.json("tags", run="a")["tags"]) == 1
 
 
-@given(
-    x=st.lists(st.integers(-50, 50), min_size=1, max_size=200),
-    pixels=st.integers(1, 20),
-    data=st.data(),
-)
+@given(x=st.lists(st.integers(-50, 50), min_size=1, max_size=200), pixels=st.integers(1, 20), data=st.data())
 def test_thinning_keeps_what_a_pixel_shows(x: list[int], pixels: int, data: st.DataObject) -> None:
-    """Of each pixel and segment the first, the last, both extremes and a gap survive; each kept point is one that was
-    there, and none comes twice. Whatever the order of the points, and whatever their values."""
-    size = len(x)
+    """Of each pixel the first, the last, both extremes and a gap survive; each kept point is one that was there, and
+    none comes twice. Whatever the order of the points, and whatever their values."""
+    rises = data.draw(st.booleans())
+    x = sorted(x) if rises else x
     numbers = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1.0]))
-    values = np.array(data.draw(st.lists(numbers, min_size=size, max_size=size)))
-    owner = np.array(data.draw(st.lists(st.integers(0, 2), min_size=size, max_size=size)))
-    low, high = data.draw(st.sampled_from([(-math.inf, math.inf), (-60.0, 60.0), (-50.0, math.inf)]))
-    kept = thin(np.array(x), values, owner, pixels, low, high).tolist()
+    values = np.array(data.draw(st.lists(numbers, min_size=len(x), max_size=len(x))))
+    edges = np.linspace(*data.draw(st.sampled_from([(-60, 60), (-50, 50), (min(x), max(x))])), pixels + 1)[1:-1]
+    kept = thin(np.array(x), values, edges, rises=rises).tolist()
     assert kept == sorted(set(kept))
-    left = low if math.isfinite(low) else min(x)
-    right = high if math.isfinite(high) else max(x)
-    groups: dict[tuple[int, int], list[int]] = {}
-    for place in range(size):
-        pixel = min(int((x[place] - left) * (pixels / (right - left))), pixels - 1) if right > left else 0
-        groups.setdefault((int(owner[place]), pixel), []).append(place)
+    groups: dict[int, list[int]] = {}
+    for place in range(len(x)):
+        groups.setdefault(sum(x[place] >= edge for edge in edges), []).append(place)
     for places in groups.values():
         here = [place for place in kept if place in places]
         real = [values[place] for place in places if not math.isnan(values[place])]
@@ -155,3 +148,27 @@ def test_thinning_keeps_what_a_pixel_shows(x: list[int], pixels: int, data: st.D
         )
         assert len(real) == len(places) or any(math.isnan(values[place]) for place in here)
         assert len(here) <= 5
+
+
+@pytest.mark.parametrize("by", ["wall", "step"])
+def test_unordered_points_are_thinned_too(bench: Callable[..., Bench], by: str) -> None:
+    """Points written out of order keep that order, and lose neither peak nor end."""
+    tab = bench(a_run())
+    steps = np.random.default_rng(1).permutation(10_000)
+    values = np.zeros(10_000)
+    values[4_321] = 9.0
+    tab.sources[DIRECTORY] = FakeSource([chunk("x", loss=points(steps, NOW + steps, values))])
+    header, columns = tab.columns("scalars", run="a", tag="loss", by=by, pixels=16)
+    assert (header["points"], header["thinned"], header["length"] <= 5 * 16) == (10_000, True, True)
+    written = {step: place for place, step in enumerate(steps.tolist())}
+    places = [written[step] for step in columns["step"]]
+    assert places == sorted(places)
+    assert 4_321 in places
+
+
+def test_a_single_moment_is_thinned_to_one_pixel(bench: Callable[..., Bench]) -> None:
+    """Points that all stand in one place are one pixel's, and divide nothing by zero."""
+    tab = bench(a_run())
+    made = chunk("x", loss=points(range(1_000), [NOW] * 1_000, range(1_000)))
+    tab.sources[DIRECTORY] = FakeSource([made])
+    assert tab.columns("scalars", run="a", tag="loss", pixels=16)[1]["value"] == [0, 999]

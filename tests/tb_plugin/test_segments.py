@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+from supervisor_core.events.columns import Columns
 from supervisor_core.run.model import Restart, Run
 from tb_plugin.data.segments import UNKNOWN, Segments, abandoned_after_steps
 from tests.tb_plugin.conftest import a_run, a_session
@@ -56,11 +57,19 @@ def test_a_session_of_unknown_end_may_have_been_undone() -> None:
     assert abandoned_after_steps(restarted(("one", 0, None), ("two", 100, 200))) == {"one": 100}
 
 
+def owners(run: Run, path: str, walls: list[float]) -> dict[int, list[float]]:
+    """The wall times of a file's points, by the session that they are given to."""
+    column = np.array(walls)
+    return {
+        owner: columns.walls.tolist() for owner, columns in Segments(run).split(path, Columns(column, column, column))
+    }
+
+
 def test_a_file_belongs_to_its_session() -> None:
     """Every point of a file is its session's, whatever the wall times say."""
     run = a_run(sessions=(a_session("one", files=("/f1", "/f2")), a_session("two", files=("/f3",))))
-    assert Segments(run).assign("/f2", np.array([0.0, 9e9])).tolist() == [0, 0]
-    assert Segments(run).assign("/f3", np.array([1.0])).tolist() == [1]
+    assert owners(run, "/f2", [0.0, 9e9]) == {0: [0.0, 9e9]}
+    assert owners(run, "/f3", [1.0]) == {1: [1.0]}
 
 
 def test_a_file_of_several_sessions_is_divided_by_time() -> None:
@@ -72,11 +81,11 @@ def test_a_file_of_several_sessions_is_divided_by_time() -> None:
             a_session("three", started_at=None, files=("/other",)),
         )
     )
-    assert Segments(run).assign("/f", np.array([50.0, 199.0, 200.0, 300.0])).tolist() == [0, 0, 1, 1]
+    assert owners(run, "/f", [50.0, 199.0, 200.0, 300.0]) == {0: [50.0, 199.0], 1: [200.0, 300.0]}
+    assert owners(run, "/f", [250.0]) == {1: [250.0]}
 
 
 def test_a_file_of_no_session_is_of_none() -> None:
     """Points of files in which no session was found are there all the same."""
-    segments = Segments(a_run())
-    assert segments.assign("/f", np.array([1.0, 2.0])).tolist() == [UNKNOWN, UNKNOWN]
-    assert segments.describe([UNKNOWN]) == [{"session": None, "abandoned_after_step": None}]
+    assert owners(a_run(), "/f", [1.0, 2.0]) == {UNKNOWN: [1.0, 2.0]}
+    assert Segments(a_run()).describe([UNKNOWN]) == [{"session": None, "abandoned_after_step": None}]
