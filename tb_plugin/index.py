@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("supervisor_core")
 
-START_DELAY_SECS = 0.25
-"""How long the thread leaves TensorBoard to itself, unless it is asked for something before."""
 IDLE_SECS = 600.0
 """How long it goes on when nobody asks for anything."""
 _REMEMBERED = 1_000
@@ -37,8 +35,8 @@ class Watch(Protocol):
 class Index:
     """Keeps a view of some logdirs up to date, from `start` to `close`, in a daemon thread.
 
-    The thread begins with the first question, or a moment after `start`; it rests while nobody has asked anything for
-    ten minutes. A logdir that cannot be read is a problem in the view and is tried again each time.
+    The thread rests while nobody has asked anything for ten minutes. A logdir that cannot be read is a problem in the
+    view, and is tried again each time.
 
     Args:
         logdirs: what to read.
@@ -100,7 +98,6 @@ class Index:
         return self._view
 
     def _serve(self) -> None:
-        self._asked.wait(START_DELAY_SECS)
         while not self._closed.is_set():
             try:
                 self.refresh()

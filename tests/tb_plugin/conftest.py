@@ -9,6 +9,7 @@ import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ from tb_plugin.index import Index
 from tb_plugin.known import Known
 from tb_plugin.logdirs import Logdir
 from tb_plugin.metrics_page import MetricsPage
-from tb_plugin.routes.table import applications
+from tb_plugin.plugin import applications
+from tb_plugin.routes.table import answer
 from tb_plugin.scalar_store import ScalarStore
 from tb_plugin.static_files import StaticFiles
 from tb_plugin.tab import Tab
@@ -259,7 +261,7 @@ class Bench:
         self.index = Index(self.logdirs, 5.0, self.watches.__getitem__, self.clock)
         self.scalar_store = ScalarStore(self.sources.__getitem__, 1 << 30, 1.0, self.clock)
         known = Known(self.index, self.scalar_store, MetricsPage(), first_view_secs=0.0)
-        plugin = _Plugin(applications(known, files or StaticFiles()))
+        plugin = _Plugin(applications(files or StaticFiles(), partial(answer, known)))
         self.address = f"{path_prefix}/data/plugin/supervisor/"
         self.client = Client(TensorBoardWSGI([plugin], path_prefix))
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_a_tensorboard_without_our_flags_loads_the_tab(loaded: Any) -> None:
     assert plugin.frontend_metadata().es_module_path == "/index.js"
     assert plugin.frontend_metadata().tab_name == "Supervisor"
     assert "supervisor" in plugin.data_plugin_names()
-    assert "/runs" in plugin.get_plugin_apps()
+    assert set(plugin.get_plugin_apps()) >= {"/index.js", "/*"}
     assert plugin.is_active() is False
 
 
@@ -112,6 +113,32 @@ def test_what_cannot_start_says_why(flags: dict[str, Any], logdir: str, said: st
     refused = Client(apps["/*"]).get("/")
     assert refused.status_code == 503
     assert said in refused.get_json()["error"]
+
+
+def test_a_backend_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatch, loaded: Any) -> None:
+    """What goes wrong only when the plugin begins to work is told by the tab: it is active, every route fails."""
+    monkeypatch.setitem(sys.modules, "tb_plugin.backend", None)
+    plugin = loaded()
+    refused = Client(plugin.get_plugin_apps()["/*"]).get("/data/plugin/supervisor/runs")
+    assert (refused.status_code, refused.get_json()["reason"]) == (503, "failed")
+    assert "tb_plugin.backend" in refused.get_json()["error"]
+    assert plugin.is_active() is True
+
+
+def test_loading_waits_for_nothing_heavy() -> None:
+    """What TensorBoard waits for at its start loads neither the reader nor numpy: that comes when it serves."""
+    code = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+before = set(sys.modules)
+import tb_plugin.plugin
+added = set(sys.modules) - before
+print(sorted(name for name in added if name.startswith(("supervisor_core", "numpy", "google", "prometheus"))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_broken_installation_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
