@@ -30,7 +30,7 @@ class Backend:
 
     def __init__(self, logdirs: Sequence[Logdir], *, refresh_secs: float, include: str, max_bytes: int) -> None:
         self._index = Index(logdirs, refresh_secs, partial(LogdirWatch, include=include or None))
-        scalar_store = ScalarStore(lambda directory: RunIndex(directory, directory), max_bytes, min(1.0, refresh_secs))
+        scalar_store = ScalarStore(_scalars_of, max_bytes, min(1.0, refresh_secs))
         self._known = Known(self._index, scalar_store, MetricsPage())
         self._index.start()
 
@@ -47,3 +47,7 @@ class Backend:
         """End the threads."""
         self._index.close()
         self._known.scalar_store.close()
+
+
+def _scalars_of(directory: str) -> RunIndex:
+    return RunIndex(directory, directory, scalars_only=True)
