@@ -1,8 +1,9 @@
-"""Runs as trainers leave them, with kills, stalls and failed saves, written in milliseconds and at times of one's choosing."""
+"""Runs as trainers leave them, with kills, stalls and failed saves, in milliseconds, at times of one's choosing."""
 
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +92,9 @@ class Scripted:
                 restored_step=self.step if self.step else None,
                 starting_secs=self.starting_secs,
                 restoring_secs=restoring,
-                services=tuple({"name": name, "interval_secs": t["interval_secs"]} for name, t in self._threads.items()),
+                services=tuple(
+                    {"name": name, "interval_secs": t["interval_secs"]} for name, t in self._threads.items()
+                ),
                 checkpoint_interval_secs=self.save_every,
                 heartbeat_secs=self.beat_every,
             )
@@ -197,7 +200,12 @@ class Scripted:
         self.save()
         self._tell(
             StopRecord(
-                session=self.session, reason=reason, step=self.step, steps=self.done, activity_secs=dict(self.spent), **how
+                session=self.session,
+                reason=reason,
+                step=self.step,
+                steps=self.done,
+                activity_secs=dict(self.spent),
+                **how,
             )
         )
         log = session_log(2)
@@ -253,10 +261,17 @@ def write_stormy(run: Path, now: float, running: bool = True) -> Scripted:
     fourth.train(990)
     if not running:
         fourth.stop()
-    checkpoint_file(run, fourth.step - fourth.step % 1)
+    for step in newest_saves(run, 3):
+        checkpoint_file(run, step)
     return fourth
 
 
 def first_save(session: Scripted, secs: float) -> int:
     """The step a session was at after so many seconds of training."""
     return int(secs * session.rate)
+
+
+def newest_saves(run: Path, count: int) -> list[int]:
+    """The largest steps whose checkpoints the run's events tell of."""
+    told = b"".join(path.read_bytes() for path in run.glob("events*"))
+    return sorted({int(step) for step in re.findall(rb"model\.ckpt-(\d+)\"", told)})[-count:]

@@ -30,7 +30,9 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     """State, restarts with their cost, checkpoints and stalls are the first things to read."""
     words = tab().open(board, run="stormy").find(".sentences").inner_text()
     assert "completed" in words
-    assert re.search(r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d steps done again .*; 2 killed, 1 signal", words)
+    assert re.search(
+        r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d steps done again .*; 2 killed, 1 signal", words
+    )
     assert re.search(r"2 of 2\d saves failed", words)
     assert "1 stall" in words
 
@@ -60,18 +62,24 @@ def test_hover_tells_of_sessions_checkpoints_and_restarts(tab: Callable[..., Any
 
 def hover_texts(shown: Any) -> set[str]:
     """Which words come up while the pointer crosses the timeline."""
-    canvas = shown.find(".timeline-canvas")
-    box = canvas.bounding_box()
+    shown.find(".timeline-canvas").wait_for()
+    titles: list[str] = shown.inside().evaluate(
+        """() => {
+            const canvas = document.querySelector('.timeline-canvas');
+            const box = canvas.getBoundingClientRect();
+            const titles = new Set();
+            for (let y = 4; y < box.height; y += 6) {
+                for (let x = 118; x < box.width; x += 4) {
+                    const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
+                    canvas.dispatchEvent(new PointerEvent('pointermove', at));
+                    titles.add(document.querySelector('.tooltip:not([hidden]) strong')?.textContent ?? '');
+                }
+            }
+            return [...titles];
+        }"""
+    )
     words = ("Session", "Restart", "Checkpoint", "save", "Stalled", "summary")
-    found: set[str] = set()
-    for y in range(4, int(box["height"]), 12):
-        for x in range(118, int(box["width"]), 9):
-            shown.page.mouse.move(box["x"] + x, box["y"] + y)
-            text = shown.inside().evaluate("document.querySelector('.tooltip:not([hidden]) strong')?.textContent ?? ''")
-            found |= {word for word in words if word in text}
-        if len(found) == len(words):
-            break
-    return found
+    return {word for word in words if any(word in title for title in titles)}
 
 
 def test_dragging_zooms_and_the_address_keeps_it(tab: Callable[..., Any], board: Any) -> None:

@@ -14,7 +14,10 @@ export function formatValue(value: number | null | undefined): string {
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(3).replace("e+", "e");
+  if (size !== 0 && (size < 1e-4 || size >= 1e7)) {
+    const [digits, power] = value.toExponential(3).split("e") as [string, string];
+    return `${Number(digits)}e${Number(power)}`;
+  }
   return size >= 1000 ? whole.format(value) : String(Number(value.toPrecision(4)));
 }
 

@@ -21,7 +21,7 @@ export function rowsOf(plot: Plot): { rows: Row[]; height: number } {
   const barHeight = plot.barRows > 3 ? 14 : 22;
   add({ kind: "sessions", y, h: plot.barRows * (barHeight + 2) - 2, barHeight });
   if (plot.marks.length) add({ kind: "checkpoints", y, h: 22 });
-  if (plot.stalls.length && plot.axis.kind !== "step") add({ kind: "stalls", y, h: 18 });
+  if (plot.stalls.length) add({ kind: "stalls", y, h: 18 });
   plot.lanes.forEach((_, lane) => add({ kind: "thread", y, h: 16, lane }));
   return { rows, height: y };
 }

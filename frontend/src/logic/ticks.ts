@@ -47,7 +47,7 @@ export function shortCount(x: number): string {
   if (size >= 1e9) return `${Number((x / 1e9).toFixed(3))} G`;
   if (size >= 1e6) return `${Number((x / 1e6).toFixed(3))} M`;
   if (size >= 1e4) return `${Number((x / 1e3).toFixed(3))} k`;
-  return String(Math.round(x));
+  return Math.round(x).toLocaleString("en-US");
 }
 
 export function durationTicks(view: View, most: number): Tick[] {

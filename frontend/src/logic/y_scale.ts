@@ -10,7 +10,7 @@ export interface YScale {
 }
 
 export function makeYScale(extent: [number, number] | null, log: boolean, height: number): YScale {
-  const most = Math.max(2, Math.floor(height / 34));
+  const most = Math.max(3, Math.floor(height / 26));
   if (!extent) return { lo: log ? 0.1 : 0, hi: 1, log, ticks: [] };
   return log ? logScale(extent, most) : linearScale(extent, most);
 }

@@ -83,7 +83,8 @@ export function paintLabels(frame: Frame, row: Row): void {
       return;
     }
     const fitted = room > 40 ? fitText(c, text, room) : "↻";
-    if (at < free) return;
+    // Of restarts at one place the last one is written.
+    if (at < free || room < 12) return;
     c.fillText(fitted, at + 4, row.y + row.h / 2);
     free = at + 8 + c.measureText(fitted).width;
   });

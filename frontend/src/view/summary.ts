@@ -13,7 +13,7 @@ export class Summary {
   private readonly sentences = h("ul", { class: "sentences", "aria-label": "What happened" });
   private readonly goodput = new GoodputBar();
   private readonly advice = h("section", { class: "advice card", "aria-label": "Checkpoint interval", hidden: true });
-  readonly element = h("div", { class: "summary" }, this.sentences, h("div", { class: "costs" }, this.goodput.element, this.advice));
+  readonly element = h("div", { class: "summary" }, this.sentences, this.goodput.element, this.advice);
   private detail: RunDetail | null = null;
 
   update(detail: RunDetail, now: number): void {
