@@ -158,7 +158,7 @@ def _cost(logdir: Path, turns: int) -> Iterator[Row]:
 
 def _many(logdir: Path, count: int, times: int) -> Iterator[Row]:
     began = time.perf_counter()
-    with serving(WITH, logdir, "--load_fast=false", "--reload_interval=3600") as board:
+    with serving(WITH, logdir) as board:
         served = time.perf_counter() - began
         board.runs(count)
         read = time.perf_counter() - began - served

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,7 +40,7 @@ class Index:
 
     Args:
         logdirs: what to read.
-        refresh_secs: how long to wait between two looks.
+        refresh_secs: how long to wait between two looks; longer where looking itself takes long.
         watch: makes what reads a logdir.
         clock: its wall hand begins the generations, its monotonic hand tells idleness.
     """
@@ -98,21 +98,23 @@ class Index:
         return self._view
 
     def _serve(self) -> None:
+        """Look again and again; never for more than a fifth of the time, so that TensorBoard has the rest."""
         while not self._closed.is_set():
+            began = self._clock.monotonic()
             try:
                 self.refresh()
             except Exception as error:  # a fault of ours: what was known stays, and it is tried again
                 self._fault(f"The tab could not look at its logdir: {error!r}.")
-            self._rest()
+            self._rest(max(self._refresh_secs, 4.0 * (self._clock.monotonic() - began)))
 
     def _fault(self, text: str) -> None:
         if text not in self._view.problems:  # logged once, however often it is tried
             _LOG.exception("The Supervisor tab could not look at its logdir")
         self._say(replace(self._view, problems=(text,), is_whole=True, reading=None))
 
-    def _rest(self) -> None:
+    def _rest(self, secs: float) -> None:
         self._asked.clear()
-        self._closed.wait(self._refresh_secs)
+        self._closed.wait(secs)
         if self._clock.monotonic() - self._asked_at > IDLE_SECS:
             self._asked.wait()
 
@@ -151,11 +153,20 @@ class Index:
                     continue
                 directory = watched.files[0].path.rpartition("/")[0] if watched.files else logdir.path
                 row = overview_row(name, watched)
-                runs[name] = RunView(name=name, directory=directory, watched=watched, row=row, generation=generation)
+                same = known is not None and known.row == row
+                runs[name] = RunView(
+                    name=name,
+                    directory=directory,
+                    watched=watched,
+                    row=row,
+                    generation=known.generation if known is not None and same else generation,
+                )
         gone = [(generation, name) for name in before.runs if name not in runs]
         removed = (*before.removed, *gone)
         view = View(
-            generation=generation if _differ(before.runs, runs) or gone else before.generation,
+            generation=generation
+            if gone or any(run.generation == generation for run in runs.values())
+            else generation - 1,
             oldest=before.oldest if len(removed) <= _REMEMBERED else removed[-_REMEMBERED - 1][0],
             at=min((snapshot.at for snapshot in self._read.values()), default=self._clock.wall()),
             logdir=before.logdir,
@@ -173,10 +184,6 @@ class Index:
         with self._changed:
             self._view = view
             self._changed.notify_all()
-
-
-def _differ(before: Mapping[str, RunView], after: Mapping[str, RunView]) -> bool:
-    return any(before.get(name) is not run for name, run in after.items())
 
 
 def _shown(name: str) -> str:

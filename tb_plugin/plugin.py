@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("supervisor_core")
 
 START_DELAY_SECS = 0.25
-"""How long TensorBoard is left to itself before the backend is loaded, unless somebody asks before."""
+"""How long TensorBoard is left to itself, once it is put together, before the backend is loaded; less if one asks."""
 
 _ADDRESS = f"/data/plugin/{PLUGIN_NAME}/"
 
@@ -57,7 +57,7 @@ class SupervisorPlugin(Tab):
         self._starting = threading.Lock()
         self._backend: Backend | None = None
         self._problem: str | None = None
-        threading.Thread(target=self._begin, name="supervisor-start", daemon=True).start()
+        self._starter = threading.Thread(target=self._begin, name="supervisor-start", daemon=True)
 
     def is_active(self) -> bool:
         """Return whether there is anything to show: runs, or a reason why there can be none. Waits for nothing."""
@@ -65,7 +65,9 @@ class SupervisorPlugin(Tab):
         return self._problem is not None or (self._backend is not None and self._backend.has_runs())
 
     def get_plugin_apps(self) -> dict[str, WSGIApplication]:
-        """Return what TensorBoard serves below the plugin's address; see http_api.md."""
+        """Return what TensorBoard serves below the plugin's address; see http_api.md. It asks when all else is loaded."""
+        if self._starter.ident is None:
+            self._starter.start()
         return applications(self._files, lambda name, request: self._started().answer(name, request))
 
     def close(self) -> None:

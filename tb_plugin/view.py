@@ -22,7 +22,7 @@ class RunView:
     row: Mapping[str, Any]
     """Its line of the overview, ready for JSON."""
     generation: int
-    """Of the view in which it was last another."""
+    """Of the view in which its line was last another."""
 
     @property
     def run(self) -> Run:

@@ -12,6 +12,9 @@ from tb_plugin.view import View
 SICK = ("overdue", "failed")
 """States of a service thread that somebody should look at."""
 
+GOODPUT_DIGITS = 4
+"""Of a silent run it falls with every second: a line that is sent again must differ in what can be seen."""
+
 
 def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
     """Return a run's line, with nothing in it that JSON cannot hold."""
@@ -37,7 +40,7 @@ def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
             "checkpoint_interval_secs": session.checkpoint_interval_secs if session is not None else None,
             "checkpoints_failing": newest is not None and not newest.ok,
             "restarts": len(run.restarts),
-            "goodput": run.goodput.ratio,
+            "goodput": None if run.goodput.ratio is None else round(run.goodput.ratio, GOODPUT_DIGITS),
             "sick_threads": sum(thread.state in SICK for thread in newest_threads),
             "stalled_since": stall.since if stall is not None and stall.until is None else None,
             "problem": watched.problem,

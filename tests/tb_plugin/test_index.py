@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 
@@ -82,6 +83,20 @@ def test_what_has_not_changed_stays_the_same() -> None:
     watch.at = NOW + 10
     index.refresh()
     assert (index.view().generation, index.view().at) == (after.generation, NOW + 10)
+
+
+def test_a_line_that_looks_the_same_is_the_same() -> None:
+    """A silent run's account goes on with every look; until that can be seen in its line, there is nothing to send."""
+    watch = FakeWatch(watched(a_run("a")))
+    index = index_of(Logdir("/runs"), watch=lambda path: watch)
+    index.refresh()
+    before = index.view()
+    for ratio, moves in ((0.12501, False), (0.1251, True)):
+        goodput = dataclasses.replace(a_run().goodput, ratio=ratio)
+        watch.runs["a"] = changed(a_run("a"), goodput=goodput)
+        index.refresh()
+        assert index.view().runs["a"].run.goodput.ratio == ratio
+        assert (index.view().generation > before.generation) is moves
 
 
 def test_groups_name_the_runs_of_several_logdirs() -> None:
