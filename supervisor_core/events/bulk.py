@@ -52,6 +52,8 @@ class Bulk:
 
     def _group(self, members: Int64Array, length: int) -> None:
         """Decode what can be decoded of the records of one length."""
+        if not any(self._suits(int(self._starts[members[at]]), length) for at in (0, len(members) // 2, -1)):
+            return  # histograms, texts: not worth a copy
         # Rows are made a multiple of eight bytes by the end of the record's header, which is the same for all.
         front = -length % 8
         lead = header(length)[HEADER_BYTES - front :] if front else b""
@@ -83,6 +85,12 @@ class Bulk:
         """Return ``width`` bytes from each offset on, as rows."""
         items: NDArray[np.void] = np.ndarray((len(self._block) - width + 1,), f"V{width}", self._block, 0, (1,))
         return items[offsets].view(np.uint8).reshape(-1, width)
+
+    def _suits(self, start: int, length: int) -> bool:
+        try:
+            return Layout.suits(decode(self._block, start + HEADER_BYTES, start + HEADER_BYTES + length))
+        except DamagedError:
+            return False
 
     def _layout(self, row: Rows, front: int) -> Layout | None:
         try:

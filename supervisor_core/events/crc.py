@@ -10,7 +10,7 @@ A fold that agrees says as much as a checksum of 32 bits can: one damaged payloa
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import google_crc32c
 import numpy as np
@@ -46,16 +46,25 @@ def fold(crcs: U32Array, length: int) -> int:
     return int(crcs[0])
 
 
-def header_crcs() -> U32Array:
-    """Return the masked checksum of a record's length for every length below 65,536."""
-    nothing = google_crc32c.value(bytes(8))
-    by_byte = [
-        np.array([google_crc32c.value(bytes(at) + bytes((byte,)) + bytes(7 - at)) ^ nothing for byte in range(256)])
-        for at in (0, 1)
-    ]
-    crcs = (by_byte[1][:, None] ^ by_byte[0][None, :] ^ nothing).ravel().astype(np.uint32)
+def header_crcs(lengths: U32Array) -> U32Array:
+    """Return the masked checksums that records of these payload lengths have of their length."""
+    nothing, tables = _length_tables()
+    crcs = np.full(len(lengths), nothing, np.uint32)
+    for byte, table in enumerate(tables):
+        crcs ^= table.take(lengths >> np.uint32(8 * byte) & np.uint32(0xFF))
     masked: U32Array = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(MASK_DELTA)
     return masked
+
+
+@cache
+def _length_tables() -> tuple[int, list[U32Array]]:
+    """The checksum of eight zero bytes, and what each value of each of the first four changes in it."""
+    nothing = google_crc32c.value(bytes(8))
+    changed = [
+        [google_crc32c.value(bytes(at) + bytes((value,)) + bytes(7 - at)) ^ nothing for value in range(256)]
+        for at in range(4)
+    ]
+    return nothing, [np.array(values, np.uint32) for values in changed]
 
 
 def carried(crc: int, length: int) -> int:

@@ -83,19 +83,19 @@ class LogdirIndex:
 
         Args:
             on_progress: called after each run with how many are read, and how many there are.
-            take: called with a run's name and its new chunks as soon as they are read; they are then not gathered in
-                ``changed``, so that no more than one run's are held at a time.
+            take: called with a run's name and some new chunks as soon as they are read; they are then not gathered in
+                ``changed``, so that no more than one piece of one file (64 MiB) is held at a time.
         """
         self._tree.refresh()
         found = {name: directory for name, directory in self._tree.runs() if self._is_asked_for(name)}
         before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}
         changed: dict[str, list[Chunk]] = {}
         for done, (name, run) in enumerate(self._runs.items(), 1):
-            chunks = run.refresh()
-            if chunks and take is not None:
-                take(name, chunks)
-            elif chunks:
-                changed[name] = chunks
+            for chunk in run.pieces():
+                if take is not None:
+                    take(name, [chunk])
+                else:
+                    changed.setdefault(name, []).append(chunk)
             if on_progress is not None:
                 on_progress(done, len(self._runs))
         return LogdirChange(

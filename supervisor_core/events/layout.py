@@ -99,10 +99,10 @@ class Layout:
     ) -> tuple[list[bytes], NDArray[np.int64] | None]:
         if not self._differ(words, mask).any():
             return [self._words.view(np.uint8)[place].tobytes()], None
-        tags = np.ascontiguousarray(rows[:, place]).view(f"V{place.stop - place.start}").ravel()
         hashed = np.zeros(len(words), np.uint64)
-        for column in np.flatnonzero(mask):
-            hashed = (hashed ^ words[:, column] & mask[column]) * _HASH
+        columns = [words[:, column] & mask[column] for column in np.flatnonzero(mask)]
+        for part in columns:
+            hashed = (hashed ^ part) * _HASH
             hashed ^= hashed >> np.uint64(32)
         # For each row, the first one with its hash; what of `first` is not written is not read.
         keys = (hashed >> np.uint64(48)).astype(np.int64)
@@ -110,12 +110,13 @@ class Layout:
         first = np.empty(65536, np.int64)
         first[keys[::-1]] = every[::-1]
         alike = first[keys]
-        if (tags[alike] != tags).any():  # two tags with one hash
-            distinct, which = np.unique(np.array(tags.tolist(), object), return_inverse=True)
+        if any((part[alike] != part).any() for part in columns):  # two tags with one hash
+            names = np.array([row.tobytes() for row in rows[:, place]], object)
+            distinct, which = np.unique(names, return_inverse=True)
             return distinct.tolist(), which
         leaders = np.flatnonzero(alike == every)
         first[leaders] = np.arange(len(leaders))
-        return tags[leaders].tolist(), first[alike]
+        return [row.tobytes() for row in rows[leaders, place]], first[alike]
 
     def _differ(self, words: Words, mask: Words) -> NDArray[np.bool_]:
         """Say which rows differ from the one that was decoded, where the mask has bits."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,7 @@ from supervisor_core.events.chunk import Points
 from supervisor_core.events.layout import Column
 
 _Lists = tuple[list[int], list[int], list[float], list[float]]
+_Item = TypeVar("_Item", bound=np.generic)
 _Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -41,33 +44,41 @@ class PointsBuilder:
 
     def points(self) -> dict[str, Points]:
         """Return everything taken, by tag."""
-        out = {tag: _arrays(lists) for tag, lists in self._single.items()}
-        for tag, arrays in self._bulk():
-            if tag in out:
-                single = out[tag]
-                arrays = tuple(np.concatenate(pair) for pair in zip(arrays, single, strict=True))  # type: ignore[assignment]
-            out[tag] = arrays
-        return {tag: Points(*_ordered(arrays)) for tag, arrays in out.items()}
+        single = {tag: _arrays(lists) for tag, lists in self._single.items()}
+        if not self._pieces:  # as it is at most looks: one by one means in order
+            return {tag: Points(*arrays) for tag, arrays in single.items()}
+        numbers = [np.full(len(arrays[0]), self._number(tag), np.uint32) for tag, arrays in single.items()]
+        pieces = [*single.values(), *self._pieces]
+        return self._by_tag(np.concatenate([*numbers, *self._numbers]), pieces)
 
     def _number(self, tag: str) -> int:
         return self._tags.setdefault(tag, len(self._tags))
 
-    def _bulk(self) -> list[tuple[str, _Arrays]]:
-        """What came in bulk, by tag."""
-        if not self._pieces:
-            return []
-        offsets, steps, walls, values = (np.concatenate(column) for column in zip(*self._pieces, strict=True))
-        if len(self._tags) == 1:
-            return [(next(iter(self._tags)), (offsets, steps, walls, values))]
-        numbers = np.concatenate(self._numbers)
-        # Sorting two-byte numbers is a matter of counting them.
-        order = np.argsort(numbers.astype(np.uint16) if len(self._tags) < 65536 else numbers, kind="stable")
-        bounds = np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=len(self._tags)))))
-        offsets, steps, walls, values = offsets[order], steps[order], walls[order], values[order]
-        out = []
-        for tag, first, last in zip(self._tags, bounds, bounds[1:], strict=False):
-            out.append((tag, (offsets[first:last], steps[first:last], walls[first:last], values[first:last])))
+    def _by_tag(self, numbers: NDArray[np.uint32], pieces: list[_Arrays]) -> dict[str, Points]:
+        order = None
+        if len(self._tags) > 1:
+            # Sorting two-byte numbers is a matter of counting them.
+            order = np.argsort(numbers.astype(np.uint16) if len(self._tags) < 65536 else numbers, kind="stable")
+        # Column by column, so that the memory of one in between serves the next.
+        offsets, steps = (
+            _gathered([piece[0] for piece in pieces], order),
+            _gathered([piece[1] for piece in pieces], order),
+        )
+        walls, values = (
+            _gathered([piece[2] for piece in pieces], order),
+            _gathered([piece[3] for piece in pieces], order),
+        )
+        bounds = np.cumsum(np.bincount(numbers, minlength=len(self._tags))).tolist()
+        out = {}
+        for tag, first, last in zip(self._tags, [0, *bounds], bounds, strict=False):
+            part = slice(first, last)
+            out[tag] = Points(*_ordered((offsets[part], steps[part], walls[part], values[part])))
         return out
+
+
+def _gathered(pieces: list[NDArray[_Item]], order: NDArray[np.int64] | None) -> NDArray[_Item]:
+    column = np.concatenate(pieces)
+    return column if order is None else column[order]
 
 
 def _arrays(lists: _Lists) -> _Arrays:

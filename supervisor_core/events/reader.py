@@ -69,7 +69,7 @@ class EventsFileReader:
         self._created_at = created_at(path)
         self._seen: tuple[int, int, int, int] | None = None
         self._size: int | None = None
-        self._started = False
+        self._started = self._more = False
         self._forget()
 
     def _forget(self) -> None:
@@ -86,6 +86,11 @@ class EventsFileReader:
         """Whether anything was handed out."""
         return self._started
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the last `read` ended because of its ``max_bytes``."""
+        return self._more
+
     def read(self, max_bytes: int | None = None) -> Chunk | None:
         """Return what is new since the last call; None where nothing is.
 
@@ -93,6 +98,7 @@ class EventsFileReader:
             max_bytes: stop after the record with which this many bytes are reached; the next call goes on there.
         """
         try:
+            self._more = False
             status = self._stat(self.path)
         except (OSError, ValueError) as error:
             return self._unreadable(error, Gathering())
@@ -142,6 +148,7 @@ class EventsFileReader:
         try:
             self._skipped = _is_no_file(window) if self._walk.at == 0 else None
             finished = self._skipped is not None or self._walk.run(window, gathering, stop)
+            self._more = not finished
         except FileCut:
             finished = False
         except OSError as error:

@@ -159,6 +159,8 @@ KINDS: Mapping[str, type[Any]] = {
 }
 """Record classes by kind."""
 
+_FIELD_NAMES = {kind: tuple(item.name for item in fields(cls)) for kind, cls in KINDS.items()}
+
 
 def to_json(record: Record) -> str:
     """Return a record as its JSON object; numbers that JSON cannot hold become null."""
@@ -185,9 +187,8 @@ def from_json(kind: str, text: str) -> Record:
         raise EventsError(
             f"A {kind} record has version {version!r}; this reader knows up to {SCHEMA_VERSION}: upgrade it."
         )
-    known = {item.name: values[item.name] for item in fields(cls) if item.name in values}
     try:
-        record: Record = cls(**{name: _frozen(value) for name, value in known.items()})
+        record: Record = cls(**{name: _frozen(values[name]) for name in _FIELD_NAMES[kind] if name in values})
     except TypeError as error:
         raise EventsError(f"A {kind} record lacks a field: {error}.") from error
     return record
@@ -221,8 +222,14 @@ def _plain(value: Any) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_frozen(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _frozen(item) for key, item in value.items()}
+    """Return what JSON gave with tuples for its lists; objects, which nobody else holds, are changed in place."""
+    if type(value) is list:
+        return tuple([_frozen(item) if type(item) in _NESTED else item for item in value])
+    if type(value) is dict:
+        for key, item in value.items():
+            if type(item) in _NESTED:
+                value[key] = _frozen(item)
     return value
+
+
+_NESTED = (list, dict)

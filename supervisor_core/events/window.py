@@ -57,6 +57,9 @@ class Window:
 
     def bytes(self, offset: int, length: int) -> bytes:
         """Return the bytes from ``offset`` on; fewer where the file ends."""
+        start = offset - self.base
+        if start >= 0 and start + length <= len(self.data):
+            return self.data[start : start + length]
         length = max(0, min(length, self.size - offset))
         if not self.fetch(offset, length):
             length = max(0, self.size - offset)

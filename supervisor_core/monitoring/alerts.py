@@ -87,7 +87,10 @@ def _checkpoints(limits: Thresholds) -> tuple[Alert, ...]:
             name="SupervisorSavesFailing",
             severity="critical",
             expr=(
-                f"increase(run:supervisor_checkpoint_failures_total:live[{window}]) > 0\n"
+                "(\n"
+                f"  increase(run:supervisor_checkpoint_failures_total:trainer[{window}]) > 0\n"
+                f"  or increase(run:supervisor_checkpoint_failures_total:exporter[{window}]) > 0\n"
+                ")\n"
                 "  unless on (run)\n"
                 "    time() - run:supervisor_checkpoint_last_success_timestamp_seconds:live"
                 f" < {_number(limits.save_window_secs)}\n"
@@ -132,9 +135,8 @@ def _services(limits: Thresholds) -> tuple[Alert, ...]:
             name="SupervisorRestartLoop",
             severity="critical",
             expr=(
-                "run:supervisor_unplanned_restarts:live\n"
-                f"  - min_over_time(run:supervisor_unplanned_restarts:live[{window}])\n"
-                f"  >= {limits.restarts}\n"
+                f"({_more('run:supervisor_unplanned_restarts:trainer', window)} >= {limits.restarts}\n"
+                f"  or {_more('run:supervisor_unplanned_restarts:exporter', window)} >= {limits.restarts})\n"
                 f"  and on (run) max_over_time(run:supervisor_active:known[{duration(limits.hold_secs)}]) == 1"
             ),
             hold_secs=0.0,
@@ -171,7 +173,6 @@ def _speed(limits: Thresholds) -> tuple[Alert, ...]:
     now, past = duration(limits.slow_window_secs), duration(24 * limits.slow_window_secs)
     seen = max(1.0, limits.slow_window_secs / limits.interval_secs / 2)
     window = duration(limits.goodput_window_secs)
-    kept, spent = "run:supervisor_productive_seconds:live", "run:supervisor_session_seconds:live"
     return (
         Alert(
             name="SupervisorTrainingSlow",
@@ -195,11 +196,11 @@ def _speed(limits: Thresholds) -> tuple[Alert, ...]:
             name="SupervisorGoodputLow",
             severity="warning",
             expr=(
-                f"delta({kept}[{window}])\n"
-                f"  / delta({spent}[{window}])\n"
+                f"(\n{_share(limits, 'exporter')}\n  or\n{_share(limits, 'trainer')}\n"
+                f"    and on (run) resets(run:supervisor_session_seconds:trainer[{window}]) == 0\n"
+                "    unless on (run) run:supervisor_session_seconds:exporter\n"
+                ")\n"
                 f"  < {_number(limits.goodput_below)}\n"
-                f"  and on (run) delta({spent}[{window}]) > {_number(limits.goodput_window_secs / 3)}\n"
-                f"  and on (run) resets({spent}[{window}]) == 0\n"
                 "  and on (run) run:supervisor_moving:live"
             ),
             hold_secs=limits.hold_secs,
@@ -247,6 +248,21 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
                 "to look at its logdirs. Of a training whose process dies now, nobody may learn."
             ),
         ),
+    )
+
+
+def _more(series: str, window: str) -> str:
+    """By how much a series has risen within a window, exactly."""
+    return f"{series} - min_over_time({series}[{window}])"
+
+
+def _share(limits: Thresholds, source: str) -> str:
+    """The share of the sessions' time that was kept, over a window in which there was enough of it."""
+    window = duration(limits.goodput_window_secs)
+    kept, spent = f"run:supervisor_productive_seconds:{source}", f"run:supervisor_session_seconds:{source}"
+    return (
+        f"  delta({kept}[{window}]) / delta({spent}[{window}])\n"
+        f"    and on (run) delta({spent}[{window}]) > {_number(limits.goodput_window_secs / 3)}"
     )
 
 

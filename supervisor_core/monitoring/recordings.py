@@ -5,7 +5,11 @@ Then one alert speaks of a run, whoever serves it, and a new pod goes on where t
 
     :live      told now, by anybody who knows
     :trainer   told by the training process itself
+    :exporter  told by an exporter
     :known     live, or else the last that the training process told
+
+What is compared with its own past is recorded by who told it: a process counts from 0 in each session, an exporter over
+the run's whole life, and where one of them misses a scrape, going over to the other's count must not look like news.
 
 An exporter that has not looked for a while, or cannot read a run, knows nothing of it: its old values are left out.
 When an exporter goes, what it told is not carried on (that it is gone is an alert of its own); when a training
@@ -17,6 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from supervisor_core.monitoring.thresholds import Thresholds, duration
+
+_SOURCES = {
+    "trainer": "unless on (job, instance) supervisor_exporter_build_info",
+    "exporter": "and on (job, instance) supervisor_exporter_build_info",
+}
 
 UNPLANNED = "lost|error|signal|unknown"
 """How a session ends that nobody asked to end, as ``supervisor_restarts_total`` tells it."""
@@ -35,8 +44,6 @@ class Recording:
 
 def recordings(limits: Thresholds) -> tuple[Recording, ...]:
     """Return the recording rules, in the order in which they build on each other."""
-    productive = _told("supervisor_time_seconds_total", 'activity="productive"')
-    in_sessions = _told("supervisor_time_seconds_total", f'activity!="{DOWNTIME}"')
     rules = [
         Recording(
             record="instance:supervisor_exporter_behind:seconds",
@@ -55,7 +62,7 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
             _live(metric),
             Recording(
                 record=f"run:{metric}:trainer",
-                expr=f"max by (run) ({metric} unless on (job, instance) supervisor_exporter_build_info)",
+                expr=f"max by (run) ({metric} {_SOURCES['trainer']})",
             ),
             Recording(
                 record=f"run:{metric}:known",
@@ -89,7 +96,6 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
                 "supervisor_checkpoint_last_success_timestamp_seconds",
                 "supervisor_checkpoint_interval_seconds",
                 "supervisor_checkpoint_recommended_interval_seconds",
-                "supervisor_checkpoint_failures_total",
             )
         ),
         Recording(
@@ -102,15 +108,6 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
             ),
         ),
         Recording(
-            record="run:supervisor_unplanned_restarts:live",
-            expr=(
-                "max by (run) (\n"
-                f'  sum without (reason) (supervisor_restarts_total{{reason=~"{UNPLANNED}"}})\n'
-                "  or supervisor_sessions_total * 0\n"
-                ")"
-            ),
-        ),
-        Recording(
             record="run:supervisor_training_steps_per_second:live",
             expr=(
                 f"max by (run) (\n{_told('supervisor_steps_per_second')}\n)\n"
@@ -118,16 +115,41 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
                 "  and on (run) run:supervisor_moving:live"
             ),
         ),
-        Recording(
-            record="run:supervisor_productive_seconds:live",
-            expr=f"max by (run) (\n{productive}\n)",
-        ),
-        Recording(
-            record="run:supervisor_session_seconds:live",
-            expr=f"max by (run) (sum without (activity) (\n{in_sessions}\n))",
-        ),
+        *(rule for source in _SOURCES for rule in _compared(source)),
     ]
     return tuple(rules)
+
+
+def _compared(source: str) -> tuple[Recording, ...]:
+    """What alerts compare with its own past, as one source tells it."""
+    by = f"\n    {_SOURCES[source]}"
+    productive = _told("supervisor_time_seconds_total", 'activity="productive"')
+    in_sessions = _told("supervisor_time_seconds_total", f'activity!="{DOWNTIME}"')
+    return (
+        Recording(
+            record=f"run:supervisor_unplanned_restarts:{source}",
+            expr=(
+                "max by (run) (\n"
+                "  (\n"
+                f'    sum without (reason) (supervisor_restarts_total{{reason=~"{UNPLANNED}"}})\n'
+                "    or supervisor_sessions_total * 0\n"
+                f"  ){by}\n"
+                ")"
+            ),
+        ),
+        Recording(
+            record=f"run:supervisor_checkpoint_failures_total:{source}",
+            expr=f"max by (run) (\n{_told('supervisor_checkpoint_failures_total')}{by}\n)",
+        ),
+        Recording(
+            record=f"run:supervisor_productive_seconds:{source}",
+            expr=f"max by (run) (\n{productive}{by}\n)",
+        ),
+        Recording(
+            record=f"run:supervisor_session_seconds:{source}",
+            expr=f"max by (run) (sum without (activity) (\n{in_sessions}{by}\n))",
+        ),
+    )
 
 
 def _live(metric: str) -> Recording:

@@ -24,10 +24,16 @@ class SessionFacts:
     """Whether the last it told was that it does not move."""
     silence_secs: float | None = None
     """How long it may be silent before it counts as lost; None: for ever."""
+    unheard_secs: float = 0.0
+    """How long it probably lived on after it was heard of last, if it died."""
     ended_itself: bool = False
     """Whether a STOP event of another writer tells of an orderly end."""
     previous_outcome: str | None = None
     """How the session before it ended, as this one found."""
+    previous_step: int | None = None
+    """How far the session before it had come, as the lease said."""
+    previous_seen_at: float | None = None
+    """When the lease said so."""
     checkpoints: tuple[Checkpoint, ...] = ()
     threads: tuple[ThreadHistory, ...] = ()
     stalls: tuple[Stall, ...] = field(default=())

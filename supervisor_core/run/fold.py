@@ -14,14 +14,14 @@ from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import advice
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.goodput import DOWNTIME
+from supervisor_core.run.goodput import BUCKET_OF_PHASE, DOWNTIME
 from supervisor_core.run.inference import inferred_facts
 from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
 from supervisor_core.run.session_fold import joined
 from supervisor_core.run.state import outcome_of_last, run_state
-from supervisor_core.run.telemetry_facts import BUCKET_OF_PHASE, telemetry_facts
-from supervisor_core.run.timeline import Timeline, timeline
+from supervisor_core.run.telemetry_facts import telemetry_facts
+from supervisor_core.run.timeline import Timeline, TimelineFold
 from supervisor_core.run.totals import totals
 
 FAILURES = ("lost", "error", "signal")
@@ -53,6 +53,7 @@ class RunFold:
         self._kept_ticks = kept_ticks
         self._files: dict[str, FileFold] = {}
         self._facts: dict[str, tuple[object, SessionFacts]] = {}
+        self._timelines = TimelineFold()
         self._timeline: Timeline | None = None
         self._totals = totals(())
         self._presence = Presence()
@@ -117,7 +118,7 @@ class RunFold:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
             self._totals = totals(files)
-            self._timeline = timeline(self._session_facts(files))
+            self._timeline = self._timelines.draw(self._session_facts(files))
         return self._timeline
 
     def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:

@@ -1,7 +1,8 @@
 """`GoodputWalk`: where a run's wall time went, session by session.
 
 Each second between the run's first start and its end goes into one bucket: a session's own seconds as it told them, the
-time between two sessions, and, out of the productive seconds, those of the steps that a later session did again.
+time between two sessions, and, out of the productive seconds, those of the steps that a later session did again. A
+session that left no word died somewhere between two heartbeats: half of that time counts as its own, work that is lost.
 """
 
 from __future__ import annotations
@@ -12,6 +13,14 @@ from typing import NamedTuple
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.model import BUCKETS, Goodput
 from supervisor_core.run.pace import Pace
+
+BUCKET_OF_PHASE: Mapping[str, str] = {
+    "starting": "program_startup",
+    "restoring": "checkpoint_restore",
+    "training": "productive",
+    "checkpointing": "unproductive_checkpoint_save",
+}
+"""Where a session's undecided seconds go, by its last phase; any other is ``other``."""
 
 PRODUCTIVE = "productive"
 WASTED = "wasted_progress_from_disruption"
@@ -41,6 +50,15 @@ class GoodputWalk:
         self._until: float | None = None
         self._kept: list[_Kept] = []
         self._inferred = False
+        self._unheard = (0.0, DOWNTIME)
+
+    def copy(self) -> GoodputWalk:
+        """Return a walk that goes on by itself."""
+        other = GoodputWalk()
+        other._secs, other._booked, other._kept = dict(self._secs), dict(self._booked), list(self._kept)
+        other._gross, other._most, other._until = self._gross, self._most, self._until
+        other._inferred, other._unheard = self._inferred, self._unheard
+        return other
 
     def add(self, facts: SessionFacts, *, is_over: bool) -> None:
         """Go on with the next session.
@@ -58,11 +76,7 @@ class GoodputWalk:
             return
         begin = session.started_at
         if self._until is not None:
-            gap = session.started_at - self._until
-            if gap > 0:
-                self._secs[DOWNTIME] += gap
-                if facts.is_start_exact or is_over:
-                    self._booked[DOWNTIME] += gap
+            self._add_gap(session.started_at - self._until, is_decided=facts.is_start_exact or is_over)
             begin = max(begin, self._until)
         own = session.ended_at - session.started_at
         share = max(0.0, session.ended_at - begin) / own if own > 0 else 0.0
@@ -72,6 +86,10 @@ class GoodputWalk:
             is_lost = session.outcome == "running"
             self._kept.append(_Kept(facts.pace.last_step, facts.pace.end_secs, facts.pace, share, is_lost))
         self._until = max(session.ended_at, begin)
+        self._unheard = (0.0, DOWNTIME)
+        if session.outcome == "running":
+            phase = WASTED if session.phase == "training" else BUCKET_OF_PHASE.get(session.phase or "", "other")
+            self._unheard = (facts.unheard_secs, phase)
 
     def value(self, now: float | None, bucket: str) -> Goodput:
         """Return the whole.
@@ -92,6 +110,16 @@ class GoodputWalk:
             ratio=secs[PRODUCTIVE] / wall if wall > 0 else None,
             inferred=self._inferred,
         )
+
+    def _add_gap(self, gap: float, *, is_decided: bool) -> None:
+        """Count the time from one session to the next: what the earlier one probably lived on, and then downtime."""
+        if gap <= 0:
+            return
+        unheard, bucket = self._unheard
+        lived = min(gap, unheard)
+        for secs in (self._secs, self._booked) if is_decided else (self._secs,):
+            secs[bucket] += lived
+            secs[DOWNTIME] += gap - lived
 
     def _redo_from(self, step: int) -> None:
         """Move the productive seconds of all steps after ``step`` to the wasted ones."""

@@ -1,7 +1,8 @@
 """`inferred_facts`: the sessions of writers that tell nothing of themselves, by what their events show.
 
 Of files that were written at the same time one is followed, the one with session logs or else with the most points: an
-evaluation beside the training is no restart of it. Along the files that are left, a session begins
+evaluation beside the training is no restart of it. Once a run tells of itself, only files with a START count: a program
+may write its results into the logdir after the training. Along the files that are left, a session begins
 
 * where a launch begins (`Launches`), and where the steps of one begin again lower down (`step_boundaries`);
 * with a file that begins with a launch, that another process wrote (the names of some writers' files tell), or in which
@@ -12,6 +13,7 @@ Anything else goes on with the session before it. A file in which nothing is but
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
@@ -77,12 +79,13 @@ def _one_at_a_time(
             spans[-1] = (spans[-1][0], max(spans[-1][1], end))
         else:
             spans.append((start, end))
+    told_from = spans[0][0] if spans else math.inf
     followed, beside = [], []
     for file in sorted(files, key=lambda file: (-bool(_starts(file)), -_points(file), file.order)):
         span = _span(file)
         if span is None:
             followed.append(file)
-        elif _is_free(spans, span):
+        elif _is_free(spans, span) and (_starts(file) or span[0] < told_from):
             insort(spans, span)
             followed.append(file)
         else:

@@ -2,7 +2,7 @@
 
 Exact where the run told of itself (telemetry), inferred where only some other writer's events are there; each part says
 which. Times (``_at``, ``since``, ``until``) are wall-clock seconds since the epoch, ``_secs`` are durations. What the
-words mean is in the glossary of docs/inspect.md.
+words mean, and what is concluded by which rule, is in docs/model.md.
 """
 
 from __future__ import annotations

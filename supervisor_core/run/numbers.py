@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import Any
+
+LARGEST = 1e15
+"""No time, duration or size that makes sense is above this; a sum of some is still exact."""
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    """Return a number of sensible size; None for anything else."""
+    if type(value) is float and -LARGEST < value < LARGEST:  # most are
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST < value < LARGEST:
         return None
     return float(value)
 
 
 def whole(value: Any) -> int | None:
-    """Return a whole number that fits 64 bits; None for anything else."""
-    known = number(value)
-    return None if known is None or not -(2**63) <= known < 2**63 else int(value)
+    """Return a number of sensible size without its fraction; None for anything else."""
+    return None if number(value) is None else int(value)
 
 
 def text(value: Any) -> str | None:
     """Return a string; None for anything else."""
     return value if isinstance(value, str) else None
+
+
+def truth(value: Any) -> bool | None:
+    """Return a truth value; None for anything else."""
+    return value if isinstance(value, bool) else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return an object's fields; none for anything else."""
+    return value if isinstance(value, Mapping) else {}

@@ -15,7 +15,7 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
 from supervisor_core.run.model import BUCKETS, Checkpoint
-from supervisor_core.run.numbers import number, text, whole
+from supervisor_core.run.numbers import number, text, truth, whole
 from supervisor_core.run.pace import Pace
 from supervisor_core.run.thread_fold import ThreadFold
 
@@ -93,10 +93,13 @@ class SessionFold:
         self._moved(at - age)
         self.is_stalled = self._is_over(beat, age)
         self.beat, self.beat_at = beat, at
-        for told in beat.threads:
+        for told in beat.threads if isinstance(beat.threads, tuple) else ():
             name = text(told.get("name")) if isinstance(told, Mapping) else None
             if name is not None:
-                self.threads.setdefault(name, ThreadFold(name, self.kept_ticks)).beat(at, told)
+                thread = self.threads.get(name)
+                if thread is None:
+                    thread = self.threads[name] = ThreadFold(name, self.kept_ticks)
+                thread.beat(at, told)
 
     def _is_over(self, beat: HeartbeatRecord, age: float) -> bool:
         timeout = number(beat.progress_timeout_secs)
@@ -116,8 +119,8 @@ class SessionFold:
                 save_secs=number(record.secs),
                 blocked_secs=number(record.blocked_secs),
                 trigger=text(record.trigger),
-                consistent=record.consistent,
-                verified=record.verified,
+                consistent=truth(record.consistent),
+                verified=truth(record.verified),
                 error=text(record.error),
             )
         )
@@ -134,7 +137,7 @@ class SessionFold:
     def _secs(self, activity: Any, step: int | None) -> None:
         if not isinstance(activity, Mapping):
             return
-        told = {bucket: number(activity.get(bucket)) or 0.0 for bucket in BUCKETS if bucket in activity}
+        told = {bucket: max(0.0, number(activity.get(bucket)) or 0.0) for bucket in BUCKETS if bucket in activity}
         self.told_secs = told
         productive = told.get("productive", 0.0)
         if step is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
-from supervisor_core.events.telemetry import StallRecord
+from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.facts import SessionFacts
+from supervisor_core.run.goodput import BUCKET_OF_PHASE
 from supervisor_core.run.model import BUCKETS, Outcome, Session, Stall
-from supervisor_core.run.numbers import number, text, whole
+from supervisor_core.run.numbers import mapping, number, text, whole
 from supervisor_core.run.session_fold import SessionFold
 
 LEAST_SILENCE_SECS = 30.0
@@ -17,13 +19,7 @@ LEAST_SILENCE_SECS = 30.0
 MISSED_BEATS = 3.0
 """A session that beats by the clock counts as lost once so many heartbeats are missing."""
 
-BUCKET_OF_PHASE: Mapping[str, str] = {
-    "starting": "program_startup",
-    "restoring": "checkpoint_restore",
-    "training": "productive",
-    "checkpointing": "unproductive_checkpoint_save",
-}
-"""Where a session's undecided seconds go, by its last phase; any other is ``other``."""
+_REASONS = frozenset(get_args(StopReason))
 
 
 def telemetry_facts(
@@ -49,9 +45,9 @@ def telemetry_facts(
     last_step = fold.last_step
     if stop is None and tail_step is not None and (last_step is None or tail_step > last_step):
         last_step = tail_step
-    phase = "stopped" if stop else beat.phase if beat else None
+    phase = "stopped" if stop else text(beat.phase) if beat else None
     activity = _activity(fold.told_secs, ended_at - started_at, phase)
-    outcome: Outcome = stop.reason if stop else "running"
+    outcome: Outcome = _reason(stop) if stop else "running"
     restored = record.restored_checkpoint if record else None
     return SessionFacts(
         session=Session(
@@ -72,7 +68,7 @@ def telemetry_facts(
             signal=text(stop.signal) if stop else None,
             restored_checkpoint=text(restored),
             restored_step=whole(record.restored_step) if record else None,
-            skipped=tuple(record.skipped) if record else (),
+            skipped=_skipped(record) if record else (),
             state_problem=text(record.state_problem) if record else None,
             starting_secs=number(record.starting_secs) if record else None,
             restoring_secs=number(record.restoring_secs) if record else None,
@@ -83,7 +79,7 @@ def telemetry_facts(
             pid=whole(record.pid) if record else None,
             facade=text(record.facade) if record else None,
             run_name=text(record.run) if record else None,
-            versions=dict(record.versions) if record else {},
+            versions={str(name): str(version) for name, version in mapping(record.versions).items()} if record else {},
             activity_secs=activity,
             saves=fold.saves,
             save_failures=fold.save_failures,
@@ -96,13 +92,33 @@ def telemetry_facts(
         is_start_exact=record is not None,
         is_stalled=stop is None and fold.is_stalled,
         silence_secs=_silence_secs(fold, phase),
-        previous_outcome=record.previous_outcome if record else None,
+        unheard_secs=_unheard_secs(fold, ended_at),
+        previous_outcome=text(record.previous_outcome) if record else None,
+        previous_step=whole(record.previous_step) if record else None,
+        previous_seen_at=number(record.previous_seen_at) if record else None,
         checkpoints=tuple(fold.checkpoints),
         threads=tuple(
             history for thread in fold.threads.values() if (history := thread.history(fold.id, ended_at)) is not None
         ),
         stalls=_stalls(fold.id, fold.stalls, ended_at if stop else None),
     )
+
+
+def _reason(stop: StopRecord) -> Outcome:
+    """Return how a session says that it ended; a reason that nobody knows (a newer writer's) is ``unknown``."""
+    return stop.reason if text(stop.reason) in _REASONS else "unknown"
+
+
+def _skipped(record: SessionRecord) -> tuple[Mapping[str, str], ...]:
+    found = record.skipped if isinstance(record.skipped, tuple) else ()
+    return tuple({str(name): str(value) for name, value in mapping(item).items()} for item in found)
+
+
+def _stacks(record: StallRecord) -> dict[str, tuple[str, ...]]:
+    found = mapping(record.stacks)
+    return {
+        str(thread): tuple(str(line) for line in lines) for thread, lines in found.items() if isinstance(lines, tuple)
+    }
 
 
 def _first_step(fold: SessionFold, start_step: int | None) -> int | None:
@@ -147,6 +163,14 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
     return None if budget is None else max(LEAST_SILENCE_SECS, budget)
 
 
+def _unheard_secs(fold: SessionFold, heard_at: float) -> float:
+    """Return half of what was left until the next heartbeat."""
+    every = number(fold.record.heartbeat_secs) if fold.record else fold.cadence_secs
+    if not every or fold.beat_at is None:
+        return 0.0
+    return max(0.0, fold.beat_at + every - heard_at) / 2
+
+
 def _stalls(session: str, records: Sequence[tuple[float, StallRecord]], ended_at: float | None) -> tuple[Stall, ...]:
     found: list[Stall] = []
     begun: tuple[float, StallRecord] | None = None
@@ -159,13 +183,13 @@ def _stalls(session: str, records: Sequence[tuple[float, StallRecord]], ended_at
         found.append(
             Stall(
                 session=session,
-                phase=record.phase,
+                phase=text(record.phase) or "training",
                 since=since,
                 until=until,
                 step=whole(record.step),
                 secs=secs if secs is not None else max(0.0, (until if until is not None else at) - since),
                 timeout_secs=number(record.timeout_secs),
-                stacks=record.stacks,
+                stacks=_stacks(record),
             )
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
-from supervisor_core.run.numbers import number, whole
+from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.status import ThreadState
 
 _STATES = frozenset(get_args(ThreadState))
@@ -35,7 +35,7 @@ class ThreadFold:
     def beat(self, at: float, told: Mapping[str, Any]) -> None:
         """Take in what the heartbeat of wall time ``at`` tells of the thread."""
         state = told.get("state")
-        if state not in _STATES:
+        if text(state) not in _STATES:
             return
         at = max(at, self._until)
         if state != self._state:
@@ -45,7 +45,7 @@ class ThreadFold:
         self._until = at
         self._overdue = max(self._overdue, number(told.get("overdue_secs")) or 0.0)
         if state == "failed" or (whole(told.get("failures")) or 0) > (whole(self._last.get("failures")) or 0):
-            self._error = told.get("last_error")
+            self._error = text(told.get("last_error"))
         ticked_at = number(told.get("last_tick_at"))
         if ticked_at is not None and ticked_at != self._last.get("last_tick_at"):
             failed_at = number(told.get("last_failure_at"))
@@ -83,7 +83,7 @@ class ThreadFold:
             interval_secs=number(told.get("interval_secs")),
             ticks=whole(told.get("ticks")) or 0,
             failures=whole(told.get("failures")) or 0,
-            last_error=told.get("last_error"),
+            last_error=text(told.get("last_error")),
             state=self._state,
             spans=(*self._spans, self._span(max(until, self._until))),
             seen_ticks=tuple(self._ticks),

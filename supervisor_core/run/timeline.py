@@ -9,6 +9,7 @@ from typing import cast, get_args
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.goodput import GoodputWalk
 from supervisor_core.run.model import Checkpoint, Outcome, Restart, Session, ThreadHistory
+from supervisor_core.run.outlived import outlived
 
 _OUTCOMES = frozenset(get_args(Outcome)) - {"running", "lost"}
 
@@ -29,36 +30,93 @@ class Timeline:
     steps_lost: int
 
 
-def timeline(facts: Sequence[SessionFacts]) -> Timeline:
-    """Set sessions in their order, and draw the boundaries between them."""
-    ordered = sorted(facts, key=_order)
-    walk = GoodputWalk()
-    sessions: list[Session] = []
-    restarts: list[Restart] = []
-    attempt, step = 0, None
-    for index, told in enumerate(ordered):
-        following = ordered[index + 1] if index + 1 < len(ordered) else None
-        attempt = max(attempt + 1, told.session.attempt)
+class TimelineFold:
+    """Draws timelines, one after the other: where only the last session has changed, from there on."""
+
+    def __init__(self) -> None:
+        self._settled = _Growing()
+        self._following: SessionFacts | None = None
+
+    def draw(self, facts: Sequence[SessionFacts]) -> Timeline:
+        """Set sessions in their order, and draw the boundaries between them."""
+        ordered = sorted(facts, key=_order)
+        settled = self._settled
+        if not self._goes_on(ordered):
+            settled = _Growing()
+        # How a session ended is known by the one that follows it, so only those before the last two are settled.
+        for index in range(len(settled.told), len(ordered) - 2):
+            settled.add(ordered[index], ordered[index + 1])
+        self._settled = settled
+        known = len(settled.told)
+        self._following = ordered[known] if known < len(ordered) else None
+        drawn = settled.copy()
+        for index in range(known, len(ordered)):
+            drawn.add(ordered[index], ordered[index + 1] if index + 1 < len(ordered) else None)
+        return drawn.timeline()
+
+    def _goes_on(self, ordered: Sequence[SessionFacts]) -> bool:
+        known = self._settled.told
+        if len(ordered) < len(known) + 2 or ordered[len(known)] is not self._following:
+            return False
+        return all(before is now for before, now in zip(known, ordered, strict=False))
+
+
+class _Growing:
+    """A timeline that sessions are added to."""
+
+    def __init__(self) -> None:
+        self.told: list[SessionFacts] = []
+        self._facts: list[SessionFacts] = []
+        self._sessions: list[Session] = []
+        self._restarts: list[Restart] = []
+        self._checkpoints: list[Checkpoint] = []
+        self._threads: list[ThreadHistory] = []
+        self._walk = GoodputWalk()
+        self._attempt = 0
+        self._step: int | None = None
+        self._steps_lost = 0
+
+    def copy(self) -> _Growing:
+        other = _Growing()
+        other.told, other._facts = list(self.told), list(self._facts)
+        other._sessions, other._restarts = list(self._sessions), list(self._restarts)
+        other._checkpoints, other._threads = list(self._checkpoints), list(self._threads)
+        other._walk, other._attempt = self._walk.copy(), self._attempt
+        other._step, other._steps_lost = self._step, self._steps_lost
+        return other
+
+    def add(self, told: SessionFacts, following: SessionFacts | None) -> None:
+        self.told.append(told)
+        if following is not None:
+            told = outlived(told, following)
+        self._attempt = max(self._attempt + 1, told.session.attempt)
         outcome = told.session.outcome if following is None else _outcome(told, following)
         session = told.session
-        if (session.attempt, session.outcome) != (attempt, outcome):
-            session = replace(session, attempt=attempt, outcome=outcome)
-        if sessions:
-            restarts.append(_restart(sessions[-1], session, step))
-        walk.add(told, is_over=outcome != "running")
-        sessions.append(session)
+        if (session.attempt, session.outcome) != (self._attempt, outcome):
+            session = replace(session, attempt=self._attempt, outcome=outcome)
+        if self._sessions:
+            restart = _restart(self._sessions[-1], session, self._step)
+            self._restarts.append(restart)
+            self._steps_lost += restart.rewind_steps or 0
+        self._walk.add(told, is_over=outcome != "running")
+        self._facts.append(told)
+        self._sessions.append(session)
+        self._checkpoints.extend(told.checkpoints)
+        self._threads.extend(told.threads)
         if session.last_step is not None:
-            step = session.last_step
-    return Timeline(
-        facts=tuple(ordered),
-        sessions=tuple(sessions),
-        restarts=tuple(restarts),
-        checkpoints=tuple(saved for told in ordered for saved in told.checkpoints),
-        threads=tuple(history for told in ordered for history in told.threads),
-        walk=walk,
-        step=step,
-        steps_lost=sum(restart.rewind_steps or 0 for restart in restarts),
-    )
+            self._step = session.last_step
+
+    def timeline(self) -> Timeline:
+        return Timeline(
+            facts=tuple(self._facts),
+            sessions=tuple(self._sessions),
+            restarts=tuple(self._restarts),
+            checkpoints=tuple(self._checkpoints),
+            threads=tuple(self._threads),
+            walk=self._walk,
+            step=self._step,
+            steps_lost=self._steps_lost,
+        )
 
 
 def _order(facts: SessionFacts) -> tuple[float, int, str]:
@@ -78,7 +136,10 @@ def _outcome(told: SessionFacts, following: SessionFacts) -> Outcome:
 
 def _restart(before: Session, after: Session, step: int | None) -> Restart:
     from_step, to_step = step, after.first_step
-    known = from_step is not None and to_step is not None
+    rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
+    downtime = None
+    if before.ended_at is not None and after.started_at is not None:
+        downtime = max(0.0, after.started_at - before.ended_at)
     return Restart(
         at=after.started_at,
         from_session=before.id,
@@ -86,9 +147,7 @@ def _restart(before: Session, after: Session, step: int | None) -> Restart:
         reason=before.outcome,
         from_step=from_step,
         to_step=to_step,
-        rewind_steps=max(0, from_step - to_step) if known else None,  # type: ignore[operator]
-        downtime_secs=None
-        if before.ended_at is None or after.started_at is None
-        else max(0.0, after.started_at - before.ended_at),
+        rewind_steps=rewind,
+        downtime_secs=downtime,
         inferred=before.inferred or after.inferred,
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.util import tensor_util
@@ -104,7 +105,7 @@ def _event(payload: bytes, good: bool) -> Any:
     if good:
         try:
             return Event.FromString(payload)
-        except Exception:
+        except DecodeError:
             return None
     if len(payload) <= LARGE:
         return None

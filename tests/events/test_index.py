@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events import EventsWriter
+from supervisor_core.events import EventsWriter, run_index
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.run_index import RunIndex
@@ -269,3 +269,17 @@ def test_a_run_can_be_watched_alone(tmp_path: Path) -> None:
     assert steps(run.refresh()) == [1]
     write(tmp_path / "a", 2)
     assert steps(run.refresh()) == [2]
+
+
+def test_a_large_file_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more of it than a piece is held at a time, however much there is, and damage does not end it early."""
+    monkeypatch.setattr(run_index, "PIECE_BYTES", 2000)
+    path = Path(write(tmp_path, *range(1, 501)))
+    data = bytearray(path.read_bytes())
+    data[1500] ^= 1
+    path.write_bytes(data)
+    pieces: list[Chunk] = []
+    change = LogdirIndex(str(tmp_path)).refresh(take=lambda name, chunks: pieces.extend(chunks))
+    assert change.changed == {} and len(pieces) > 5
+    assert [piece.from_start for piece in pieces] == [True] + [False] * (len(pieces) - 1)
+    assert len(steps(pieces)) == 499 and max(piece.bytes for piece in pieces) < 2100

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor_core.events.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
+from supervisor_core.metrics.table import EXPORTER_METRICS
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import Snapshot
 
@@ -144,6 +149,36 @@ def test_the_runs_of_other_writers(tmp_path: Path, writing, clock, exporter_of, 
     samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
     assert samples['supervisor_global_step{run="a"}'] == 7
     assert not [name for name in samples if name.startswith(("supervisor_active", "supervisor_phase"))]
+
+
+def test_every_metric_of_its_own_is_served(tmp_path: Path, writing, clock, exporter_of) -> None:
+    """A scrape has each of the exporter's metrics, with the type, unit and labels of the table, in both formats."""
+    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50)
+    exporter = exporter_of(tmp_path)
+    for format, parse in ((TEXT, text_string_to_metric_families), (OPENMETRICS, openmetrics_families)):
+        families = {family.name: family for family in parse(exporter.scrape(format).decode())}
+        for metric in EXPORTER_METRICS:
+            name = metric.name
+            if metric.type == "counter" or format.openmetrics:
+                name = name.removesuffix("_total").removesuffix("_info")
+            family = families[name]
+            assert family.documentation == metric.help
+            assert family.type == ("gauge" if metric.type == "info" and not format.openmetrics else metric.type)
+            labels = ("python", "version") if metric.type == "info" else metric.labels
+            assert [tuple(sorted(sample.labels)) for sample in family.samples] == [labels]
+
+
+def test_promtool_has_nothing_to_say(tmp_path: Path, writing, clock, exporter_of) -> None:
+    """Prometheus's own linter finds neither an error nor a breach of its conventions in a whole scrape."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        assert os.environ.get("CI") != "true", "promtool is missing (Debian: apt-get install prometheus)"
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50).saved(clock.now - 4, "/x/m-50")
+    writing.RunFile(tmp_path / "b").scalar("loss", 7, clock.now - 5000)
+    text = exporter_of(tmp_path).scrape(TEXT)
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (0, "", "")
 
 
 def test_events_without_a_time(tmp_path: Path, writing, exporter_of, samples_of) -> None:

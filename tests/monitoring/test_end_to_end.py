@@ -1,128 +1,26 @@
-"""From a training to whoever is on call, through real servers: exactly the right alert arrives, and goes again.
-
-A trainer and an exporter, both processes of their own, are scraped by a real Prometheus with the rules as they are
-shipped; its alerts go through a real Alertmanager to a webhook.
-"""
+"""From a training to whoever is on call, through real servers: exactly the right alert arrives, and goes again."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from monitoring_servers import PATIENCE_SECS, Alertmanager, Prometheus, Webhook, free_port, wait_until
-
-from supervisor_core.cli import main
-
-BUDGET_SECS = 4
-"""How long a step may take in these trainings."""
-
-STALLED = "SupervisorTrainingStalled"
-FIRING, RESOLVED = ("firing", STALLED, "digits"), ("resolved", STALLED, "digits")
-TRAINER = [sys.executable, str(Path(__file__).with_name("trainer.py"))]
-COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()"]
-
-
-class Trainer:
-    """A training in a process of its own, always at the same address."""
-
-    def __init__(self, program: list[str], logdir: Path) -> None:
-        self._command = [*program, str(logdir)]
-        self.address = f"127.0.0.1:{free_port()}"
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        """Begin a session, and wait until it trains."""
-        command = [*self._command, self.address, str(BUDGET_SECS)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.expect("training")
-
-    def tell(self, command: str) -> None:
-        """Say what to do."""
-        assert self.process is not None and self.process.stdin is not None
-        self.process.stdin.write(f"{command}\n")
-        self.process.stdin.flush()
-
-    def expect(self, word: str) -> None:
-        """Wait until it says something."""
-        assert self.process is not None and self.process.stdout is not None
-        assert self.process.stdout.readline().strip() == word
-
-    def send(self, signum: signal.Signals) -> None:
-        """Send a signal."""
-        assert self.process is not None
-        self.process.send_signal(signum)
-
-    def close(self) -> None:
-        """Make sure that it is gone."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.communicate()
+from monitoring_end_to_end import FIRING, RESOLVED, Trainer, assert_planned_stop_is_silent
+from monitoring_servers import Prometheus, Webhook
 
 
 @pytest.fixture
-def webhook() -> Iterator[Webhook]:
-    """Whoever is on call."""
-    hook = Webhook()
-    yield hook
-    hook.close()
-
-
-@pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[Trainer]:
-    """A training, not begun yet."""
-    training = Trainer(TRAINER, tmp_path / "logs" / "digits")
-    yield training
-    training.close()
-
-
-@pytest.fixture
-def exporter(tmp_path: Path) -> Iterator[str]:
-    """The address of an exporter of the logdir."""
-    address = f"127.0.0.1:{free_port()}"
-    logdir = tmp_path / "logs"
-    logdir.mkdir()
-    arguments = [f"--logdir={logdir}", f"--web.listen-address={address}", "--refresh-interval=1"]
-    with (tmp_path / "exporter.log").open("wb") as log:
-        process = subprocess.Popen([*COMMAND, "exporter", *arguments], stdout=log, stderr=log)
-    yield address
-    process.terminate()
-    assert process.wait(PATIENCE_SECS) == 0
-
-
-@pytest.fixture
-def prometheus(
-    tool: Callable[[str], str], tmp_path: Path, webhook: Webhook, trainer: Trainer, exporter: str
-) -> Iterator[Prometheus]:
-    """The Prometheus that scrapes both, and alerts within seconds."""
-    rules = CliRunner().invoke(main, ["rules", "--interval=1s", "--stall-hold=1s", "--hold=1s"])
-    assert rules.exit_code == 0
-    alertmanager = Alertmanager(tool("prometheus-alertmanager"), tmp_path, webhook.url)
-    try:
-        subprocess.run([tool("amtool"), "check-config", str(alertmanager.config)], check=True, capture_output=True)
-        server = Prometheus(
-            tool("prometheus"),
-            tmp_path,
-            targets={"training": trainer.address, "exporter": exporter},
-            rules=rules.stdout,
-            alertmanager=alertmanager.address,
-        )
-        yield server
-        server.close()
-    finally:
-        alertmanager.close()
+def program() -> Path:
+    """The training: one that needs no tensorflow."""
+    return Path(__file__).with_name("trainer.py")
 
 
 @pytest.mark.timeout(600)
 def test_exactly_the_right_alert_arrives(prometheus: Prometheus, trainer: Trainer, webhook: Webhook) -> None:
     """Stopped, killed, hung in a step, too slow: the stall arrives, once, and resolves; a planned stop is silent."""
     trainer.start()
-    for job in ("training", "exporter"):
-        wait_until(lambda job=job: prometheus.value(f'supervisor_active{{job="{job}"}}'), f"the run as {job} tells it")
+    trainer.is_known(prometheus)
 
     trainer.send(signal.SIGSTOP)
     assert webhook.next() == FIRING
@@ -150,8 +48,4 @@ def test_exactly_the_right_alert_arrives(prometheus: Prometheus, trainer: Traine
 
     trainer.tell("stop")
     trainer.expect("stopped")
-    long_ago = f"run:supervisor_progress_age:seconds > {3 * BUDGET_SECS}"
-    wait_until(lambda: prometheus.query(long_ago), "the stop to be long ago")
-    assert prometheus.query("ALERTS") == []
-    assert webhook.rest() == []
-    assert prometheus.value("run:supervisor_active:known") == 0
+    assert_planned_stop_is_silent(prometheus, webhook)

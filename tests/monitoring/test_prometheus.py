@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from monitoring_servers import Prometheus, wait_until
 
-from supervisor_core.events.writer import EventsWriter
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
 from supervisor_core.metrics.collector import RunCollector
@@ -20,7 +20,11 @@ from supervisor_core.monitoring.dashboard import dashboard
 from supervisor_core.monitoring.rules import rule_groups
 from supervisor_core.monitoring.thresholds import Thresholds
 from supervisor_core.monitoring.yaml_text import to_yaml
+from supervisor_core.options import Options
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 RULES = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
@@ -73,9 +77,15 @@ def everything(tick: int) -> RunStatus:
 def prometheus(tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """A Prometheus with the rules as they are shipped, which scrapes both every second."""
     directory = tmp_path_factory.mktemp("prometheus")
-    logdir = directory / "logs"
-    with EventsWriter(str(logdir / "everything")) as writer:
-        writer.scalar("loss", 1.0, 1)
+    logdir = directory / "logs" / "everything"
+    with FileWriter(logdir) as writer:
+        options = Options(run_name="everything")
+        run = SupervisedRun(
+            logdir=str(logdir), facade="test", options=options, writer=writer, services=ServiceRegistry()
+        )
+        run.begin()
+        run.ready()
+        run.end(Outcome(reason="completed"))
     ticks = itertools.count(1)
     exporter = Exporter([LogdirWatch(str(logdir))], interval_secs=1.0)
     with MetricsServer(RunCollector(lambda: [everything(next(ticks))]), ":0") as trainer, Web(exporter, ":0") as web:

@@ -58,7 +58,7 @@ class EventsFile:
 
     def chunks(self, cuts: Sequence[int] = ()) -> list[Chunk]:
         """Return the file in pieces that end before the given events."""
-        bounds = [0, *sorted(set(cuts)), len(self.events)]
+        bounds = [0, *sorted({cut for cut in cuts if cut < len(self.events)}), len(self.events)]
         return [self._chunk(start, end) for start, end in pairwise(bounds) if end > start or not start]
 
     def _chunk(self, start: int, end: int) -> Chunk:

@@ -57,9 +57,9 @@ def test_a_run_with_everything_in_it(trainer: Any, run_of: RunOf) -> None:
 @pytest.mark.parametrize("restored", [100, 480, 950])
 def test_what_is_wasted_is_what_is_done_again(trainer: Any, run_of: RunOf, restored: int) -> None:
     """Steps of changing speed: the seconds of those after the restored step are wasted, interpolated between beats."""
-    first = trainer("a").spend(10).ready().train(500, 0.4).train(500, 3.7)
+    first = trainer("a").spend(10).ready().train(500, 0.4).train(500, 3.7).spend(5)
     second = trainer("b", first.now + 20).spend(10).ready(restored).train(2000, 0.5)
-    slow = min(1000 - restored, 500) * 3.7 + max(0, 500 - restored) * 0.4
+    slow = min(1000 - restored, 500) * 3.7 + max(0, 500 - restored) * 0.4 + 5
     run = run_of(first, second)
     assert shares(run)[WASTED] == pytest.approx(slow / run.goodput.wall_secs, abs=POINT)
 
@@ -70,10 +70,10 @@ def test_a_restore_behind_an_earlier_session_wastes_both(trainer: Any, run_of: R
     second = trainer("b", first.now + 100).ready(900).train(200)
     third = trainer("c", second.now + 100).ready(600).train(1000)
     run = run_of(first, second, third)
-    assert run.goodput.secs[WASTED] == pytest.approx(400 + 200, abs=3)
+    assert run.goodput.secs[WASTED] == pytest.approx(400 + 200 + 2 * 5, abs=5)
     assert run.steps_lost == pytest.approx(100 + 500, abs=2)
     fourth = trainer("d", third.now + 100).ready(600).train(10)
-    assert run_of(first, second, third, fourth).goodput.secs[WASTED] == pytest.approx(400 + 200 + 1000, abs=4)
+    assert run_of(first, second, third, fourth).goodput.secs[WASTED] == pytest.approx(400 + 200 + 1000 + 3 * 5, abs=7)
 
 
 def test_a_planned_stop_with_a_checkpoint_wastes_nothing(trainer: Any, run_of: RunOf) -> None:
@@ -81,6 +81,18 @@ def test_a_planned_stop_with_a_checkpoint_wastes_nothing(trainer: Any, run_of: R
     first = trainer("a").ready().train(995).spend(0.7).stop("signal")
     run = run_of(first, trainer("b", first.now + 5).ready(995).train(10))
     assert (run.goodput.secs[WASTED], run.steps_lost) == (0.0, 0)
+
+
+def test_a_killed_session_lived_half_a_heartbeat_longer(trainer: Any, run_of: RunOf) -> None:
+    """A session dies between two heartbeats: half of what was left until the next counts as lost work, not as downtime;
+    one that ended in good order is believed to the second."""
+    first = trainer("a").ready().train(1000)
+    second = trainer("b", first.now + 60, heartbeat_secs=0.0).ready(1000).train(10)
+    third = trainer("c", second.now + 60).ready(1010).train(10).stop("signal")
+    fourth = trainer("d", third.now + 2).ready(1020)
+    goodput = run_of(first, second, third, fourth).goodput
+    unheard = second.now - second.file.events[-1][0]
+    assert (goodput.secs[WASTED], goodput.secs[DOWNTIME]) == (5.0, 60 - 5 + 60 + unheard + 2)
 
 
 def test_silence_at_the_end_is_downtime_of_a_lost_run(trainer: Any, run_of: RunOf) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
 
 RunOf = Callable[..., Run]
@@ -287,9 +290,56 @@ def test_an_older_inferred_session_comes_before_one_that_tells(log: Any, trainer
     assert (run.restarts[0].inferred, run.inferred) == (True, False)
 
 
+def test_results_written_after_the_training_are_no_session(log: Any, trainer: Any, run_of: RunOf) -> None:
+    """Once a run tells of itself, a file without START says nothing of sessions; one with a START does."""
+    ended = trainer("a", T).spend(5).ready().train(100).stop()
+    results = log(ended.now + 50).scalar("test/accuracy", 100, ended.now + 51)
+    run = run_of(results, ended)
+    assert ([session.id for session in run.sessions], run.state) == (["a"], "completed")
+    original = log(ended.now + 90).log("START", 100, ended.now + 91).scalars("loss", range(100, 120), ended.now + 92)
+    assert [session.id for session in run_of(results, ended, original).sessions] == ["a", "inferred-1"]
+
+
 def test_an_inferred_run_that_writes_is_running(log: Any, run_of: RunOf) -> None:
     """Without telemetry a run counts as running for ten minutes after its last event, then nothing is known."""
     file = log().log("START", 0, T + 1).scalars("global_step/sec", range(100), T + 2)
     running, silent = run_of(file, now=T + 500), run_of(file, now=T + 900)
     assert (running.state, running.sessions[0].outcome, running.steps_per_sec) == ("running", "running", 1.0)
     assert (silent.state, silent.sessions[0].outcome) == ("unknown", "unknown")
+
+
+EVENT = st.one_of(
+    st.tuples(st.sampled_from(["START", "CHECKPOINT", "STOP"]), st.integers(0, 12)),
+    st.tuples(st.sampled_from(["loss", "accuracy", "global_step/sec"]), st.integers(0, 12)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), files=st.lists(st.lists(EVENT, max_size=14), min_size=1, max_size=4))
+def test_any_log_in_any_pieces_gives_the_same_sane_run(
+    data: Any, files: list[list[tuple[str, int]]], events_file: Any
+) -> None:
+    """Whatever a writer wrote: sessions in their order, restarts between them, seconds that sum up; and the same run,
+    however the files are cut and whichever comes first."""
+    written, at = [], T
+    for index, events in enumerate(files):
+        at += data.draw(st.sampled_from([-20.0, 0.0, 50.0]))
+        file = events_file(f"/run/events.out.tfevents.{int(at)}.host.{index}", at if index % 3 else None)
+        for what, step in events:
+            at += data.draw(st.sampled_from([-0.1, 0.0, 1.0, 90.0]))
+            file.scalar(what, step, at) if what.islower() else file.log(what, step, at)
+        written.append(file)
+    whole, pieces = RunFold("run"), RunFold("run")
+    for file in written:
+        whole.update(file.chunks())
+    queues = [file.chunks(data.draw(st.lists(st.integers(1, 14), max_size=4))) for file in written]
+    while queues := [queue for queue in queues if queue]:
+        pieces.update([data.draw(st.sampled_from(queues)).pop(0)])
+    run = whole.run(at + 5)
+    assert pieces.run(at + 5) == run
+    assert [session.attempt for session in run.sessions] == [*range(1, len(run.sessions) + 1)]
+    assert len(run.restarts) == max(0, len(run.sessions) - 1)
+    assert sum(run.goodput.secs.values()) == run.goodput.wall_secs
+    assert min(run.goodput.secs.values()) >= 0
+    starts = [session.started_at for session in run.sessions]
+    assert starts == sorted(starts)

@@ -110,8 +110,8 @@ def test_counted_seconds_never_fall(killed: Any, resumed: Any, fold_of: Any) -> 
         productive.append(after["productive"])
         before = after
     assert productive[0] == productive[len(productive) // 2] < productive[-1]
-    assert before["wasted_progress_from_disruption"] == pytest.approx(187, abs=1)
-    assert before["infrastructure_recovery_from_disruption"] == 60
+    assert before["wasted_progress_from_disruption"] == pytest.approx(187 + 5, abs=1)
+    assert before["infrastructure_recovery_from_disruption"] == 60 - 5
     assert sum(before.values()) == pytest.approx(resumed.now - killed.started_at, abs=11)
 
 

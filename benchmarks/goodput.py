@@ -1,0 +1,320 @@
+"""Goodput against scripted truths, beside Google's ml-goodput-measurement; and what folding events costs.
+
+A script says second by second what a run does: it starts, restores, trains at changing speed, saves, evaluates, hangs,
+is killed and comes back. Ours is told of it as in a training, by the runtime's own heartbeats, and knows it from these
+records alone; the peer is told of every step through its own recorder. Its calculator reads from Cloud Logging; here,
+from a list in memory.
+
+    python -m benchmarks.goodput [--quick]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from benchmarks.report import Row, print_table
+from supervisor_core.events.chunk import Chunk, TelemetryMark
+from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, SessionRecord, StopRecord
+from supervisor_core.options import Options
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.model import BUCKETS, Run
+from supervisor_core.runtime.monitor import RunMonitor, SessionIdentity
+from supervisor_core.runtime.progress import Progress
+from supervisor_core.runtime.save_tally import SaveTally
+
+PEER = "ml-goodput-measurement"
+GOAL_POINTS = 0.1
+RUN_HOURS = 8
+SAVE_EVERY_SECS = 600.0
+WASTED, DOWNTIME = "wasted_progress_from_disruption", "infrastructure_recovery_from_disruption"
+
+
+class Script:
+    """A run that knows where its time went. It is its own clock, and the tape that its records are written on."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.began = self.now = (datetime.now(timezone.utc) - timedelta(days=2)).timestamp()
+        self.truth = dict.fromkeys(BUCKETS, 0.0)
+        self.marks: list[TelemetryMark] = []
+        self.peer = peer_recorder(f"run-{seed}")
+        self.saved_step = self.step = 0
+        self.unsaved_secs = 0.0
+        sessions = self.random.randint(2, 6)
+        for attempt in range(1, sessions + 1):
+            self._session(attempt, RUN_HOURS * 3600 / sessions * self.random.uniform(0.6, 1.4), attempt == sessions)
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    dropped = 0
+
+    def write(self, record: Any, step: int | None = None, *, durable: bool = False) -> None:
+        """Take a record, as the runtime's recorder would."""
+        self.marks.append(TelemetryMark(offset=len(self.marks), at=self.now, step=step or 0, record=record))
+
+    def run(self) -> Run:
+        """Return the run as its records tell it."""
+        fold = RunFold("scripted")
+        path = f"events.out.tfevents.{int(self.began)}.host.1.0"
+        fold.update([Chunk(path=path, from_start=True, first_at=self.began, last_at=self.now, marks=tuple(self.marks))])
+        return fold.run(self.now)
+
+    def _session(self, attempt: int, secs: float, is_last: bool) -> None:
+        draw = self.random.uniform
+        options = Options()
+        self.id, self.progress = str(attempt), Progress(self, options.stall_timeout)
+        self.monitor = RunMonitor(
+            SessionIdentity(session_id=self.id, run="scripted", started_at=self.now, attempt=attempt),
+            options=options,
+            progress=self.progress,
+            saves=SaveTally(SAVE_EVERY_SECS),
+            recorder=self,  # type: ignore[arg-type]
+            threads=lambda: (),
+            clock=self,
+        )
+        started_at, self.next_tick = self.now, self.now + 1.0
+        self._tell("job_start")
+        self._tell("tpu_init_start")
+        self._spend(draw(10, 60), "program_startup")
+        self._tell("tpu_init_end")
+        self._tell("training_preparation_start")
+        self.monitor.enter("restoring")
+        self._spend(draw(5, 40), "checkpoint_restore")
+        self._tell("training_preparation_end")
+        self.step, self.unsaved_secs = self.saved_step, 0.0
+        self.progress.step_read(self.step)
+        self.write(
+            SessionRecord(
+                session=self.id,
+                attempt=attempt,
+                host="host",
+                pid=1,
+                facade="script",
+                started_at=started_at,
+                restored_step=self.step,
+                checkpoint_interval_secs=SAVE_EVERY_SECS,
+                heartbeat_secs=options.heartbeat_secs,
+            )
+        )
+        self.monitor.enter("training")
+        self._train(started_at + secs)
+        if is_last:
+            self._save("final")
+            self._tell("job_end")
+            self.monitor.enter("stopped")
+            now = self.progress.snapshot()
+            self.write(
+                StopRecord(
+                    session=self.id,
+                    reason="completed",
+                    step=self.step,
+                    steps=now.steps,
+                    activity_secs=now.activity_secs,
+                )
+            )
+            return
+        self._spend(draw(0, 1), "productive")  # killed in the middle of a step
+        self.truth["productive"] -= self.unsaved_secs
+        self.truth[WASTED] += self.unsaved_secs
+        downtime = draw(20, 600)
+        self.truth[DOWNTIME] += downtime
+        self.now += downtime
+
+    def _train(self, until: float) -> None:
+        draw, pace = self.random.uniform, self.random.uniform(0.2, 2.0)
+        next_save, next_evaluation = self.now + SAVE_EVERY_SECS, self.now + draw(1000, 3000)
+        hangs_at = self.now + draw(0, 3) * (until - self.now)
+        while self.now < until:
+            began = self.now
+            if self.peer is not None:
+                self.peer.record_step_start_time(self.step, utc(began))
+            if began > hangs_at:
+                hangs_at = float("inf")
+                self._spend(draw(400, 900), "stall")
+            self._spend(pace * draw(0.8, 1.2), "productive")
+            self.step += 1
+            self.progress.run_ended(True, began, self.now)
+            if self.now > next_save:
+                next_save += SAVE_EVERY_SECS
+                self._save("timer")
+            if self.now > next_evaluation:
+                next_evaluation += draw(1000, 3000)
+                pace = draw(0.2, 2.0)
+                self._evaluate()
+
+    def _save(self, trigger: Any) -> None:
+        blocked, began = self.random.uniform(0.1, 6.0), self.now
+        self._spend(blocked, "unproductive_checkpoint_save")
+        self.progress.held_up(blocked)
+        self.saved_step, self.unsaved_secs = self.step, 0.0
+        path = f"/run/model.ckpt-{self.step}"
+        record = CheckpointRecord(
+            session=self.id, trigger=trigger, path=path, step=self.step, bytes=1, secs=blocked, blocked_secs=blocked
+        )
+        self.write(record, self.step)
+        if self.peer is not None:  # as Orbax tells of it
+            self.peer._cloud_logger.write_cloud_logging_entry(
+                {
+                    "event_type": "save",
+                    "step": self.step,
+                    "directory": "/run",
+                    "checkpoint_manager_blocking_start_time": began,
+                    "checkpoint_manager_blocking_duration_secs": blocked,
+                    "checkpointer_blocking_duration_secs": blocked,
+                    "wait_for_prev_duration_secs": 0.0,
+                    "get_old_steps_duration_secs": 0.0,
+                }
+            )
+
+    def _evaluate(self) -> None:
+        if self.peer is not None:
+            self.peer.record_custom_badput_event_start_time(utc(self.now), "evaluation")
+        self.monitor.enter("evaluating")
+        self._spend(self.random.uniform(20, 200), "other")
+        self.monitor.enter("training")
+        if self.peer is not None:
+            self.peer.record_custom_badput_event_end_time(utc(self.now), "evaluation")
+
+    def _spend(self, secs: float, bucket: str) -> None:
+        self.truth[bucket] += secs
+        if bucket == "productive":
+            self.unsaved_secs += secs
+        until = self.now + secs
+        while self.next_tick <= until:
+            self.now = self.next_tick
+            self.next_tick += 1.0
+            self.monitor.tick()
+        self.now = until
+
+    def _tell(self, what: str) -> None:
+        if self.peer is not None:
+            getattr(self.peer, f"record_{what}_time")(utc(self.now))
+
+
+class MemoryLog:
+    """Stands where the peer's connection to Cloud Logging does."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def write_cloud_logging_entry(self, entry: dict[str, Any]) -> None:
+        self.entries.append(entry)
+
+    def read_cloud_logging_entries(self, **_: Any) -> tuple[list[dict[str, Any]], tuple[Any, str]]:
+        return self.entries, (None, "")
+
+    def flush(self) -> None:
+        pass
+
+
+def utc(at: float) -> datetime:
+    return datetime.fromtimestamp(at, tz=timezone.utc)
+
+
+def peer_recorder(name: str) -> Any:
+    """Return the peer's recorder; None where it is not installed."""
+    try:
+        from ml_goodput_measurement.src import goodput
+    except ImportError:
+        return None
+    return goodput.GoodputRecorder(name, "log", logging_enabled=True, cloud_logger=MemoryLog())  # type: ignore[arg-type]
+
+
+def peer_goodput(recorder: Any) -> float:
+    """Return the goodput, from 0 to 1, that the peer reckons from what it was told."""
+    from ml_goodput_measurement.src import goodput
+
+    with tempfile.TemporaryDirectory() as cache, contextlib.redirect_stdout(io.StringIO()):
+        calculator = goodput.GoodputCalculator(
+            recorder.job_name, "log", cloud_logger=recorder._cloud_logger, cache_dir=cache
+        )
+        return float(calculator.get_job_goodput()[0]) / 100.0
+
+
+def errors(quick: bool) -> Iterator[Row]:
+    """Measure by how many percentage points goodput, and the worst bucket, are off."""
+    logging.getLogger().setLevel(logging.ERROR)
+    logging.getLogger("supervisor_core").setLevel(logging.ERROR)
+    scripts = [Script(seed) for seed in range(2 if quick else 20)]
+    ratio, bucket, theirs = [], [], []
+    for script in scripts:
+        goodput, wall = script.run().goodput, script.now - script.began
+        assert abs(sum(script.truth.values()) - wall) < 1e-3
+        true = script.truth["productive"] / wall
+        ratio.append(abs((goodput.ratio or 0.0) - true) * 100)
+        bucket.append(max(abs(goodput.secs[name] - script.truth[name]) for name in BUCKETS) / wall * 100)
+        if script.peer is not None:
+            theirs.append(abs(peer_goodput(script.peer) - true) * 100)
+    peers = {PEER: max(theirs)} if theirs else {}
+    note = f"{len(scripts)} runs of about {RUN_HOURS} h with 1 to 5 kills; the mean error is {mean(ratio):.2g}"
+    note += (
+        f", the peer's {mean(theirs):.2g} (it leaves out first and unusual steps)"
+        if theirs
+        else f"; {PEER} is not installed"
+    )
+    goal, met = f"at most {GOAL_POINTS} points", max(ratio) <= GOAL_POINTS
+    yield Row("goodput", "error of the goodput, worst run", "points", max(ratio), peers, goal, met, note)
+    yield Row("goodput", "error of any bucket, worst run", "points", max(bucket), {}, goal, max(bucket) <= GOAL_POINTS)
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def costs(quick: bool) -> Iterator[Row]:
+    """Measure what a record costs to fold, and a look at a week's run that has grown by one."""
+    count = 6_000 if quick else 60_000
+    threads = tuple(
+        {"name": name, "state": "idle", "interval_secs": 120, "failures": 0} for name in ("a", "b", "c", "d")
+    )
+    marks = []
+    for beat in range(count + 1):
+        told = tuple({**thread, "ticks": beat // 12, "last_tick_at": 1e9 + beat // 12 * 120} for thread in threads)
+        record = HeartbeatRecord(
+            session="a",
+            phase="training",
+            step=50 * beat,
+            steps=50 * beat,
+            activity_secs={"productive": 10.0 * beat},
+            threads=told,
+        )
+        marks.append(TelemetryMark(offset=beat, at=1e9 + 10 * beat, step=50 * beat, record=record))
+    path, now = "events.out.tfevents.1000000000.host.1.0", 1e9 + 10 * count
+    fold = RunFold("week")
+    first = Chunk(path=path, from_start=True, first_at=1e9, last_at=now, marks=tuple(marks[:-1]))
+    began = time.perf_counter()
+    fold.update([first])
+    fold.run(now)
+    per_event = (time.perf_counter() - began) / count
+    later = Chunk(path=path, from_start=False, last_at=now, marks=(marks[-1],))
+    looks = []
+    for _ in range(20):
+        began = time.perf_counter()
+        fold.update([later])
+        fold.run(now)
+        looks.append(time.perf_counter() - began)
+    what = f"the model of {count:,} heartbeats of 4 threads"
+    yield Row("goodput", f"{what}: folding one", "us", per_event * 1e6, {}, "in proportion to the events", None)
+    yield Row("goodput", f"{what}: one more, and a look", "ms", min(looks) * 1e3, {}, "nothing folded again", None)
+
+
+def rows(quick: bool) -> list[Row]:
+    """Measure errors, then costs."""
+    return [*errors(quick), *costs(quick)]
+
+
+if __name__ == "__main__":
+    print_table(rows("--quick" in sys.argv))

@@ -1,0 +1,40 @@
+"""`outlived`: what the session that follows found out about one that left no word.
+
+A killed session's events end with its last heartbeat or summary, up to ten seconds before its death. The logdir's lease
+was renewed up to a second before it, and the next session tells of it: how far the dead one had come, and when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor_core.run.facts import SessionFacts
+from supervisor_core.run.goodput import BUCKET_OF_PHASE
+
+RENEWAL_SECS = 1.0
+"""How often a lease in a local logdir is renewed."""
+
+
+def outlived(told: SessionFacts, following: SessionFacts) -> SessionFacts:
+    """Return what is known of a session, with what the one that follows it in the lease tells of it."""
+    session, seen_at = told.session, following.previous_seen_at
+    if session.inferred or session.outcome != "running" or following.session.attempt != session.attempt + 1:
+        return told
+    if seen_at is None or session.started_at is None or session.ended_at is None:
+        return told
+    latest = following.session.started_at if following.session.started_at is not None else seen_at
+    ended_at = max(session.ended_at, min(seen_at, latest))
+    unheard_secs = told.unheard_secs
+    if ended_at - seen_at < RENEWAL_SECS:  # had it lived on, the lease would have been renewed once more
+        unheard_secs = min(unheard_secs, RENEWAL_SECS / 2)
+    activity = dict(session.activity_secs)
+    bucket = BUCKET_OF_PHASE.get(session.phase or "", "other")
+    activity[bucket] = activity.get(bucket, 0.0) + ended_at - session.ended_at
+    steps = [step for step in (session.last_step, following.previous_step) if step is not None]
+    last_step = max(steps, default=None)
+    return replace(
+        told,
+        session=replace(session, ended_at=ended_at, last_step=last_step, activity_secs=activity),
+        pace=told.pace.extended(session.first_step, last_step, activity.get("productive", 0.0)),
+        unheard_secs=unheard_secs,
+    )

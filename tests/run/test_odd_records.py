@@ -1,0 +1,52 @@
+"""Records that anybody may have written: whatever their fields hold, the run is told, and nothing is raised."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor_core.errors import EventsError
+from supervisor_core.events.telemetry import KINDS, from_json
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.run_status import run_status
+
+T = 1_600_000_000.0
+ODD = [None, True, 0, -1, 7, 10**30, 10**400, -(2**63), 1e308, -5.5, T, "", "a", "training", [], ["x", None, 3], {}]
+ODD += [
+    {"name": "a", "state": "idle", "ticks": "x", "last_tick_at": 1e400},
+    {"productive": -3, "stall": 1e300, "x": []},
+]
+ODD += [[{"name": "b", "state": ["idle"]}, {"name": 3}], [{"path": None}], {"MainThread": "no list"}, {"t": [1, 2]}]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_record_may_hold_anything(data: Any, trainer: Any) -> None:
+    """Fields of any type and size among good records: the run, its status and its good parts are there."""
+    good = trainer("a", T).spend(15).ready(5).train(10).save()
+    for _ in range(data.draw(st.integers(1, 5))):
+        kind = data.draw(st.sampled_from(sorted(KINDS)))
+        names = [item.name for item in fields(KINDS[kind])]
+        values = {"v": 1, "session": data.draw(st.sampled_from(["a", "b", 7])), "phase": "training", "state": "begin"}
+        values |= {"attempt": 2, "host": "h", "pid": 1, "facade": "x", "started_at": T, "since": T, "trigger": "timer"}
+        values |= {"reason": "error"}
+        values |= {
+            name: data.draw(st.sampled_from(ODD)) for name in data.draw(st.lists(st.sampled_from(names), max_size=4))
+        }
+        try:
+            record = from_json(kind, json.dumps(values))
+        except EventsError:
+            continue
+        good.file.tell(record, 5, good.now)
+    fold = RunFold("run")
+    fold.update(good.file.chunks([10]))
+    run = fold.run(good.now + 5, lambda path: True)
+    assert "a" in [session.id for session in run.sessions]
+    assert min(run.goodput.secs.values()) >= 0
+    status = run_status(run, good.now + 5)
+    assert status.run == "run"
+    hash(status.phase)

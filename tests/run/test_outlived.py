@@ -1,0 +1,67 @@
+"""What a killed session did after its last heartbeat, as the session after it found in the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from supervisor_core.run.model import Run
+
+RunOf = Callable[..., Run]
+
+
+@pytest.fixture
+def resumed(trainer: Any, killed: Any) -> Callable[..., Any]:
+    """Returns a function for the session after the killed one, with what its lease said: seven steps more."""
+
+    def session(attempt: int = 2, **more: Any) -> Any:
+        lease = {"previous_outcome": "lost", "previous_step": 1195, "previous_seen_at": killed.now + 7.0}
+        return trainer("b", killed.now + 60, attempt=attempt).spend(10).ready(1000, **{**lease, **more}).train(300)
+
+    return session
+
+
+def test_steps_after_the_last_heartbeat_are_counted(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """The rewind is what was really lost, the downtime begins with the last renewal, and no second is lost or won."""
+    without = run_of(killed, resumed(previous_step=None, previous_seen_at=None))
+    run = run_of(killed, resumed())
+    (before,), (restart,) = without.restarts, run.restarts
+    assert (before.from_step, before.rewind_steps) == (1187, 187)
+    assert (restart.from_step, restart.rewind_steps) == (1195, 195)
+    assert restart.downtime_secs == pytest.approx(before.downtime_secs - 7.0)
+    assert run.steps_lost == 195
+    assert run.sessions[0].last_step == 1195
+    assert sum(run.goodput.secs.values()) == pytest.approx(without.goodput.wall_secs)
+    wasted = run.goodput.secs["wasted_progress_from_disruption"]
+    assert wasted == pytest.approx(187 + 7 + 0.5, abs=0.5)  # and half a second after the last renewal
+
+
+def test_only_the_next_attempt_is_believed(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """A lease that speaks of another session than the one before says nothing about that one."""
+    other = resumed(attempt=3)
+    assert run_of(killed, other).restarts[0].rewind_steps == 187
+
+
+def test_a_session_that_ended_in_good_order_speaks_for_itself(trainer: Any, run_of: RunOf) -> None:
+    """Its stop record has the last word."""
+    first = trainer("a").spend(12).ready().train(100).stop("signal")
+    lease = {"previous_outcome": "signal", "previous_step": 150, "previous_seen_at": first.now + 5.0}
+    second = trainer("b", first.now + 60, attempt=2).spend(10).ready(100, **lease).train(10)
+    (restart,) = run_of(first, second).restarts
+    assert (restart.from_step, restart.rewind_steps, restart.reason) == (100, 0, "signal")
+
+
+def test_a_clock_that_jumped_makes_no_session_overlap_the_next(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """A renewal that claims to be later than the next session's start ends the session there."""
+    run = run_of(killed, resumed(previous_seen_at=killed.now + 3600.0))
+    assert run.sessions[0].ended_at == run.sessions[1].started_at
+    assert run.restarts[0].downtime_secs == 0.0
+
+
+def test_a_lease_that_knows_less_takes_nothing_away(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """An old renewal (an object store's) leaves what the events tell."""
+    run = run_of(killed, resumed(previous_step=1100, previous_seen_at=killed.now - 80.0))
+    assert run.restarts[0].rewind_steps == 187
+    assert run.sessions[0].ended_at == pytest.approx(killed.now, abs=10.0)

@@ -1,0 +1,38 @@
+"""The real Supervisor hangs and dies, and whoever is on call hears of it, through real servers."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from monitoring_end_to_end import FIRING, RESOLVED, Trainer, assert_planned_stop_is_silent
+from monitoring_servers import Prometheus, Webhook
+
+
+@pytest.fixture
+def program() -> Path:
+    """The training: one under the real Supervisor."""
+    return Path(__file__).with_name("supervised.py")
+
+
+@pytest.mark.timeout(600)
+def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webhook: Webhook) -> None:
+    """Hung inside `session.run`, then killed and resumed: the stall arrives, once, and resolves; SIGTERM is silent."""
+    trainer.start()
+    trainer.is_known(prometheus)
+
+    trainer.tell("hold")
+    assert webhook.next() == FIRING
+    trainer.tell("go")
+    assert webhook.next() == RESOLVED
+
+    trainer.send(signal.SIGKILL)
+    assert webhook.next() == FIRING
+    trainer.close()
+    trainer.start()
+    assert webhook.next() == RESOLVED
+
+    trainer.send(signal.SIGTERM)
+    assert trainer.wait() == -signal.SIGTERM
+    assert_planned_stop_is_silent(prometheus, webhook)
