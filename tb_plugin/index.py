@@ -163,10 +163,9 @@ class Index:
                 )
         gone = [(generation, name) for name in before.runs if name not in runs]
         removed = (*before.removed, *gone)
+        differs = bool(gone) or any(run.generation == generation for run in runs.values())
         view = View(
-            generation=generation
-            if gone or any(run.generation == generation for run in runs.values())
-            else generation - 1,
+            generation=generation if differs else before.generation,
             oldest=before.oldest if len(removed) <= _REMEMBERED else removed[-_REMEMBERED - 1][0],
             at=min((snapshot.at for snapshot in self._read.values()), default=self._clock.wall()),
             logdir=before.logdir,

@@ -65,7 +65,7 @@ class SupervisorPlugin(Tab):
         return self._problem is not None or (self._backend is not None and self._backend.has_runs())
 
     def get_plugin_apps(self) -> dict[str, WSGIApplication]:
-        """Return what TensorBoard serves below the plugin's address; see http_api.md. It asks when all else is loaded."""
+        """Return what TensorBoard serves below the plugin's address; see http_api.md. Asked when all else is there."""
         if self._starter.ident is None:
             self._starter.start()
         return applications(self._files, lambda name, request: self._started().answer(name, request))
