@@ -48,8 +48,18 @@ class Board:
         self._serving = threading.Event()
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()
+
+    def wait(self) -> None:
+        """Return once it serves."""
         self._serving.wait(PATIENCE_SECS)
         assert self.url, "".join(self.said)
+
+    def close(self) -> None:
+        """Kill it if it is still there, and read what it said to the end."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._listener.join()
 
     def _listen(self) -> None:
         for line in self.process.stderr or ():
@@ -94,9 +104,7 @@ class Board:
     def end(self, signal_number: int = signal.SIGTERM) -> int:
         """End it; return its status."""
         self.process.send_signal(signal_number)
-        status = self.process.wait(PATIENCE_SECS)
-        self._listener.join()
-        return status
+        return self.process.wait(PATIENCE_SECS)
 
     def _fetch(self, path: str) -> tuple[int, Any, bytes]:
         try:
@@ -123,13 +131,12 @@ def serving(directory: Path, *arguments: str, before: str = WITHOUT_TENSORFLOW) 
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
+        board = Board(process)
         try:
-            board = Board(process)
+            board.wait()
             yield board
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            board.close()
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +183,7 @@ def board(request: pytest.FixtureRequest, logdir: Path, tmp_path_factory: pytest
     with serving(tmp_path_factory.mktemp(request.param), *arguments) as found:
         yield found
         assert found.end() == 0
+        found.close()
         log = "".join(found.said)
         assert "Traceback" not in log
         assert "In 3.0, this warning will become an error" not in log
