@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -66,6 +67,34 @@ def test_more_failures_than_fit_are_told_all(bench: Callable[..., Bench]) -> Non
     (lane,) = bench(a_run(threads=(a_thread(*ticks),))).json("threads", run="a")["threads"]
     assert sum(not tick[2] for tick in lane["seen_ticks"]) == 9_000
     assert sum(tick[2] for tick in lane["seen_ticks"]) == 1
+
+
+def test_many_sessions_share_the_bound(bench: Callable[..., Bench]) -> None:
+    """A run that was restarted very often is not answered with so many ticks for each of its sessions."""
+    ticks = [ThreadTick(at=NOW + at, secs=0.1, ok=True) for at in range(1_000)]
+    answer = bench(a_run(threads=(a_thread(*ticks),) * 200)).json("threads", run="a")
+    assert [len(lane["seen_ticks"]) for lane in answer["threads"]] == [20] * 200
+
+
+def test_spans_too_short_to_be_seen_are_joined(bench: Callable[..., Bench]) -> None:
+    """A thread that changed its state at every heartbeat of a week has some thousand spans, without a gap between them,
+    and whoever looks still sees when it failed, and why."""
+    spans = [
+        ThreadSpan(state="ticking" if number % 2 else "idle", since=NOW + number, until=NOW + number + 1)
+        for number in range(60_000)
+    ]
+    spans[30_001] = dataclasses.replace(spans[30_001], state="failed", error="OSError: no space left")
+    spans[40_000] = dataclasses.replace(spans[40_000], state="overdue", overdue_secs=7.0)
+    (lane,) = bench(a_run(threads=(a_thread(spans=tuple(spans)),))).json("threads", run="a")["threads"]
+    told = lane["spans"]
+    assert lane["thinned"] is True
+    assert 2_000 < len(told) <= 4_001
+    assert (told[0][0], told[-1][1]) == (NOW, NOW + 60_000)
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(told))
+    (failed,) = [span for span in told if span[2] == "failed"]
+    assert failed[0] <= NOW + 30_001 < failed[1]
+    assert failed[4] == "OSError: no space left"
+    assert [span[3] for span in told if span[2] == "overdue"] == [7.0]
 
 
 def test_stalls_come_with_their_stacks(bench: Callable[..., Bench]) -> None:
