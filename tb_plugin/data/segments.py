@@ -72,6 +72,7 @@ def abandoned_after_steps(run: Run) -> Mapping[str, int]:
         if later is not None:
             step = to_step.get(later.id)
             if step is not None:
+                step -= later.inferred  # then it is not the restored step but the first that was written again
                 lowest = step if lowest is None else min(lowest, step)
         if lowest is not None and (session.last_step is None or session.last_step > lowest):
             found[session.id] = lowest

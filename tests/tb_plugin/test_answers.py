@@ -80,3 +80,5 @@ def test_a_path_prefix_changes_nothing(bench: Callable[..., Bench], prefix: str)
     tab = bench(a_rich_run(), path_prefix=prefix)
     assert tab.json("run", run="a")["run"] == "a"
     assert tab.get("index.js").status_code == 200
+    experiment = tab.address.replace("/data/", "/experiment/defaultExperimentId/data/")
+    assert tab.client.get(f"{experiment}run?run=a").get_json()["run"] == "a"

@@ -299,6 +299,13 @@ def test_groups_and_a_path_prefix(logdir: Path, tmp_path: Path, writing: ModuleT
         assert board.end(signal.SIGINT) in (0, -signal.SIGINT, 130)
 
 
+def test_only_some_runs_are_read(logdir: Path, tmp_path: Path) -> None:
+    """--supervisor_runs leaves out runs by their names; TensorBoard has them all the same."""
+    with serving(tmp_path, "--logdir", str(logdir), "--supervisor_runs=^(digits|other.*)$") as board:
+        assert set(board.runs(2)) == {"digits", "other writer"}
+        assert board.fetch("run", run=DIRECTORY_NAMES[0])[0] == 404
+
+
 @pytest.mark.skipif(find_spec("fsspec") is None, reason="fsspec is not installed")
 def test_a_remote_logdir(logdir: Path, tmp_path: Path) -> None:
     """What fsspec can open is read, and named as TensorBoard names it."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -34,6 +35,16 @@ def restarted(*sessions: tuple[str, int | None, int | None]) -> Run:
 def test_what_a_restart_went_back_over_is_abandoned() -> None:
     """A session's points above the step that the next went on from were done again."""
     assert abandoned_after_steps(restarted(("one", 0, 130), ("two", 100, 200))) == {"one": 100}
+
+
+def test_an_inferred_restart_went_back_to_before_its_first_point() -> None:
+    """Of a session that told nothing the first written step is known: that one was done again, too."""
+    run = restarted(("one", 0, 130), ("two", 101, 200))
+    inferred = tuple(dataclasses.replace(session, inferred=True) for session in run.sessions)
+    assert abandoned_after_steps(dataclasses.replace(run, sessions=inferred)) == {"one": 100}
+    run = restarted(("one", 0, 9), ("two", 0, 9))
+    inferred = tuple(dataclasses.replace(session, inferred=True) for session in run.sessions)
+    assert abandoned_after_steps(dataclasses.replace(run, sessions=inferred)) == {"one": -1}
 
 
 def test_a_restart_without_rewind_abandons_nothing() -> None:
