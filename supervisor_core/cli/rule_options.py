@@ -108,7 +108,8 @@ def limits_of(given: dict[str, Any]) -> Thresholds:
     try:
         return Thresholds(**given)
     except ValueError as error:
-        raise WrongInput(f"{error}.") from error
+        field, _, rest = str(error).partition(" ")
+        raise WrongInput(f"--{field.removesuffix('_secs').replace('_', '-')} {rest}.") from error
 
 
 def checked_url(url: str) -> str:

@@ -32,8 +32,8 @@ class Chain:
     def __init__(self, block: bytes) -> None:
         starts, lengths = _records(block)
         ends = starts + lengths + _FRAMING_BYTES
-        whole = int(np.searchsorted(ends, len(block), "right"))
-        self._starts, self._lengths, self._ends = starts[:whole], lengths[:whole], ends[:whole]
+        whole = ends <= len(block)  # not only the last may be cut: a torn record keeps its header wherever it is
+        self._starts, self._lengths, self._ends = starts[whole], lengths[whole], ends[whole]
         self._breaks = np.flatnonzero(self._ends[:-1] != self._starts[1:])
 
     def run(self, index: int, stop: int) -> tuple[Int64Array, Int64Array]:

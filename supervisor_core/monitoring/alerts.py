@@ -116,6 +116,10 @@ def _checkpoints(limits: Thresholds) -> tuple[Alert, ...]:
                 "    / run:supervisor_checkpoint_recommended_interval_seconds:live\n"
                 f"    < 1 / {factor}\n"
                 ")\n"
+                "  and on (run) (\n"
+                f"    run:supervisor_unplanned_restarts:trainer >= {limits.failures_to_judge}\n"
+                f"    or run:supervisor_unplanned_restarts:exporter >= {limits.failures_to_judge}\n"
+                "  )\n"
                 "  and on (run) run:supervisor_moving:live"
             ),
             hold_secs=limits.hold_secs,

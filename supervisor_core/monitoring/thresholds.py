@@ -87,6 +87,9 @@ class Thresholds:
     interval_factor: float = 3.0
     """How many times longer, or shorter, than the recommended one a checkpoint interval may be."""
 
+    failures_to_judge: int = 3
+    """After how many unplanned restarts the mean time between them says anything."""
+
     behind_secs: float = 300.0
     """How old what the exporter serves may be before nothing is concluded from it."""
 

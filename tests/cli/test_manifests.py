@@ -62,7 +62,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         (("--logdir", "logs"), "--logdir is 'logs'; expected an absolute path or an address"),
         (("--label", "release"), "--label is 'release'; expected KEY=VALUE"),
         (("--label", "a=b c"), "--label is 'a=b c'; expected KEY=VALUE"),
-        (("--restarts", "0"), "restarts is 0; expected at least 1"),
+        (("--restarts", "0"), "--restarts is 0; expected at least 1"),
         (("--runbook-base", "nowhere"), "The runbook base is 'nowhere'; expected a URL"),
     ],
 )

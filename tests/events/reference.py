@@ -11,6 +11,7 @@ import os
 import random
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -101,13 +102,15 @@ def _find(data: bytes, start: int) -> int | None:
 
 
 def _event(payload: bytes, good: bool) -> Any:
-    """The event of a payload; None for a damaged one. A damaged large one is told by what its own lengths lead to."""
+    """The event of a payload; None for a damaged one.
+
+    What nobody looks into may hold anything: a payload that protobuf refuses for that, and a large one that does not
+    match its checksum, are told by what their own lengths lead to.
+    """
     if good:
-        try:
+        with suppress(DecodeError):
             return Event.FromString(payload)
-        except DecodeError:
-            return None
-    if len(payload) <= LARGE:
+    elif len(payload) <= LARGE:
         return None
     try:
         found = decode(payload, 0, len(payload))

@@ -97,3 +97,12 @@ def test_a_chain_is_proven_from_record_to_record() -> None:
     behind = 141 + len(other)
     assert chain.run(behind, 10_000)[0].tolist() == [behind, behind + 47]
     assert [len(part) for part in Chain(b"").run(0, 1)] == [0, 0]
+
+
+def test_a_torn_record_among_whole_ones_ends_a_chain() -> None:
+    """Its header is good and its end is beyond the block; what follows it is not taken for whole on that account."""
+    alike, long = framing.frame(b"\x09" + bytes(30)), framing.frame(b"\x09" + bytes(5000))
+    block = alike * 2 + long[:30] + alike * 3
+    chain = Chain(block)
+    assert chain.run(0, len(block))[0].tolist() == [0, 47]
+    assert chain.run(124, len(block))[0].tolist() == [124, 171, 218]

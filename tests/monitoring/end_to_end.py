@@ -130,8 +130,8 @@ def assert_planned_stop_is_silent(prometheus: Prometheus, webhook: Webhook) -> N
     """Check that after the end of the training nothing fires, nor was anything sent that nobody waited for."""
     long_ago = f"run:supervisor_progress_age:seconds > {3 * BUDGET_SECS}"
     wait_until(lambda: prometheus.query(long_ago), "the stop to be long ago")
-    assert prometheus.query("ALERTS") == []
-    assert webhook.rest() == []
+    alerts, rest = prometheus.query("ALERTS"), webhook.rest()
+    assert (alerts, rest) == ([], []), (alerts, rest)
     assert prometheus.value("run:supervisor_active:known") == 0
     for alert in webhook.received:
         texts = alert["annotations"]

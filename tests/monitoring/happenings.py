@@ -63,6 +63,7 @@ def missed(**what: Any) -> list[Target]:
     return [trainer(end=HOUR, **what), trainer(start=HOUR + MINUTE, instance="pod-2", **what)]
 
 
+FAILED = {"restarts": {"lost": always(4), "signal": always(1)}, "sessions": always(6)}
 RARELY = {"interval": always(7200), "saved": always(1)}
 LONG = {"phase": phases("training", "evaluating", HOUR), "progress": ends(HOUR), "timeout": always(3600)}
 NO_SAVE = {"saved": ends(HOUR, saved_every(600))}

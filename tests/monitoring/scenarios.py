@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitoring_happenings import (
     DOWN,
+    FAILED,
     FAILING,
     FAR,
     GONE,
@@ -43,11 +44,7 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ("a killed one that only the exporter knows", [exporter(**HUNG)], LATE),
         ("a killed one that both knew", [trainer(end=20 * MINUTE), exporter(**HUNG)], LATE),
         ("a hung one that both know fires once", [trainer(**HUNG), exporter(**HUNG)], LATE),
-        (
-            "one step in 500 s",
-            [trainer(progress=lambda t: t // 500 * 500)],
-            {495: {STALLED}, 510: SILENT, 990: {STALLED}},
-        ),
+        ("one step in 500 s", [trainer(progress=lambda t: t // 500 * 500)], {495: {STALLED}, 510: SILENT}),
         (
             "a restore that hangs",
             [trainer(phase=lambda t: "restoring", progress=always(0), timeout=always(1800), saved=always(None))],
@@ -195,10 +192,15 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ),
     ],
     FAR: [
-        ("too rarely", [trainer(recommended=always(100))], {HOUR: {FAR}}),
-        ("too often", [trainer(recommended=always(6000))], {HOUR: {FAR}}),
-        ("both know of it", [trainer(recommended=always(100)), exporter(recommended=always(100))], {HOUR: {FAR}}),
-        ("near enough", [trainer(recommended=always(400))], {HOUR: SILENT}),
+        ("too rarely", [trainer(recommended=always(100), **FAILED)], {HOUR: {FAR}}),
+        ("too often", [trainer(recommended=always(6000), **FAILED)], {HOUR: {FAR}}),
+        ("both know of it", [each(recommended=always(100), **FAILED) for each in (trainer, exporter)], {HOUR: {FAR}}),
+        ("near enough", [trainer(recommended=always(400), **FAILED)], {HOUR: SILENT}),
+        (
+            "too little has failed to tell",
+            [trainer(recommended=always(1), restarts={"lost": always(1)})],
+            {HOUR: SILENT},
+        ),
         ("nothing has failed yet", [trainer()], {HOUR: SILENT}),
     ],
     LOOP: [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import queue
 import socket
 import subprocess
@@ -17,6 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from supervisor_core.monitoring.yaml_text import to_yaml
+
+
+def queries_of(dashboard: Mapping[str, Any], run: str) -> list[str]:
+    """Every query of a Grafana dashboard, of its panels and of its annotations, as Grafana asks it of one run."""
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    queries += [annotation["expr"] for annotation in dashboard["annotations"]["list"]]
+    return [query.replace("$__rate_interval", "10s").replace("$run", run) for query in queries]
+
 
 PATIENCE_SECS = 90.0
 """How long anything may take on a machine that is busy with other tests."""
@@ -141,6 +150,16 @@ class Prometheus(Server):
         result = self.query(expr)
         assert len(result) <= 1, result
         return float(result[0]["value"][1]) if result else None
+
+    def data(self, expr: str) -> list[float]:
+        """Wait until a query has data, every value of which is a number; return it."""
+
+        def numbers() -> list[float]:
+            values = [float(item["value"][1]) for item in self.query(expr)]
+            return values if not any(map(math.isnan, values)) else []
+
+        found: list[float] = wait_until(numbers, f"data of {expr}")
+        return found
 
     def rules(self) -> list[dict[str, Any]]:
         """Return the rules as they were evaluated last."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from monitoring_servers import Prometheus, wait_until
+from monitoring_servers import Prometheus, queries_of, wait_until
 
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.exporter.exporter import Exporter
@@ -104,24 +103,10 @@ def prometheus(tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
             exporter.stop()
 
 
-def data_of(prometheus: Prometheus, expr: str) -> list[float]:
-    """Wait until a query has data, every value of which is a number."""
-
-    def numbers() -> list[float]:
-        values = [float(item["value"][1]) for item in prometheus.query(expr)]
-        return values if not any(map(math.isnan, values)) else []
-
-    found: list[float] = wait_until(numbers, f"data of {expr}")
-    return found
-
-
 def test_every_panel_has_data(prometheus: Prometheus) -> None:
     """Every query of the dashboard, its annotations included, finds something to show."""
-    content = dashboard()
-    queries = [target["expr"] for panel in content["panels"] for target in panel.get("targets", ())]
-    queries += [annotation["expr"] for annotation in content["annotations"]["list"]]
-    for query in queries:
-        data_of(prometheus, query.replace("$__rate_interval", "10s").replace("$run", "everything"))
+    for query in queries_of(dashboard(), "everything"):
+        prometheus.data(query)
 
 
 def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
@@ -135,7 +120,7 @@ def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
 @pytest.mark.parametrize("name", [name for name in RECORDED if name != ONLY_IN_NEED])
 def test_every_recording_has_data(prometheus: Prometheus, name: str) -> None:
     """What is recorded has a value, one per run."""
-    data_of(prometheus, name)
+    prometheus.data(name)
     per_run = {tuple(sorted(item["metric"].items())) for item in prometheus.query(name)}
     assert all(dict(labels)["run"] == "everything" for labels in per_run)
     assert len(per_run) == (7 if name == "run:supervisor_phase:live" else 1)
@@ -147,7 +132,7 @@ def test_what_alerts_ask_for_has_data(prometheus: Prometheus) -> None:
         name for rule in RULES if "alert" in rule for name in re.findall(r"\b[a-z]*:?supervisor_[\w:]+", rule["expr"])
     }
     for name in sorted(named - {ONLY_IN_NEED}):
-        data_of(prometheus, name)
+        prometheus.data(name)
     rules = prometheus.rules()
     assert [rule["health"] for rule in rules] == ["ok"] * len(RULES)
     assert [rule["name"] for rule in rules if rule.get("alerts")] == []

@@ -79,6 +79,8 @@ def test_of_a_run_without_telemetry_nothing_is_made_up(events_file: Any, run_of:
     assert samples["supervisor_global_step"] == 98
     assert samples["supervisor_checkpoint_last_success_step"] == 40
     assert not {"supervisor_active", "supervisor_stalled", "supervisor_steps_total"} & set(samples)
+    (phase,) = [metric for metric in RUN_METRICS if metric.name == "supervisor_phase"]
+    assert not list(phase.read(run_status(run_of(file), 1e9 + 100), 1e9 + 100))
     assert served(run_status(run_of(file.log("STOP", 0, 1e9 + 99)), 1e9), 1e9)["supervisor_active"] == 0
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from monitoring_end_to_end import FIRING, RESOLVED, Trainer, assert_planned_stop_is_silent
-from monitoring_servers import Prometheus, Webhook
+from monitoring_servers import Prometheus, Webhook, queries_of
+
+from supervisor_core.monitoring.dashboard import dashboard
 
 
 @pytest.fixture
@@ -18,7 +20,10 @@ def program() -> Path:
 
 @pytest.mark.timeout(600)
 def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webhook: Webhook) -> None:
-    """Hung inside `session.run`, then killed and resumed: the stall arrives, once, and resolves; SIGTERM is silent."""
+    """Hung inside `session.run`, then killed and resumed: the stall arrives, once, and resolves; SIGTERM is silent.
+
+    By then the run has something to show in every panel of the dashboard.
+    """
     trainer.start()
     trainer.is_known(prometheus)
 
@@ -32,6 +37,9 @@ def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webh
     trainer.close()
     trainer.start()
     assert webhook.next() == RESOLVED
+
+    for query in queries_of(dashboard(), "digits"):  # a real run that was saved, killed and resumed: all of it is known
+        prometheus.data(query)
 
     trainer.send(signal.SIGTERM)
     assert trainer.wait() == -signal.SIGTERM
