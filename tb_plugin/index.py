@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
+from supervisor_core.events.filesystem import join
 from tb_plugin.data.overview import overview_row
 from tb_plugin.logdirs import Logdir
 from tb_plugin.view import RunView, View
 
 if TYPE_CHECKING:
-    from supervisor_core.watch.snapshot import Snapshot
+    from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -151,12 +153,11 @@ class Index:
                 if known is not None and known.watched is watched:
                     runs[name] = known
                     continue
-                directory = watched.files[0].path.rpartition("/")[0] if watched.files else logdir.path
                 row = overview_row(name, watched)
                 same = known is not None and known.row == row
                 runs[name] = RunView(
                     name=name,
-                    directory=directory,
+                    directory=_directory(logdir, relative, watched),
                     watched=watched,
                     row=row,
                     generation=known.generation if known is not None and same else generation,
@@ -183,6 +184,14 @@ class Index:
         with self._changed:
             self._view = view
             self._changed.notify_all()
+
+
+def _directory(logdir: Logdir, relative: str, watched: WatchedRun) -> str:
+    """Return where a run's files are, spelt as in their paths: by those it is known which session wrote them."""
+    if not watched.files:
+        return join(logdir.path, relative)
+    path = watched.files[0].path
+    return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
 
 
 def _shown(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from supervisor_core.errors import EventsError
+from supervisor_core.events.chunk import FileFacts
 from supervisor_core.watch.snapshot import Snapshot
 from tb_plugin.index import IDLE_SECS, Index, Watch
 from tb_plugin.logdirs import Logdir
@@ -177,6 +178,33 @@ def test_a_fault_before_the_first_look_is_told() -> None:
     index.close()
     assert index.view().is_whole
     assert "include is no regular expression" in index.view().problems[0]
+
+
+@pytest.mark.parametrize(
+    ("logdir", "directory", "expected"),
+    [
+        ("/runs", "/runs/a", "/runs/a"),
+        ("/", "/", "/"),
+        ("s3://b/r", "s3://b/r/a", "s3://b/r/a"),
+        ("runs", "runs/a", "runs/a"),
+    ],
+)
+def test_a_runs_directory_is_that_of_its_files(logdir: str, directory: str, expected: str) -> None:
+    """Scalars are read from where the run's files are, by the very paths that its sessions name."""
+    path = f"{directory.rstrip('/')}/events"
+    file = FileFacts(path=path, size_bytes=1, read_bytes=1, records=1, corrupt_records=0, torn_bytes=0)
+    watch = FakeWatch(watched(a_run("a"), files=(file,)), logdir=logdir)
+    index = index_of(Logdir(logdir), watch=lambda path: watch)
+    index.refresh()
+    assert index.view().runs["a"].directory == expected
+
+
+def test_a_run_without_files_has_its_own_directory() -> None:
+    """A run whose files have just gone is not taken for another."""
+    watch = FakeWatch(watched(a_run("a/b"), files=()))
+    index = index_of(Logdir("/runs"), watch=lambda path: watch)
+    index.refresh()
+    assert index.view().runs["a/b"].directory == "/runs/a/b"
 
 
 def test_names_that_are_no_text_can_be_asked_for() -> None:
