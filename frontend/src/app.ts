@@ -13,6 +13,8 @@ import { Overview } from "./view/overview";
 import { RunPage } from "./view/run_page";
 
 const INTERVAL_MS = 5_000;
+/** While the backend reads for the first time. */
+const HASTY_MS = 1_000;
 const TICK_MS = 1_000;
 
 export class App {
@@ -24,7 +26,7 @@ export class App {
   private readonly updated = h("span", { class: "updated" });
   private readonly overview = new Overview(this.state, (patch, replace) => this.change(patch, replace));
   private page: RunPage | null = null;
-  private readonly poller = new Poller(() => this.load(), INTERVAL_MS, (secs) => this.onWait(secs));
+  private readonly poller = new Poller(() => this.load(), () => this.intervalMs, (secs) => this.onWait(secs));
   private failure: BackendError | null = null;
   /** How far the backend's clock is ahead of ours, in seconds. */
   private ahead = 0;
@@ -44,6 +46,11 @@ export class App {
       if (!host.isHidden()) this.tick();
     }, TICK_MS);
     this.poller.start();
+  }
+
+  private get intervalMs(): number {
+    const answer = this.store.latest;
+    return answer?.reading || this.store.size === 0 ? HASTY_MS : INTERVAL_MS;
   }
 
   private get now(): number {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,6 +169,9 @@ class Scripted:
             secs=secs * 0.1, timeout_secs=secs * 0.1, stacks=stacks,
         )  # fmt: skip
         self._tell(stall)
+        while self.at + 30 < since + secs:
+            self.at += 30
+            self.beat(self.at - since)
         self.at = since + secs
         self._spend("stall", secs)
         if ended:
@@ -177,10 +181,10 @@ class Scripted:
                     secs=secs, timeout_secs=secs * 0.1,
                 )
             )  # fmt: skip
-        return self.beat().flush()
+        return self.beat(0.0 if ended else secs).flush()
 
-    def beat(self) -> Scripted:
-        """Tell how it is."""
+    def beat(self, idle_secs: float = 0.0) -> Scripted:
+        """Tell how it is: how long nothing has moved."""
         self._tell(
             HeartbeatRecord(
                 session=self.session,
@@ -188,6 +192,7 @@ class Scripted:
                 step=self.step,
                 steps=self.done,
                 steps_per_sec=self.rate * (1 + 0.04 * math.sin(self.at / 37)),
+                progress_age_secs=idle_secs,
                 progress_timeout_secs=300.0,
                 activity_secs=dict(self.spent),
                 threads=tuple(dict(thread) for thread in self._threads.values()),
@@ -264,6 +269,43 @@ def write_stormy(run: Path, now: float, running: bool = True) -> Scripted:
     for step in newest_saves(run, 3):
         checkpoint_file(run, step)
     return fourth
+
+
+def write_many(logdir: Path, count: int, now: float) -> None:
+    """Runs of a few records each, in states of all kinds: copies of nine."""
+    models: list[tuple[str, bytes]] = []
+    for number in range(9):
+        run = Scripted(logdir / "models" / f"run-{number}", now - 400 - number * 30, tags=("loss",)).train(60)
+        if number % 3:
+            run.stop("error" if number % 2 else "completed", error="ValueError: x" if number % 2 else None)
+        models.append((run.path.name, run.path.read_bytes()))
+    shutil.rmtree(logdir / "models")
+    for number in range(count):
+        directory = logdir / f"group-{number % 50:02d}" / f"run-{number:05d}"
+        directory.mkdir(parents=True)
+        name, data = models[number % len(models)]
+        (directory / name).write_bytes(data)
+
+
+def write_checkpoints(run: Path, count: int, start: float, every: float) -> None:
+    """A run with that many checkpoints, one in a thousand failed, written from one record's bytes."""
+    session = Scripted(run, start, save_every=every, tags=("loss",))
+    good, bad = (
+        summary_bytes(
+            CheckpointRecord(
+                session=session.session, trigger="timer", path=None if error else "model.ckpt-000000000", step=0,
+                bytes=1000, secs=1.0, blocked_secs=0.1, consistent=True, verified=True, error=error,
+            )
+        )
+        for error in (None, "OSError: no space left")
+    )  # fmt: skip
+    for number in range(1, count + 1):
+        at, step = start + number * every, number * 10
+        summary = bad if number % 1000 == 0 else good.replace(b"000000000", b"%09d" % step)
+        session._write(event_prefix(at, step, 5, len(summary)) + summary)
+    session.at, session.step, session.done = start + count * every, count * 10, count * 10
+    session.spent["productive"] = count * every
+    session.beat().flush()
 
 
 def first_save(session: Scripted, secs: float) -> int:

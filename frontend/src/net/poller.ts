@@ -13,7 +13,7 @@ export class Poller {
   /** `ask` resolves to whether there was an answer. */
   constructor(
     private readonly ask: () => Promise<boolean>,
-    private readonly intervalMs: number,
+    private readonly intervalMs: () => number,
     /** Told before a wait after a failure. */
     private readonly onWait: (secs: number) => void,
   ) {}
@@ -46,7 +46,7 @@ export class Poller {
     const answered = await this.ask();
     this.busy = false;
     this.failures = answered ? 0 : this.failures + 1;
-    const wait = answered ? this.intervalMs : Math.min(SLOWEST_MS, 1000 * 2 ** (this.failures - 1));
+    const wait = answered ? this.intervalMs() : Math.min(SLOWEST_MS, 1000 * 2 ** (this.failures - 1));
     if (!answered) this.onWait(wait / 1000);
     if (this.again) {
       this.again = false;

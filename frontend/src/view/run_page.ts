@@ -79,6 +79,7 @@ export class RunPage {
       if (!(error instanceof BackendError)) throw error;
       if (error.kind === "missing" || error.kind === "refused") {
         this.data = null;
+        setAttribute(this.element, "aria-busy", null);
         fill(this.element, h("section", { class: "empty" }, h("h2", {}, "There is no such run"), h("p", {}, error.message)));
         return true;
       }
