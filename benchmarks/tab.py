@@ -146,14 +146,15 @@ def _cost(logdir: Path, turns: int) -> Iterator[Row]:
                 if which == WITH:
                     board.runs(SMALL_RUNS)
                 listing[which].append(board.milliseconds("data/plugins_listing", 15))
-    for what, unit, measured, slack in (
-        ("TensorBoard's start, until it serves", "s", wall, 1.05),
-        ("CPU time of that", "s", cpu, 1.05),
-        ("plugins_listing, as the page waits for it", "ms", listing, 1.05),
+    for what, unit, measured in (
+        ("TensorBoard's start, until it serves", "s", wall),
+        ("CPU time of that", "s", cpu),
+        ("plugins_listing, as the page waits for it", "ms", listing),
     ):
-        ours, theirs = (statistics.median(measured[which]) for which in (WITH, WITHOUT))
-        note = f"medians of {turns} turns, {SMALL_RUNS} runs"
-        yield Row("tab", what, unit, ours, {WITHOUT: theirs}, "no difference", ours <= slack * theirs, note)
+        # Its start waits for its data server in sleeps of half a second, so that a median jumps.
+        ours, theirs = (min(measured[which]) for which in (WITH, WITHOUT))
+        note = f"best of {turns} turns, {SMALL_RUNS} runs; a twentieth is no difference"
+        yield Row("tab", what, unit, ours, {WITHOUT: theirs}, "no difference", ours <= 1.05 * theirs, note)
 
 
 def _many(logdir: Path, count: int, times: int) -> Iterator[Row]:
