@@ -83,6 +83,7 @@ export class App {
     const again = `Asking again in ${secs} s.`;
     const stand = this.store.latest ? ` This page shows what was so at ${formatMoment(this.store.latest.at)}.` : "";
     if (!this.failure) return;
+    this.tick();
     const { kind, message } = this.failure;
     if (kind === "starting") this.banner.show("calm", `The Supervisor tab is starting: ${message} ${again}`);
     else if (kind === "gone") this.banner.show("bad", `${message} Is it still running?${stand} ${again}`);

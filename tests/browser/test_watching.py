@@ -64,7 +64,7 @@ def test_reload_button_of_tensorboard_reloads_the_tab(tab: Callable[..., Any], b
     """And so does our own, and the key r."""
     shown = tab(hosted=True).open(board)
     with shown.page.expect_request(re.compile("plugin/supervisor/runs")):
-        shown.page.get_by_role("button", name=re.compile("[Rr]eload")).first.click()
+        shown.page.locator("app-header-reload button").click()
     with shown.page.expect_request(re.compile("plugin/supervisor/runs")):
         shown.find(".runs").press("r")
 

@@ -20,7 +20,7 @@ const HEADS: [SortKey, string, string][] = [
   ["goodput", "Goodput", "goodput num"],
   ["last", "Last seen", "seen num"],
 ];
-const NARROW = window.matchMedia("(max-width: 719px)");
+const NARROW = window.matchMedia("(max-width: 879px)");
 
 export class Overview {
   private readonly search = h("input", {
