@@ -56,10 +56,10 @@ class Served:
         told = json.loads(process.stdout.readline())
         self.wall_secs = time.perf_counter() - began
         self.cpu_secs: float = told["cpu_secs"]
-        self._url: str = told["url"]
+        self.url: str = told["url"]
 
     def fetch(self, path: str) -> bytes:
-        with urllib.request.urlopen(self._url + path, timeout=120) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=120) as answer:
             body: bytes = answer.read()
         return body
 
