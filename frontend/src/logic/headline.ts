@@ -43,7 +43,9 @@ function stateSentence(run: RunDetail, now: number): Sentence {
 function restartSentence(run: RunDetail): Sentence | null {
   const count = run.restarts.length;
   if (count === 0) return null;
-  const down = sum(run.restarts.map((r) => r.downtime_secs));
+  // Of a run that is down now, the bucket holds that too.
+  const between = sum(run.restarts.map((r) => r.downtime_secs));
+  const down = Math.min(between, run.goodput.secs["infrastructure_recovery_from_disruption"] ?? between);
   const again = run.goodput.secs["wasted_progress_from_disruption"] ?? 0;
   const reasons = new Map<string, number>();
   for (const restart of run.restarts) {

@@ -77,7 +77,7 @@ export class RunRow {
     const late = open && every != null && age != null && age > LATE * every;
     const sign = line.checkpoints_failing ? "✕ " : late ? "! " : "";
     const interval = open && every != null ? ` / ${roughDuration(every)}` : "";
-    setText(this.age, age == null ? "none" : sign + roughDuration(age) + interval);
+    setText(this.age, age == null ? `${sign}none` : sign + roughDuration(age) + interval);
     this.checkpoint.classList.toggle("quiet", age == null);
     this.checkpoint.classList.toggle("warn-text", late && !line.checkpoints_failing);
     this.checkpoint.classList.toggle("bad-text", line.checkpoints_failing);
