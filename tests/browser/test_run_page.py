@@ -68,8 +68,8 @@ def hover_texts(shown: Any) -> set[str]:
             const canvas = document.querySelector('.timeline-canvas');
             const box = canvas.getBoundingClientRect();
             const titles = new Set();
-            for (let y = 4; y < box.height; y += 6) {
-                for (let x = 118; x < box.width; x += 4) {
+            for (let y = 4; y < box.height; y += 11) {
+                for (let x = 118; x < box.width; x += 5) {
                     const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
                     canvas.dispatchEvent(new PointerEvent('pointermove', at));
                     titles.add(document.querySelector('.tooltip:not([hidden]) strong')?.textContent ?? '');

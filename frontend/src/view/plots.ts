@@ -104,6 +104,11 @@ export class Plots {
     this.schedule();
   }
 
+  /** Zoom about the middle: a factor below 1 shows less. */
+  zoomBy(factor: number): void {
+    this.setZoom(zoomAt(this.view, this.all, (this.view.lo + this.view.hi) / 2, factor));
+  }
+
   focusSearch(): void {
     this.picker.focus();
   }

@@ -53,7 +53,7 @@ export class RunPage {
       "div",
       { class: "run-body" },
       this.summary.element,
-      h("div", { class: "toolbar axis-bar" }, this.axes, this.wholeButton, hint),
+      h("div", { class: "toolbar axis-bar" }, this.axes, this.zoomButton("+", "Zoom in", 0.5), this.zoomButton("−", "Zoom out", 2), this.wholeButton, hint),
       this.plots.element,
       this.stalls.element,
       this.tables.element,
@@ -112,6 +112,12 @@ export class RunPage {
       setAttribute(button, "aria-pressed", String(kind === this.plots.kind));
     }
     this.wholeButton.disabled = state.zoom === null;
+  }
+
+  /** For who has neither wheel nor keys. */
+  private zoomButton(sign: string, name: string, factor: number): HTMLElement {
+    const props = { type: "button", class: "icon", title: name, "aria-label": name };
+    return h("button", { ...props, onclick: () => this.plots.zoomBy(factor) }, sign);
   }
 
   /** The same stretch on another axis, where it can be told. */
