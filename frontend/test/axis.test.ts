@@ -60,6 +60,7 @@ test("a restart has its line, the stretch in which nothing ran, and the stretch 
   assert.deepEqual(step!.wasted, { lo: 500, hi: 600 });
   assert.equal(step!.x, 500);
   assert.equal(boundaryLabel(run.restarts[0]!), "↻ killed · −100 steps · 6 min 40 s down");
+  assert.equal(boundaryLabel({ ...run.restarts[0]!, reason: "unknown", rewind_steps: 0, downtime_secs: null }), "↻ restart");
 });
 
 test("a restart between sessions that are not known, or at no known moment, is not drawn", () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { column, decodeColumns } from "../src/logic/columns";
 import { clusterMarks, isGood, marksOf, onDisk, placeMarks } from "../src/logic/marks";
-import { makePlot } from "../src/logic/plot";
+import { makePlot, momentOf } from "../src/logic/plot";
 import { rowsOf } from "../src/logic/rows_of_plot";
 import { RunStore } from "../src/logic/run_store";
 import { interpolate, lowerBound, nearest } from "../src/logic/search";
@@ -146,4 +146,12 @@ test("only rows that hold something are drawn", () => {
   assert.deepEqual(rowsOf(bare).rows.map((row) => row.kind), ["sessions"]);
   const full = makePlot(detail(), marks([T0 + 1100], [GOOD]), [], [], "wall");
   assert.deepEqual(rowsOf(full).rows.map((row) => row.kind), ["labels", "sessions", "checkpoints"]);
+});
+
+test("a point without a moment lies where its session was at its step", () => {
+  const plot = makePlot(detail(), marks([], []), [], [], "wall");
+  assert.equal(momentOf(plot, 300, 0), T0 + 1300);
+  assert.ok(Number.isNaN(momentOf(plot, 300, undefined)));
+  const only = linesOf(scalars([{ session: null, abandoned_after_step: null }], [[0, 0, 5, 0]]), () => NaN, 0);
+  assert.equal(extent(only, 0, 9, false), null);
 });

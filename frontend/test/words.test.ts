@@ -32,6 +32,8 @@ test("durations have two units at most, and no rounding error between them", () 
   assert.equal(formatDuration(-5), "−5 s");
   assert.equal(formatAgo(T0, T0 + 7200), "2 h ago");
   assert.equal(formatAgo(T0 + 60, T0), "now");
+  assert.equal(formatAgo(T0 - 1e8, T0), "3.2 y ago");
+  assert.deepEqual([formatAgo(0, T0), formatMoment(0)], ["–", "–"]);
 });
 
 test("a share is all or nothing only where it is", () => {

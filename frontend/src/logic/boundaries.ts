@@ -57,8 +57,8 @@ function wastedOf(restart: Restart, before: Session, way: Way | undefined, axis:
 /** What is written at the line: its sign, what was done again, how long nothing ran. */
 export function boundaryLabel(restart: Restart): string {
   const word = wordOf(OUTCOMES, restart.reason);
-  const parts = [`↻ ${word.label}`];
+  const parts = restart.reason === "unknown" ? [] : [word.label];
   if (restart.rewind_steps) parts.push(`−${formatCount(restart.rewind_steps)} steps`);
   if (restart.downtime_secs != null && restart.downtime_secs > 0) parts.push(`${formatDuration(restart.downtime_secs)} down`);
-  return parts.join(" · ");
+  return `↻ ${parts.join(" · ") || "restart"}`;
 }

@@ -69,16 +69,19 @@ export function formatShare(share: number | null | undefined): string {
 
 const pad = (n: number): string => String(n).padStart(2, "0");
 
+/** Some writers leave times 0: those are not known. */
+const isKnown = (at: number | null | undefined): at is number => at != null && Number.isFinite(at) && at > 0;
+
 /** Local date and time, to the second: sorts as text, and can be pasted. */
 export function formatMoment(at: number | null | undefined): string {
-  if (at == null || !Number.isFinite(at)) return UNKNOWN;
+  if (!isKnown(at)) return UNKNOWN;
   const d = new Date(at * 1000);
   const day = `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())}`;
   return `${day} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
 }
 
 export function formatAgo(at: number | null | undefined, now: number): string {
-  if (at == null || !Number.isFinite(at)) return UNKNOWN;
+  if (!isKnown(at)) return UNKNOWN;
   const secs = Math.max(0, now - at);
   return secs < 1.5 ? "now" : `${roughDuration(secs)} ago`;
 }
@@ -89,7 +92,8 @@ export function roughDuration(secs: number | null | undefined): string {
   if (secs < 60) return `${Math.round(secs)} s`;
   if (secs < 3600) return `${Math.round(secs / 60)} min`;
   if (secs < 36 * 3600) return `${Number((secs / 3600).toFixed(1))} h`;
-  return `${Math.round(secs / 86400)} d`;
+  const days = Math.round(secs / 86400);
+  return days < 730 ? `${days} d` : `${Number((days / 365.25).toFixed(1))} y`;
 }
 
 export function plural(count: number, one: string, many = `${one}s`): string {

@@ -1,6 +1,6 @@
 /** What happened, when, and what it cost: a few sentences, worst first where it matters. */
 import type { RunDetail } from "../types/api";
-import { formatAgo, formatCount, formatDuration, formatRate, plural } from "./format";
+import { formatAgo, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
 import type { Tone } from "./words";
 import { OUTCOMES, RUN_STATES, wordOf } from "./words";
 
@@ -34,7 +34,7 @@ function stateSentence(run: RunDetail, now: number): Sentence {
     case "lost":
       return { tone: word.tone, lead, rest: `silent for ${when.replace(/ ago$/, "")}: killed, or its machine died` };
     case "unknown":
-      return { tone: word.tone, lead, rest: `last written ${when}; its writer does not tell how it ended` };
+      return { tone: word.tone, lead, rest: `${when === UNKNOWN ? "" : `last written ${when}; `}its writer does not tell how it ended` };
     default:
       return { tone: word.tone, lead, rest: `${last?.signal ? `by ${last.signal}, ` : ""}${when}` };
   }

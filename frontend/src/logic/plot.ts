@@ -8,7 +8,7 @@ import type { Marks, PlacedMarks } from "./marks";
 import { isGood, placeMarks } from "./marks";
 import { packRows } from "./packing";
 import type { Way } from "./progress";
-import { waysOf } from "./progress";
+import { wallAt, waysOf } from "./progress";
 
 export interface Bar {
   lo: number;
@@ -71,6 +71,12 @@ export function makePlot(
     boundaries: boundariesOf(detail.restarts, sessions, ways, axis),
     lanes: lanesOf(threads, sessionIndex),
   };
+}
+
+/** When a session was at a step, where what was written there does not tell. */
+export function momentOf(plot: Plot, step: number, session: number | undefined): number {
+  const way = session === undefined ? undefined : plot.ways[session];
+  return way ? wallAt(way, step) : NaN;
 }
 
 const placeMoment = (axis: Axis, at: number): number => (at > 0 ? axis.ofWall(at) : NaN);

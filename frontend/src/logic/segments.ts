@@ -94,7 +94,7 @@ export function extent(lines: readonly Line[], lo: number, hi: number, positive:
     for (let i = 0; i < line.xs.length; i++) {
       const x = line.xs[i] as number;
       const y = line.shown[i] as number;
-      if (x < lo || x > hi || !Number.isFinite(y) || (positive && y <= 0)) continue;
+      if (!(x >= lo && x <= hi) || !Number.isFinite(y) || (positive && y <= 0)) continue;
       if (y < least) least = y;
       if (y > most) most = y;
     }

@@ -1,6 +1,7 @@
 /** One tag over the axis. uPlot keeps the scales, axes and grid; the lines are ours, since segments may overlap. */
 import uPlot from "uplot";
 import type { Plot } from "../logic/plot";
+import { momentOf } from "../logic/plot";
 import { nearest } from "../logic/search";
 import type { Line } from "../logic/segments";
 import { extent, linesOf } from "../logic/segments";
@@ -80,12 +81,12 @@ export class Chart {
   private place(): void {
     const { plot, scalars } = this;
     if (!plot || !scalars) return;
-    const { axis, sessionIndex } = plot;
-    const sessions = scalars.header.segments.map((segment) => sessionIndex.get(segment.session ?? ""));
-    const byStep = axis.kind === "step";
+    const { axis } = plot;
+    const sessions = scalars.header.segments.map((segment) => plot.sessionIndex.get(segment.session ?? ""));
     this.lines = linesOf(
       scalars,
-      (wall, step, segment) => (byStep ? step : wall > 0 ? axis.ofWall(wall, sessions[segment]) : NaN),
+      (wall, step, segment) =>
+        axis.kind === "step" ? step : axis.ofWall(wall > 0 ? wall : momentOf(plot, step, sessions[segment]), sessions[segment]),
       this.options.smoothing,
     );
     const { points, thinned } = scalars.header;
