@@ -1,6 +1,7 @@
 // Builds the tab into a directory: node build.mjs [--out DIR]. The entry is index.js; the rest has names that hold a hash.
 import { build, transform } from "esbuild";
-import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
@@ -20,9 +21,7 @@ export const styles = {
   },
 };
 
-const fresh = `${out}.new`;
-await rm(fresh, { recursive: true, force: true });
-await mkdir(fresh, { recursive: true });
+const fresh = await mkdtemp(path.join(tmpdir(), "supervisor-tab-"));
 // The entry only hands on: its name stays the same, so it is never cached, and all else may be for ever.
 const { metafile } = await build({
   absWorkingDir: here,
