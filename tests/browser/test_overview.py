@@ -145,7 +145,7 @@ def test_five_thousand_runs_stay_fluid(
 ) -> None:
     """Only what can be seen is in the page, and the last run can be reached, found and opened."""
     scripted.write_many(tmp_path, BIG, time.time())
-    shown = tab().open(tensorboard(tmp_path))
+    shown = tab().open(tensorboard(tmp_path, "--supervisor_refresh_secs", "60"))
     shown.find(".note", has_text=f"{BIG:,} runs").wait_for()
     assert shown.find(".body .row").count() < 60
     shown.frame.get_by_role("button", name="Run", exact=True).click()

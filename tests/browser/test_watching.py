@@ -43,7 +43,8 @@ def test_a_kill_shows_up_as_a_boundary_without_a_reload(
 
 
 def test_follows_dark_mode_and_pauses_while_hidden(tab: Callable[..., Any], board: Any) -> None:
-    """TensorBoard's own switch changes the tab at once; while another tab is in front nothing is asked for."""
+    """TensorBoard's own switch changes the tab at once; while another tab is in front nothing is asked
+    for, and what was missed is asked for once it is seen again."""
     shown = tab(hosted=True).open(board, run="live")
     assert "dark" not in (shown.find("html").get_attribute("class") or "")
     shown.page.evaluate("document.body.classList.add('dark-mode')")
@@ -54,7 +55,8 @@ def test_follows_dark_mode_and_pauses_while_hidden(tab: Callable[..., Any], boar
     shown.page.evaluate("document.querySelector('iframe').style.height = '0px'")
     shown.inside().wait_for_function("innerHeight === 0")
     shown.page.on("request", lambda request: asked.append(request.url))
-    shown.page.wait_for_timeout(6500)
+    shown.inside().evaluate("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'r'}))")
+    shown.inside().evaluate("new Promise(requestAnimationFrame)")
     assert [url for url in asked if "plugin/supervisor/runs" in url] == []
     with shown.page.expect_request(re.compile("plugin/supervisor/runs")):
         shown.page.evaluate("document.querySelector('iframe').style.height = ''")
