@@ -71,7 +71,7 @@ test("marks that are too near to each other are one, and failed ones never hide 
   const placed = placeMarks(all, (i) => all.at[i]!);
   const { good, failed } = clusterMarks(placed, all.flags, { lo: 0, hi: 100 }, 0, 100, 7);
   assert.deepEqual(good.map((c) => [c.left, c.right, c.there]), [[0, 2, 2], [50, 50, 0], [100, 100, 1]]);
-  assert.deepEqual(failed.map((c) => [c.left, c.failed]), [[1, 1]]);
+  assert.deepEqual(failed.map((c) => [c.left, c.to - c.from]), [[1, 1]]);
   const zoomed = clusterMarks(placed, all.flags, { lo: 0, hi: 3 }, 0, 300, 7);
   assert.equal(zoomed.good.filter((c) => c.left <= 300).length, 2);
 });

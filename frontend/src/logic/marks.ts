@@ -63,7 +63,6 @@ export interface Cluster {
   /** Into the placed marks: first, and one past the last. */
   from: number;
   to: number;
-  failed: number;
   /** How many are on disk, or may be. */
   there: number;
 }
@@ -87,13 +86,12 @@ export function clusterMarks(
     const list = isGood(flag) ? good : failed;
     let last = list[list.length - 1];
     if (!last || px - last.right >= gap) {
-      last = { left: px, right: px, from: i, to: i + 1, failed: 0, there: 0 };
+      last = { left: px, right: px, from: i, to: i + 1, there: 0 };
       list.push(last);
     }
     last.right = px;
     last.to = i + 1;
-    if (!isGood(flag)) last.failed++;
-    else if (onDisk(flag) !== false) last.there++;
+    if (isGood(flag) && onDisk(flag) !== false) last.there++;
   }
   return { good, failed };
 }

@@ -42,7 +42,7 @@ export function stepTicks(view: View, most: number): Tick[] {
   return places(view, step).map((x) => ({ x, label: shortCount(x) }));
 }
 
-export function shortCount(x: number): string {
+function shortCount(x: number): string {
   const size = Math.abs(x);
   if (size >= 1e9) return `${Number((x / 1e9).toFixed(3))} G`;
   if (size >= 1e6) return `${Number((x / 1e6).toFixed(3))} M`;

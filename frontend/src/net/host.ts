@@ -55,9 +55,6 @@ export function onAddress(listener: () => void): void {
   host.addEventListener("popstate", listener);
 }
 
-/** A link that shows somebody else the same thing. */
-export const linkHere = (): string => host.location.href;
-
 const darkQuery = window.matchMedia("(prefers-color-scheme: dark)");
 
 export const isDark = (): boolean =>

@@ -5,7 +5,6 @@ export interface Theme {
   muted: string;
   border: string;
   grid: string;
-  panel: string;
   background: string;
   accent: string;
   /** By tone. */
@@ -25,7 +24,6 @@ export function readTheme(element: Element): Theme {
     muted: v("muted"),
     border: v("border"),
     grid: v("grid"),
-    panel: v("panel"),
     background: v("background"),
     accent: v("accent"),
     tone: Object.fromEntries(tones.map((tone) => [tone, v(tone)])),
