@@ -72,18 +72,25 @@ export class Plots {
     return this.plot?.axis.kind ?? "wall";
   }
 
-  setPlot(plot: Plot, tags: Tag[]): void {
+  setPlot(plot: Plot): void {
     this.plot = plot;
-    this.tags = tags;
     this.timeline.setPlot(plot);
-    this.charts.setTags(tags);
     this.charts.setPlot(plot);
   }
 
+  setTags(tags: Tag[]): void {
+    this.tags = tags;
+    this.charts.setTags(tags);
+    if (this.state) this.update(this.state);
+  }
+
   update(state: UrlState): void {
+    // News must not undo a zoom that is not in the address yet.
+    if (!this.state || state.zoom !== this.state.zoom) {
+      window.clearTimeout(this.settle);
+      this.zoom = state.zoom;
+    }
     this.state = state;
-    window.clearTimeout(this.settle);
-    this.zoom = state.zoom;
     const chosen = this.charts.chosen(state.tags);
     this.charts.show(chosen, { smoothing: state.smoothing, log: state.log });
     this.picker.update(this.tags, chosen, state);

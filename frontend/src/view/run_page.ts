@@ -3,7 +3,7 @@ import type { AxisKind } from "../logic/axis";
 import { hasWallTime } from "../logic/axis";
 import { makePlot } from "../logic/plot";
 import type { UrlState } from "../logic/url_state";
-import { BackendError, Latest } from "../net/client";
+import { BackendError, client, Latest } from "../net/client";
 import { fill, h, setAttribute } from "./element";
 import { Plots } from "./plots";
 import type { RunData } from "./run_data";
@@ -22,6 +22,7 @@ const AGAIN_MS = 500;
 
 export class RunPage {
   private readonly latest = new Latest();
+  private readonly latestTags = new Latest();
   private readonly summary = new Summary();
   private readonly stalls = new StallList();
   private readonly tables: Tables;
@@ -72,8 +73,7 @@ export class RunPage {
       this.data = data;
       this.plotKey = "";
       this.show();
-      window.clearTimeout(this.again);
-      if (!data.tags) this.again = window.setTimeout(() => void this.load(null), AGAIN_MS);
+      void this.loadTags();
       return true;
     } catch (error) {
       if (!(error instanceof BackendError)) throw error;
@@ -84,6 +84,18 @@ export class RunPage {
         return true;
       }
       return false;
+    }
+  }
+
+  /** Scalars come when they come: the backend reads them once somebody looks. */
+  private async loadTags(): Promise<void> {
+    window.clearTimeout(this.again);
+    try {
+      const tags = await this.latestTags.ask((signal) => client.tags(this.run, signal));
+      if (tags) this.plots.setTags(tags);
+    } catch (error) {
+      if (!(error instanceof BackendError)) throw error;
+      if (error.kind === "starting") this.again = window.setTimeout(() => void this.loadTags(), AGAIN_MS);
     }
   }
 
@@ -99,7 +111,7 @@ export class RunPage {
     if (key !== this.plotKey) {
       this.plotKey = key;
       const plot = makePlot(data.detail, data.marks, data.stalls, data.threads, state.axis);
-      this.plots.setPlot(plot, data.tags ?? []);
+      this.plots.setPlot(plot);
       this.summary.update(data.detail, this.now);
       this.stalls.update(data.stalls);
       this.tables.update(data.detail);
@@ -149,6 +161,7 @@ export class RunPage {
   close(): void {
     window.clearTimeout(this.again);
     this.latest.cancel();
+    this.latestTags.cancel();
     this.tables.close();
     this.plots.close();
   }
