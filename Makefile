@@ -9,20 +9,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 ARGS ?=
+TAB := tb_plugin/static/index.js
+TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check bench wheel format clean install
+.PHONY: demo test check bench frontend wheel format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml setup.cfg constraints.txt scripts/install
+$(INSTALLED): pyproject.toml setup.cfg constraints.txt build_frontend.py scripts/install
 	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev]"
 	@touch $@
 
-demo: $(INSTALLED)
+$(TAB): $(TAB_SOURCES) | $(INSTALLED)
+	scripts/build-frontend $(BIN)/python
+
+demo: $(INSTALLED) $(TAB)
 	@$(BIN)/python -m examples.demo $(ARGS)
 
-test: $(INSTALLED)
+test: $(INSTALLED) $(TAB)
 	@scripts/provision
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
@@ -32,7 +37,9 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/structure
 
-bench: $(INSTALLED)
+frontend: $(TAB)
+
+bench: $(INSTALLED) $(TAB)
 	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev,bench]"
 	$(BIN)/python -m benchmarks $(ARGS)
 

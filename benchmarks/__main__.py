@@ -17,7 +17,19 @@ from pathlib import Path
 from benchmarks.machine import describe, noise
 from benchmarks.report import Row, print_table, to_markdown
 
-AREAS = ("step", "checkpoint", "writer", "reader", "fuzz", "goodput", "scrape", "exporter", "imports")
+AREAS = (
+    "step",
+    "checkpoint",
+    "writer",
+    "reader",
+    "fuzz",
+    "goodput",
+    "scrape",
+    "exporter",
+    "imports",
+    "tab",
+    "tab_browser",
+)
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 MARK = "<!-- measured: everything below this line is written by `make bench ARGS=--write` -->\n"
 

@@ -73,6 +73,10 @@ class ColumnStore:
                 growing = tags[tag] = _Growing()
             growing.append(points)
 
+    def by_file(self, tag: str) -> dict[str, Columns]:
+        """Return the points of a tag file by file, in the order of the files; empty for one that has none."""
+        return {path: tags[tag].columns() for path, tags in self._files.items() if tag in tags}
+
     def columns(self, tag: str) -> Columns:
         """Return all points of a tag; empty columns for one that has none."""
         joined = self._joined.get(tag)

@@ -18,7 +18,7 @@ import struct
 from dataclasses import dataclass, field
 
 from supervisor_core.events.chunk import SessionStatus
-from supervisor_core.events.telemetry import PLUGIN_NAME, TAG_PREFIX
+from supervisor_core.events.telemetry import KINDS, PLUGIN_NAME, TAG_PREFIX
 from supervisor_core.events.tensor import element
 from supervisor_core.events.wire import DELIMITED, FIXED32, FIXED64, VARINT, Bytes, cut, fields, signed, varint
 
@@ -26,6 +26,10 @@ _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
 _PLAIN_BYTES = 128
 """Below this, every length in a payload is one byte."""
+_TOLD_TAGS = frozenset((TAG_PREFIX + kind).encode() for kind in KINDS)
+_TOLD_PREFIX = TAG_PREFIX.encode()
+_TOLD_WITHIN = 48
+"""Bytes of a payload within which the tag of telemetry begins, as our writer lays it out."""
 _STATUS: dict[int, SessionStatus] = {1: "START", 2: "STOP", 3: "CHECKPOINT"}
 
 
@@ -73,6 +77,18 @@ def decode(data: Bytes, at: int, end: int) -> Decoded:
     """
     event = _plain(data, at, end) if end - at < _PLAIN_BYTES else None
     return event or _decode(data, at, end)
+
+
+def telemetry_head(data: bytes, at: int, end: int) -> Decoded | None:
+    """Return the time and step of an event that holds one of the supervisor's own records, which is not looked at; None
+    for any other event."""
+    if end - at < _TOLD_WITHIN or data[at] != 0x09:
+        return None
+    tag = data.find(_TOLD_PREFIX, at, at + _TOLD_WITHIN)
+    if tag < 0 or data[tag : tag + data[tag - 1]] not in _TOLD_TAGS:
+        return None
+    step = signed(varint(data, at + 10, end)[0]) if data[at + 9] == 0x10 else 0
+    return Decoded(_DOUBLE.unpack_from(data, at + 1)[0], step=step, has_summary=True)
 
 
 def _plain(data: Bytes, at: int, end: int) -> Decoded | None:

@@ -40,6 +40,8 @@ class EventsFileReader:
         path: the file; one with ``://`` in it is remote.
         filesystem: where to read from; the one that the path says.
         thorough: whether to look at the checksums of what is skipped as well.
+        scalars_only: whether to pass over the supervisor's own records, unread: much the larger part of the work in a
+            long run, and nothing in it for who draws curves.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -51,9 +53,17 @@ class EventsFileReader:
             fold(chunk)
     """
 
-    def __init__(self, path: str, *, filesystem: ReadFileSystem | None = None, thorough: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        filesystem: ReadFileSystem | None = None,
+        thorough: bool = False,
+        scalars_only: bool = False,
+    ) -> None:
         self.path = path
         self._thorough = thorough
+        self._scalars_only = scalars_only
         self._source = source_of(path) if filesystem is None else filesystem
         self._stat = self._source.stat
         self._created_at = created_at(path)
@@ -63,7 +73,7 @@ class EventsFileReader:
         self._forget()
 
     def _forget(self) -> None:
-        self._walk = RecordWalk(thorough=self._thorough)
+        self._walk = RecordWalk(thorough=self._thorough, scalars_only=self._scalars_only)
         self._identity: tuple[int, int] | None = None
         self._guard = b""
         self._problems: list[Problem] = []

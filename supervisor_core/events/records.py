@@ -12,7 +12,7 @@ from supervisor_core.events.bulk import FEWEST, Bulk
 from supervisor_core.events.chunk import Problem
 from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.gathering import Gathering
-from supervisor_core.events.payload import Decoded, decode
+from supervisor_core.events.payload import Decoded, decode, telemetry_head
 from supervisor_core.events.resync import find_record, payload_is_good
 from supervisor_core.events.window import FileCut, LazyBytes, Window
 from supervisor_core.events.wire import DamagedError
@@ -32,10 +32,11 @@ _header = lru_cache(maxsize=4096)(header)
 class RecordWalk:
     """A position in a file, and how it got there. What it finds does not depend on how much it is given at a time."""
 
-    __slots__ = ("_searched", "_suspect", "_thorough", "at", "corrupt", "records")
+    __slots__ = ("_scalars_only", "_searched", "_suspect", "_thorough", "at", "corrupt", "records")
 
-    def __init__(self, *, thorough: bool = False) -> None:
+    def __init__(self, *, thorough: bool = False, scalars_only: bool = False) -> None:
         self._thorough = thorough
+        self._scalars_only = scalars_only
         self.at = 0
         """Where the next record begins."""
         self.records = 0
@@ -79,7 +80,7 @@ class RecordWalk:
     def _read_one(self, window: Window, gathering: Gathering, end: int) -> None:
         at = self.at
         self._suspect = self._searched = None
-        event = (_small if end - at <= LARGE_BYTES + _FRAMING_BYTES else self._large)(window, at, end)
+        event = (self._small if end - at <= LARGE_BYTES + _FRAMING_BYTES else self._large)(window, at, end)
         if isinstance(event, str):
             self._suspect = at
             self._damaged(gathering, at, event)
@@ -100,7 +101,7 @@ class RecordWalk:
         for number in np.flatnonzero(~bulk.done).tolist():
             at = base + int(starts[number])
             end = at + int(lengths[number]) + _FRAMING_BYTES
-            event = _small(window, at, end)
+            event = self._small(window, at, end)
             if isinstance(event, str):
                 self._damaged(gathering, at, event)
                 damaged += end - at
@@ -115,6 +116,13 @@ class RecordWalk:
         self._searched = None
         self.at = end
         return True
+
+    def _small(self, window: Window, at: int, end: int) -> Decoded | str:
+        if self._scalars_only and window.fetch(at, end - at):
+            head = telemetry_head(window.data, at - window.base + HEADER_BYTES, end - window.base - FOOTER_BYTES)
+            if head is not None:
+                return head
+        return _small(window, at, end)
 
     def _large(self, window: Window, at: int, end: int) -> Decoded | str:
         """Look at a payload in place; fetch and check it only if there is something in it."""

@@ -24,6 +24,8 @@ class RunIndex:
         filesystem: where to read from; the one that the path says.
         clock: tells when a listing of the directory has become old.
         thorough: whether to look at the checksums of what is skipped as well.
+        scalars_only: whether to pass over the supervisor's own records, unread: much the larger part of the work in a
+            long run, and nothing in it for who draws curves.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -37,9 +39,11 @@ class RunIndex:
         filesystem: ReadFileSystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
         thorough: bool = False,
+        scalars_only: bool = False,
     ) -> None:
         self.name = name
         self._thorough = thorough
+        self._scalars_only = scalars_only
         if isinstance(directory, Directory):
             self._directory, self._is_listed = directory, True
         else:
@@ -97,4 +101,4 @@ class RunIndex:
 
     def _reader(self, name: str) -> EventsFileReader:
         path = join(self._directory.path, name)
-        return EventsFileReader(path, filesystem=self._source, thorough=self._thorough)
+        return EventsFileReader(path, filesystem=self._source, thorough=self._thorough, scalars_only=self._scalars_only)

@@ -113,16 +113,25 @@ class Exporter:
         began = self._clock.monotonic()
         snapshots = [watch.refresh() for watch in self._watches]
         page, problems = self._write(snapshots)
+        self._put_up(page, problems, self._clock.wall(), self._clock.monotonic() - began)
+
+    def show(self, snapshots: Sequence[Snapshot], *, at: float, secs: float) -> None:
+        """Put up a new page of what somebody else has found, instead of a `refresh`.
+
+        Args:
+            snapshots: one for each logdir, in the same order each time.
+            at: when they were taken, as wall time.
+            secs: how long that took.
+        """
+        page, problems = self._write(snapshots)
+        self._put_up(page, problems, at, secs)
+
+    def _put_up(self, page: Page, problems: Sequence[str], at: float, secs: float) -> None:
         before = self._up
-        self._up = _Refreshed(
-            page=page,
-            at=self._clock.wall(),
-            secs=self._clock.monotonic() - began,
-            failures=before.failures + bool(problems),
-        )
+        self._up = _Refreshed(page=page, at=at, secs=secs, failures=before.failures + bool(problems))
         self._tell([*problems, *page.problems])
         if before.at is None:
-            _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, self._up.secs)
+            _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, secs)
 
     def scrape(self, format: Format, *, gzip: bool = False) -> bytes:
         """Return a scrape. Reads no file and waits for nothing."""
@@ -158,7 +167,7 @@ class Exporter:
             for name, watched in sorted(snapshot.runs.items())
         ]
         labels = run_labels(
-            [RunPlace(_shown(self._watches[index].logdir), name, watched.own_name) for index, name, watched in found]
+            [RunPlace(_shown(snapshots[index].logdir), name, watched.own_name) for index, name, watched in found]
         )
         now = self._clock.wall()
         written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}

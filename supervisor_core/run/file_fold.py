@@ -9,7 +9,8 @@ import numpy as np
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.run.launches import Launches
-from supervisor_core.run.numbers import text, whole
+from supervisor_core.run.numbers import number, text, whole
+from supervisor_core.run.rates import RATE_TAG, RateTail
 from supervisor_core.run.session_fold import SessionFold
 from supervisor_core.run.step_tail import StepTail
 
@@ -41,6 +42,7 @@ class FileFold:
         self.sessions: dict[str, SessionFold] = {}
         """The sessions that tell of themselves in it, in order."""
         self.tail = StepTail()
+        self.rates = RateTail()
         self.launches = Launches()
         """What else it shows; not kept up any more once a session tells of itself."""
 
@@ -74,6 +76,7 @@ class FileFold:
             self.session_logs[mark.status] += 1
             if mark.status == "START" and self.start_step is None:
                 self.start_step = mark.step
+        self.rates.add(chunk.scalars.get(RATE_TAG))
         self.tags.update(chunk.scalars)
         for points in chunk.scalars.values():
             self.nonfinite += int(len(points) - np.count_nonzero(np.isfinite(points.values)))
@@ -90,5 +93,7 @@ class FileFold:
             if id in self.sessions:
                 self.sessions[id] = self.sessions.pop(id)
         self.sessions.setdefault(id, SessionFold(id, self._kept_ticks)).add(mark)
-        if isinstance(mark.record, HeartbeatRecord) and (step := whole(mark.record.step)) is not None:
-            told.append((mark.offset, step))
+        if isinstance(mark.record, HeartbeatRecord):
+            self.rates.tell(number(mark.record.steps_per_sec))
+            if (step := whole(mark.record.step)) is not None:
+                told.append((mark.offset, step))

@@ -106,6 +106,7 @@ class RunFold:
             max_step=files.max_step,
             step=line.step,
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
+            rates=files.rates,
             last_event_at=files.last_event_at,
             session_logs=files.session_logs,
             scalar_tags=files.scalar_tags,

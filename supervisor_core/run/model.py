@@ -258,6 +258,8 @@ class Run:
     step: int | None
     """The step the run is at: the last that its newest session told, or else wrote."""
     steps_per_sec: float | None
+    rates: tuple[float, ...] = ()
+    """The latest readings of steps per second, at most 60, oldest first; empty where none was told."""
     last_event_at: float | None
     session_logs: Mapping[str, int]
     """How many of each: START, CHECKPOINT, STOP."""

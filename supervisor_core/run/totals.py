@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from supervisor_core.run.file_fold import FileFold
+from supervisor_core.run.rates import latest
 
 _N = TypeVar("_N", int, float)
 
@@ -23,10 +24,12 @@ class FileTotals:
     session_logs: Mapping[str, int]
     scalar_tags: int
     nonfinite: int
+    rates: tuple[float, ...]
 
 
 def totals(files: Iterable[FileFold]) -> FileTotals:
     """Sum up files, given in their order."""
+    files = tuple(files)
     tags: set[str] = set()
     logs: Counter[str] = Counter(START=0, CHECKPOINT=0, STOP=0)
     first: int | None = None
@@ -50,6 +53,7 @@ def totals(files: Iterable[FileFold]) -> FileTotals:
         session_logs=dict(logs),
         scalar_tags=len(tags),
         nonfinite=nonfinite,
+        rates=latest([file.rates for file in files]),
     )
 
 

@@ -74,3 +74,14 @@ def test_nothing_is_lost_however_it_comes(parts: list[tuple[str, str, list[int]]
         expected.setdefault((path, tag), []).extend(steps)
     for tag in "xy":
         assert store.columns(tag).steps.tolist() == expected.get(("a", tag), []) + expected.get(("b", tag), [])
+
+
+def test_columns_can_be_had_file_by_file() -> None:
+    """Who asks which file a point is of gets the files in the order of their names; none where no point is."""
+    store = ColumnStore()
+    store.add(chunk("b", a=[10]))
+    store.add(chunk("a", a=[1], other=[5]))
+    store.add(chunk("b", a=[11]))
+    assert {path: columns.steps.tolist() for path, columns in store.by_file("a").items()} == {"a": [1], "b": [10, 11]}
+    assert list(store.by_file("a")) == ["a", "b"]
+    assert store.by_file("nothing") == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -13,6 +14,7 @@ import pytest
 from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
 from supervisor_core.supervision.metrics_endpoint import ADDRESS_VARIABLE
+from tb_plugin.loader import SupervisorLoader
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -44,6 +46,15 @@ def test_options_page_lists_every_budget_and_variable() -> None:
     page = (ROOT / "docs/options.md").read_text()
     assert {phase: float(cells[0]) for phase, cells in rows(page, "## Stall budgets").items()} == STALL_TIMEOUT_SECS
     assert set(rows(page, "## Environment")) == {ADDRESS_VARIABLE}
+
+
+def test_tensorboard_page_lists_every_flag_with_its_default() -> None:
+    """Each flag of the tab is documented under its name and default, and no other is."""
+    parser = argparse.ArgumentParser()
+    SupervisorLoader().define_flags(parser)
+    flags = {f"--{name}": f"`{value!r}`" for name, value in vars(parser.parse_args([])).items()}
+    table = rows((ROOT / "docs/tensorboard.md").read_text(), "## Flags")
+    assert {name: cells[0] for name, cells in table.items()} == flags
 
 
 @pytest.mark.parametrize("kind", KINDS)

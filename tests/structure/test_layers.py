@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "supervisor_core"
+PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
 
 # A package imports only itself and what stands on a lower line.
 LAYERS = [
-    {"cli", "tf1"},
+    {"cli", "tf1", "tb_plugin"},
     {"supervision", "exporter"},
     {"runtime", "metrics", "watch"},
     {"run"},
@@ -29,8 +29,9 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 HEAVY = {
     "tensorflow": {"tf1"},
     "prometheus_client": {"metrics"},
-    "tensorboard": {"events", "checkpoint"},
-    "numpy": {"events", "run", "watch", "tf1"},
+    "tensorboard": {"events", "checkpoint", "tb_plugin"},
+    "werkzeug": {"tb_plugin"},
+    "numpy": {"events", "run", "watch", "tf1", "tb_plugin"},
     "click": {"cli"},
     "rich": {"cli"},
     "yaml": {"exporter", "monitoring"},
@@ -51,13 +52,14 @@ PUBLIC = [
 
 
 def sources() -> list[Path]:
-    """Every module of the package."""
-    return sorted(PACKAGE.rglob("*.py"))
+    """Every module of the packages."""
+    return sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 
 def part_of(path: Path) -> str:
     """The package, or top-level module, that a file belongs to."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    first, second, *_ = path.relative_to(ROOT).parts
+    return "tb_plugin" if first == "tb_plugin" else second.removesuffix(".py")
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -80,6 +82,7 @@ def test_imports_run_one_way(path: Path) -> None:
         pieces = name.split(".")
         if pieces[0] == "supervisor_core" and len(pieces) > 1 and part != "__init__" and pieces[1] in RANK:
             assert pieces[1] == part or RANK[pieces[1]] > RANK[part], f"{part} imports {name}"
+        assert pieces[0] != "tb_plugin" or part == "tb_plugin", f"{part} imports {name}"
         if pieces[0] in HEAVY:
             assert part in HEAVY[pieces[0]], f"{part} imports {name}; only {HEAVY[pieces[0]]} may"
 
@@ -96,6 +99,20 @@ def test_a_neutral_module_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_plugin_loader_loads_nothing_heavy() -> None:
+    """What TensorBoard imports to find the tab costs it nothing: its own plugin class, and the standard library."""
+    code = """
+import sys
+from tensorboard.plugins import base_plugin
+before = set(sys.modules)
+import tb_plugin.loader
+added = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(added - sys.stdlib_module_names))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['tb_plugin']"
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,0 +1,70 @@
+// Builds the tab into a directory: node build.mjs [--out DIR]. The entry is index.js; the rest has names that hold a hash.
+import { build, transform } from "esbuild";
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const at = process.argv.indexOf("--out");
+const out = path.resolve(at > 0 ? process.argv[at + 1] : path.join(here, "..", "tb_plugin", "static"));
+
+/** Styles are strings in the program: TensorBoard's policy allows style elements, and nothing else needs a request. */
+export const styles = {
+  name: "styles",
+  setup(plugin) {
+    plugin.onLoad({ filter: /\.css$/ }, async ({ path: file }) => {
+      const { code } = await transform(await readFile(file, "utf8"), { loader: "css", minify: true, charset: "utf8" });
+      return { contents: code.trim(), loader: "text" };
+    });
+  },
+};
+
+const fresh = await mkdtemp(path.join(tmpdir(), "supervisor-tab-"));
+// The entry only hands on: its name stays the same, so it is never cached, and all else may be for ever.
+const { metafile } = await build({
+  absWorkingDir: here,
+  entryPoints: ["src/index.ts"],
+  bundle: true,
+  format: "esm",
+  target: "es2022",
+  minify: true,
+  charset: "utf8",
+  legalComments: "none",
+  metafile: true,
+  outdir: fresh,
+  entryNames: "tab-[hash]",
+  plugins: [styles],
+  logLevel: "warning",
+});
+const chunk = (await readdir(fresh)).find((name) => /^tab-.*\.js$/.test(name));
+await writeFile(path.join(fresh, "index.js"), `export { render } from "./${chunk}";\n`);
+await writeFile(path.join(fresh, "LICENSES.txt"), await licences(metafile));
+await rm(out, { recursive: true, force: true });
+await cp(fresh, out, { recursive: true });
+await rm(fresh, { recursive: true, force: true });
+
+let bytes = 0;
+for (const name of await readdir(out)) {
+  if (name.endsWith(".js")) bytes += gzipSync(await readFile(path.join(out, name)), { level: 9 }).length;
+}
+console.log(`frontend: ${(bytes / 1000).toFixed(1)} kB gzipped in ${path.relative(process.cwd(), out) || "."}`);
+
+/** The licence of every package whose code is in what was built. */
+async function licences({ inputs }) {
+  const packages = new Set();
+  for (const file of Object.keys(inputs)) {
+    const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(file);
+    if (found) packages.add(found[1]);
+  }
+  const parts = ["The tab is built from its own sources (Apache-2.0, see LICENSE) and from these packages.\n"];
+  for (const name of [...packages].sort()) {
+    const folder = path.join(here, "node_modules", name);
+    const about = JSON.parse(await readFile(path.join(folder, "package.json"), "utf8"));
+    const file = (await readdir(folder)).find((entry) => /^licen[cs]e/i.test(entry));
+    if (!file) throw new Error(`${name} comes without its licence: it cannot be shipped`);
+    parts.push(`${name} ${about.version}, ${about.license}\n\n${await readFile(path.join(folder, file), "utf8")}`);
+  }
+  return parts.join(`\n${"-".repeat(80)}\n\n`);
+}

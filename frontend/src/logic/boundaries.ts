@@ -1,0 +1,64 @@
+/** Restarts as places on the axis: the line, the stretch in which nothing ran, the stretch that was done again. */
+import type { Restart, Session } from "../types/api";
+import type { Axis } from "./axis";
+import { formatCount, formatDuration } from "./format";
+import type { Way } from "./progress";
+import { wallAt } from "./progress";
+import type { View } from "./view";
+import { OUTCOMES, wordOf } from "./words";
+
+export interface Boundary {
+  restart: Restart;
+  /** Counted from 1. */
+  number: number;
+  x: number;
+  /** Nothing ran; null on the axis of steps. */
+  down: View | null;
+  /** What the earlier session did after the step that was gone on from. */
+  wasted: View | null;
+  /** Its index in the list of sessions. */
+  from: number;
+  to: number;
+}
+
+export function boundariesOf(
+  restarts: readonly Restart[],
+  sessions: readonly Session[],
+  ways: readonly Way[],
+  axis: Axis,
+): Boundary[] {
+  const index = new Map(sessions.map((session, i) => [session.id, i]));
+  return restarts.flatMap((restart, i): Boundary[] => {
+    const to = index.get(restart.to_session);
+    const from = index.get(restart.from_session);
+    const before = from === undefined ? undefined : sessions[from];
+    if (!before || from === undefined || to === undefined) return [];
+    const number = i + 1;
+    if (axis.kind === "step") {
+      const { from_step: end, to_step: start } = restart;
+      if (start == null) return [];
+      const wasted = end != null && end > start ? { lo: start, hi: end } : null;
+      return [{ restart, number, x: start, down: null, wasted, from, to }];
+    }
+    if (restart.at == null || restart.at <= 0) return [];
+    const x = axis.ofWall(restart.at);
+    const ended = before.ended == null ? null : axis.ofWall(before.ended);
+    const down = ended != null && ended < x ? { lo: ended, hi: x } : null;
+    return [{ restart, number, x, down, wasted: wastedOf(restart, before, ways[from], axis), from, to }];
+  });
+}
+
+function wastedOf(restart: Restart, before: Session, way: Way | undefined, axis: Axis): View | null {
+  if (!way || !restart.rewind_steps || restart.to_step == null || before.ended == null) return null;
+  const since = wallAt(way, restart.to_step);
+  return since < before.ended ? { lo: axis.ofWall(since), hi: axis.ofWall(before.ended) } : null;
+}
+
+/** What is written at the line: its sign, what was done again, how long nothing ran. */
+export function boundaryLabel(restart: Restart): string {
+  const word = wordOf(OUTCOMES, restart.reason);
+  const parts = restart.reason === "unknown" ? [] : [word.label];
+  if (restart.rewind_steps) parts.push(`−${formatCount(restart.rewind_steps)} steps`);
+  if (restart.downtime_secs != null && restart.downtime_secs > 0) parts.push(`${formatDuration(restart.downtime_secs)} down`);
+  return `↻ ${parts.join(" · ") || "restart"}`;
+}

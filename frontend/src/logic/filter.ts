@@ -1,0 +1,18 @@
+/** Names filtered by a regular expression, as TensorBoard does; by plain text while it is not a valid one. */
+
+export interface Filter {
+  test(name: string): boolean;
+  /** Why the text is no regular expression; null where it is one. */
+  problem: string | null;
+}
+
+export function makeFilter(text: string): Filter {
+  if (text === "") return { test: () => true, problem: null };
+  try {
+    const pattern = new RegExp(text, "i");
+    return { test: (name) => pattern.test(name), problem: null };
+  } catch (error) {
+    const wanted = text.toLowerCase();
+    return { test: (name) => name.toLowerCase().includes(wanted), problem: (error as Error).message };
+  }
+}

@@ -1,0 +1,33 @@
+/** Where the wall time went, in parts that are named. */
+import type { Goodput } from "../types/api";
+
+export interface Part {
+  key: string;
+  label: string;
+  meaning: string;
+  secs: number;
+  share: number;
+}
+
+/** In the order in which they are drawn: what was kept first, then what it cost. */
+const NAMES: [string, string, string][] = [
+  ["productive", "Steps that were kept", "The time that counts."],
+  ["program_startup", "Starting", "From a session's start until it restores or trains."],
+  ["checkpoint_restore", "Restoring", "Reading a checkpoint."],
+  ["unproductive_checkpoint_save", "Held up by saves", "Training stood still while a checkpoint was taken."],
+  ["wasted_progress_from_disruption", "Work done again", "Steps after the restored checkpoint, lost with a session."],
+  ["infrastructure_recovery_from_disruption", "Down", "From a session's end until the next one's start."],
+  ["stall", "Stalled", "No progress for longer than the phase's budget."],
+  ["other", "Other", "Evaluating, stopping, and what nothing tells of."],
+];
+
+export function partsOf(goodput: Goodput): Part[] {
+  const known = new Map(NAMES.map(([key, label, meaning]) => [key, { key, label, meaning }]));
+  const keys = [...NAMES.map(([key]) => key), ...Object.keys(goodput.secs).filter((key) => !known.has(key))];
+  return keys.flatMap((key) => {
+    const secs = goodput.secs[key] ?? 0;
+    if (!(secs > 0)) return [];
+    const name = known.get(key) ?? { key, label: key.replaceAll("_", " "), meaning: "" };
+    return [{ ...name, secs, share: goodput.wall_secs > 0 ? secs / goodput.wall_secs : 0 }];
+  });
+}

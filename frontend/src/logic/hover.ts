@@ -1,0 +1,144 @@
+/** What the pointer is on, in words. */
+import type { Session, Stall, ThreadHistory } from "../types/api";
+import type { Boundary } from "./boundaries";
+import { formatBytes, formatCount, formatDuration, formatMoment, plural } from "./format";
+import type { Cluster, Marks } from "./marks";
+import { isGood, onDisk } from "./marks";
+import type { Plot } from "./plot";
+import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
+
+export interface Hover {
+  title: string;
+  rows: [string, string][];
+  note?: string;
+}
+
+export function sessionHover(session: Session): Hover {
+  const word = wordOf(OUTCOMES, session.outcome);
+  const secs = session.started != null && session.ended != null ? session.ended - session.started : null;
+  const rows: [string, string][] = [
+    ["Started", formatMoment(session.started)],
+    [session.outcome === "running" ? "Heard of" : "Ended", formatMoment(session.ended)],
+    ["Lasted", formatDuration(secs)],
+    ["Steps", `${formatCount(session.first_step)} to ${formatCount(session.last_step)}`],
+  ];
+  if (session.restored_checkpoint) rows.push(["Restored", session.restored_checkpoint]);
+  if (session.skipped_checkpoints.length) rows.push(["Passed over", plural(session.skipped_checkpoints.length, "checkpoint")]);
+  const readying = (session.starting_secs ?? 0) + (session.restoring_secs ?? 0);
+  if (readying > 0) rows.push(["Until training", formatDuration(readying)]);
+  if (session.host) rows.push(["Host", session.pid == null ? session.host : `${session.host}, pid ${session.pid}`]);
+  if (session.signal) rows.push(["Signal", session.signal]);
+  if (session.error) rows.push(["Error", session.error]);
+  return {
+    title: `${word.glyph} Session ${session.attempt}: ${word.label}`,
+    rows,
+    note: session.inferred ? "Inferred: its writer does not tell." : word.meaning,
+  };
+}
+
+export function boundaryHover(boundary: Boundary): Hover {
+  const { restart } = boundary;
+  const word = wordOf(OUTCOMES, restart.reason);
+  return {
+    title: `↻ Restart ${boundary.number}`,
+    rows: [
+      ["Before it", `${word.glyph} ${word.label}`],
+      ["Started again", formatMoment(restart.at)],
+      ["Down", formatDuration(restart.downtime_secs)],
+      ["Got to step", formatCount(restart.from_step)],
+      ["Went on from", formatCount(restart.to_step)],
+      ["Done again", restart.rewind_steps == null ? "not known" : plural(restart.rewind_steps, "step")],
+    ],
+    ...(restart.inferred ? { note: "Inferred from what was written." } : {}),
+  };
+}
+
+export function clusterHover(cluster: Cluster, plot: Plot, failedOnes: boolean): Hover {
+  const { marks, placed } = plot;
+  const wanted: number[] = [];
+  for (let i = cluster.from; i < cluster.to; i++) {
+    const mark = placed.index[i] as number;
+    if (isGood(marks.flags[mark] as number) !== failedOnes) wanted.push(mark);
+  }
+  return wanted.length === 1 ? markHover(marks, wanted[0] as number) : crowdHover(marks, wanted, failedOnes);
+}
+
+const known = (value: number | undefined): number | null => (value === undefined || Number.isNaN(value) ? null : value);
+
+function markHover(marks: Marks, i: number): Hover {
+  const flags = marks.flags[i] as number;
+  const there = onDisk(flags);
+  return {
+    title: isGood(flags) ? `◆ Checkpoint of step ${formatCount(known(marks.step[i]))}` : "✕ A save failed",
+    rows: [
+      [isGood(flags) ? "Durable" : "Failed", formatMoment(known(marks.at[i]))],
+      ...(isGood(flags) ? [] : ([["At step", formatCount(known(marks.step[i]))]] as [string, string][])),
+      ["Size", formatBytes(known(marks.bytes[i]))],
+      ["Took", formatDuration(known(marks.saveSecs[i]))],
+      ["Held training up", formatDuration(known(marks.blockedSecs[i]))],
+      ["Files", there === null ? "nobody could look" : there ? "on disk" : "gone"],
+    ],
+    ...(isGood(flags) ? {} : { note: "The table of checkpoints says why." }),
+  };
+}
+
+function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean): Hover {
+  const steps = wanted.map((i) => known(marks.step[i])).filter((s): s is number => s !== null);
+  const mean = (of: Float64Array): number | null => {
+    const values = wanted.map((i) => known(of[i])).filter((v): v is number => v !== null);
+    return values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
+  };
+  const there = wanted.filter((i) => onDisk(marks.flags[i] as number) === true).length;
+  return {
+    title: failedOnes ? `✕ ${plural(wanted.length, "save")} failed` : `◆ ${plural(wanted.length, "checkpoint")}`,
+    rows: [
+      ["From", formatMoment(known(marks.at[wanted[0] ?? 0]))],
+      ["To", formatMoment(known(marks.at[wanted.at(-1) ?? 0]))],
+      ["Steps", steps.length ? `${formatCount(least(steps))} to ${formatCount(-least(steps.map((s) => -s)))}` : "not known"],
+      ["Took, mean", formatDuration(mean(marks.saveSecs))],
+      ["Held up, mean", formatDuration(mean(marks.blockedSecs))],
+      ...(failedOnes ? [] : ([["On disk", formatCount(there)]] as [string, string][])),
+    ],
+    note: "Zoom in to tell them apart.",
+  };
+}
+
+const least = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
+
+export function stallHover(stall: Stall): Hover {
+  return {
+    title: `‖ Stalled for ${formatDuration(stall.secs)}`,
+    rows: [
+      ["Phase", stall.phase],
+      ["Since", formatMoment(stall.since)],
+      ["Until", stall.until == null ? "it lasts" : formatMoment(stall.until)],
+      ["At step", formatCount(stall.step)],
+      ["Budget", formatDuration(stall.timeout_secs)],
+    ],
+    note: Object.keys(stall.stacks).length ? "Click for the Python stacks." : "No stacks were taken.",
+  };
+}
+
+/** A thread at a moment: the span around it, and the tick next to it where one is near. */
+export function threadHover(history: ThreadHistory, at: number, near: number): Hover {
+  const span = history.spans.find(([since, until]) => at >= since && at <= until);
+  const tick = history.seen_ticks.reduce<(typeof history.seen_ticks)[number] | null>(
+    (best, t) => (Math.abs(t[0] - at) <= near && (!best || Math.abs(t[0] - at) < Math.abs(best[0] - at)) ? t : best),
+    null,
+  );
+  const word = wordOf(THREAD_STATES, span?.[2] ?? history.state);
+  const rows: [string, string][] = [
+    ["Every", history.interval_secs == null ? "whenever there is work" : formatDuration(history.interval_secs)],
+    ["Ticks", `${formatCount(history.ticks)}, ${formatCount(history.failures)} failed`],
+  ];
+  if (span && span[3] > 0) rows.push(["Late by", formatDuration(span[3])]);
+  if (tick) rows.push([tick[2] ? "Tick" : "✕ Failed tick", `${formatMoment(tick[0])}, ${formatDuration(tick[1])}`]);
+  const error = span?.[4] ?? history.last_error;
+  if (error) rows.push([span?.[4] ? "Error" : "Last error", error]);
+  return { title: `${word.glyph} ${history.name}: ${word.label}`, rows, note: word.meaning };
+}
+
+export function cutHover(secs: number): Hover {
+  return { title: `⫽ ${formatDuration(secs)} left out`, rows: [], note: "Nothing ran; the axis is clipped here." };
+}
+

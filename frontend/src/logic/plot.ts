@@ -1,0 +1,103 @@
+/** All that is drawn over the one axis, placed on it: made anew when data or axis change, not when one zooms. */
+import type { RunDetail, Stall, ThreadHistory } from "../types/api";
+import type { Axis, AxisKind } from "./axis";
+import { hasWallTime, makeAxis } from "./axis";
+import type { Boundary } from "./boundaries";
+import { boundariesOf } from "./boundaries";
+import type { Marks, PlacedMarks } from "./marks";
+import { isGood, placeMarks } from "./marks";
+import { packRows } from "./packing";
+import type { Way } from "./progress";
+import { wallAt, waysOf } from "./progress";
+
+export interface Bar {
+  lo: number;
+  hi: number;
+  row: number;
+}
+
+export interface Lane {
+  name: string;
+  /** One history for each session that had the thread, with the session's index. */
+  histories: { history: ThreadHistory; session: number }[];
+}
+
+export interface Plot {
+  detail: RunDetail;
+  axis: Axis;
+  ways: Way[];
+  /** One per session; null where its place is not known. */
+  bars: (Bar | null)[];
+  barRows: number;
+  boundaries: Boundary[];
+  marks: Marks;
+  placed: PlacedMarks;
+  stalls: Stall[];
+  lanes: Lane[];
+  sessionIndex: Map<string, number>;
+}
+
+const MOST_ROWS = 6;
+
+export function makePlot(
+  detail: RunDetail,
+  marks: Marks,
+  stalls: Stall[],
+  threads: readonly ThreadHistory[],
+  wanted: AxisKind,
+): Plot {
+  const { sessions } = detail;
+  const kind = hasWallTime(sessions) ? wanted : "step";
+  const { at, step } = goodOnes(marks);
+  const ways = waysOf(sessions, at, step);
+  const axis = makeAxis(kind, sessions, ways);
+  const bars = sessions.map((session): Bar | null => {
+    const { started, ended, first_step: first, last_step: last } = session;
+    if (kind === "step") return first == null || last == null ? null : { lo: first, hi: Math.max(first, last), row: 0 };
+    if (started == null || started <= 0) return null;
+    return { lo: axis.ofWall(started), hi: axis.ofWall(Math.max(started, ended ?? started)), row: 0 };
+  });
+  const known = bars.filter((bar): bar is Bar => bar !== null);
+  // What would overlap by no more than a hair stays in one row.
+  const slack = (axis.all.hi - axis.all.lo) * 1e-4;
+  const packed = packRows(known.map((bar) => [bar.lo, Math.max(bar.lo, bar.hi - slack)] as const), MOST_ROWS);
+  known.forEach((bar, i) => (bar.row = packed.rows[i] ?? 0));
+  const sessionIndex = new Map(sessions.map((session, i) => [session.id, i]));
+  const placed = placeMarks(marks, (i) =>
+    kind === "step" ? (marks.step[i] as number) : placeMoment(axis, marks.at[i] as number),
+  );
+  return {
+    detail, axis, ways, bars, barRows: packed.count, marks, placed, stalls, sessionIndex,
+    boundaries: boundariesOf(detail.restarts, sessions, ways, axis),
+    lanes: lanesOf(threads, sessionIndex),
+  };
+}
+
+/** When a session was at a step, where what was written there does not tell. */
+export function momentOf(plot: Plot, step: number, session: number | undefined): number {
+  const way = session === undefined ? undefined : plot.ways[session];
+  return way ? wallAt(way, step) : NaN;
+}
+
+const placeMoment = (axis: Axis, at: number): number => (at > 0 ? axis.ofWall(at) : NaN);
+
+function goodOnes(marks: Marks): { at: number[]; step: number[] } {
+  const at: number[] = [];
+  const step: number[] = [];
+  for (let i = 0; i < marks.length; i++) {
+    if (!isGood(marks.flags[i] as number) || Number.isNaN(marks.at[i]) || Number.isNaN(marks.step[i])) continue;
+    at.push(marks.at[i] as number);
+    step.push(marks.step[i] as number);
+  }
+  return { at, step };
+}
+
+function lanesOf(threads: readonly ThreadHistory[], index: Map<string, number>): Lane[] {
+  const lanes = new Map<string, Lane>();
+  for (const history of threads) {
+    const lane = lanes.get(history.name) ?? { name: history.name, histories: [] };
+    lane.histories.push({ history, session: index.get(history.session) ?? 0 });
+    lanes.set(history.name, lane);
+  }
+  return [...lanes.values()];
+}

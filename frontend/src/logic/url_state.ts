@@ -1,0 +1,75 @@
+/** What a link shows a colleague: the run, the axis and its stretch, tags, smoothing, filter and order. */
+import type { AxisKind } from "./axis";
+import type { Sort } from "./sort";
+import { SORT_KEYS } from "./sort";
+
+export interface UrlState {
+  run: string | null;
+  axis: AxisKind;
+  /** The stretch shown; null for all of it, new events included. */
+  zoom: { lo: number; hi: number } | null;
+  /** null for those chosen by us. */
+  tags: string[] | null;
+  smoothing: number;
+  log: boolean;
+  filter: string;
+  /** One state only; null for all. */
+  state: string | null;
+  sort: Sort;
+}
+
+export const INITIAL: UrlState = {
+  run: null,
+  axis: "wall",
+  zoom: null,
+  tags: null,
+  smoothing: 0,
+  log: false,
+  filter: "",
+  state: null,
+  sort: { key: "state", descending: false },
+};
+
+export function formatState(state: UrlState): string {
+  const words = new URLSearchParams();
+  if (state.run !== null) words.set("run", state.run);
+  if (state.axis !== INITIAL.axis) words.set("x", state.axis);
+  if (state.zoom) words.set("zoom", `${round(state.zoom.lo)}~${round(state.zoom.hi)}`);
+  if (state.tags) {
+    if (state.tags.length === 0) words.append("tag", "");
+    for (const tag of state.tags) words.append("tag", tag);
+  }
+  if (state.smoothing > 0) words.set("smooth", String(state.smoothing));
+  if (state.log) words.set("log", "1");
+  if (state.filter) words.set("filter", state.filter);
+  if (state.state) words.set("state", state.state);
+  const { key, descending } = state.sort;
+  if (key !== INITIAL.sort.key || descending) words.set("sort", descending ? `-${key}` : key);
+  return words.toString();
+}
+
+const round = (x: number): number => Number(x.toPrecision(14));
+
+/** Whatever the text holds: what cannot be read is as at first. */
+export function parseState(text: string): UrlState {
+  const words = new URLSearchParams(text);
+  const axis = words.get("x");
+  const zoom = (words.get("zoom") ?? "").split("~").map(Number);
+  const smoothing = Number(words.get("smooth") ?? 0);
+  const sort = words.get("sort") ?? "";
+  const key = SORT_KEYS.find((name) => name === sort.replace(/^-/, ""));
+  const tags = words.getAll("tag");
+  const [lo, hi] = zoom;
+  return {
+    run: words.get("run"),
+    axis: axis === "step" || axis === "relative" ? axis : "wall",
+    zoom:
+      lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi ? { lo, hi } : null,
+    tags: tags.length ? tags.filter((tag) => tag !== "") : null,
+    smoothing: smoothing >= 0 && smoothing < 1 ? smoothing : 0,
+    log: words.get("log") === "1",
+    filter: words.get("filter") ?? "",
+    state: words.get("state"),
+    sort: key ? { key, descending: sort.startsWith("-") } : INITIAL.sort,
+  };
+}

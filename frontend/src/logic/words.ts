@@ -1,0 +1,51 @@
+/** What states and outcomes are called, the sign they bear and the tone they are drawn in. Never the tone alone. */
+import type { Outcome, RunState, ThreadState } from "../types/api";
+
+export type Tone = "good" | "live" | "calm" | "warn" | "bad" | "dim";
+
+export interface Word {
+  glyph: string;
+  label: string;
+  tone: Tone;
+  /** One sentence: what it means. */
+  meaning: string;
+  /** Worst first, for sorting. */
+  rank: number;
+}
+
+export const RUN_STATES: Record<RunState, Word> = {
+  failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
+  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "It has fallen silent and left no word.", rank: 1 },
+  stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "It is heard of, but does not move.", rank: 2 },
+  running: { glyph: "▶", label: "running", tone: "live", meaning: "It moves.", rank: 3 },
+  stopped: { glyph: "■", label: "stopped", tone: "calm", meaning: "It was asked to stop, and did.", rank: 4 },
+  completed: { glyph: "✓", label: "completed", tone: "good", meaning: "It came to its end.", rank: 5 },
+  unknown: { glyph: "·", label: "unknown", tone: "dim", meaning: "Nothing tells; it is silent.", rank: 6 },
+};
+
+export const OUTCOMES: Record<Outcome, Word> = {
+  error: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
+  lost: { glyph: "✕", label: "killed", tone: "bad", meaning: "It left no word: killed, or its machine died.", rank: 1 },
+  signal: { glyph: "↯", label: "signal", tone: "warn", meaning: "A signal ended it in good order.", rank: 2 },
+  running: { glyph: "▶", label: "running", tone: "live", meaning: "It moves.", rank: 3 },
+  requested: { glyph: "■", label: "stopped", tone: "calm", meaning: "It was asked to stop, and did.", rank: 4 },
+  exhausted: { glyph: "✓", label: "input ended", tone: "good", meaning: "Its input came to its end.", rank: 5 },
+  completed: { glyph: "✓", label: "completed", tone: "good", meaning: "It came to its end.", rank: 5 },
+  unknown: { glyph: "·", label: "not known", tone: "dim", meaning: "Nothing tells how it ended.", rank: 6 },
+};
+
+export const THREAD_STATES: Record<ThreadState, Word> = {
+  failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "It ended by an error, or keeps failing.", rank: 0 },
+  overdue: { glyph: "!", label: "overdue", tone: "warn", meaning: "It is late by more than its interval.", rank: 1 },
+  ticking: { glyph: "▶", label: "at work", tone: "live", meaning: "It is doing its work.", rank: 2 },
+  starting: { glyph: "…", label: "starting", tone: "dim", meaning: "It has not done anything yet.", rank: 3 },
+  idle: { glyph: "·", label: "waiting", tone: "calm", meaning: "It waits for its next turn.", rank: 4 },
+  stopped: { glyph: "■", label: "stopped", tone: "dim", meaning: "It has ended as asked.", rank: 5 },
+};
+
+/** A word for what a newer backend may say. */
+export function wordOf<K extends string>(words: Record<K, Word>, key: string): Word {
+  return (
+    (words as Record<string, Word>)[key] ?? { glyph: "·", label: key, tone: "dim", meaning: "", rank: 9 }
+  );
+}

@@ -1,0 +1,107 @@
+/** Requests to the backend: what failed and why, and nothing that has been overtaken. */
+import type {
+  CheckpointPage, Columns, RunDetail, RunsAnswer, ScalarHeader, Stall, Tag, ThreadHistory,
+} from "../types/api";
+import { decodeColumns } from "../logic/columns";
+
+/** Why there is no answer. `starting`: ask again; `gone`: nobody answers; `refused`: the backend says why. */
+export class BackendError extends Error {
+  constructor(
+    readonly kind: "gone" | "starting" | "failed" | "missing" | "refused",
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const PATIENCE_MS = 30_000;
+
+async function request(path: string, args: Record<string, string | number | null>, signal?: AbortSignal): Promise<Response> {
+  const words = new URLSearchParams();
+  for (const [key, value] of Object.entries(args)) if (value !== null) words.set(key, String(value));
+  const query = words.size ? `?${words}` : "";
+  let response: Response;
+  try {
+    const limit = AbortSignal.timeout(PATIENCE_MS);
+    response = await fetch(path + query, { cache: "no-store", signal: signal ? AbortSignal.any([signal, limit]) : limit });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new BackendError("gone", "TensorBoard does not answer.");
+  }
+  if (response.ok) return response;
+  let said: { error?: string; reason?: string } = {};
+  try {
+    said = (await response.json()) as typeof said;
+  } catch {
+    // What is not ours, such as a proxy's page, has no words for people.
+  }
+  const text = said.error ?? `The answer was ${response.status} ${response.statusText}.`;
+  if (response.status === 503) throw new BackendError(said.reason === "failed" ? "failed" : "starting", text);
+  if (response.status === 404 && said.error !== undefined) throw new BackendError("missing", text);
+  throw new BackendError(response.status >= 502 ? "gone" : "refused", text);
+}
+
+async function json<T>(path: string, args: Record<string, string | number | null>, signal?: AbortSignal): Promise<T> {
+  const response = await request(path, args, signal);
+  try {
+    return (await response.json()) as T;
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new BackendError("gone", "The answer broke off.");
+  }
+}
+
+async function columns<H>(path: string, args: Record<string, string | number | null>, signal?: AbortSignal): Promise<Columns<H>> {
+  const response = await request(path, args, signal);
+  try {
+    return decodeColumns<H>(await response.arrayBuffer());
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new BackendError("gone", "The answer broke off.");
+  }
+}
+
+export interface ScalarQuery {
+  by: "wall" | "step";
+  from: number | null;
+  to: number | null;
+  pixels: number;
+}
+
+export const client = {
+  runs: (since: number | null, signal?: AbortSignal) => json<RunsAnswer>("runs", { since }, signal),
+  run: (run: string, signal?: AbortSignal) => json<RunDetail>("run", { run }, signal),
+  threads: async (run: string, signal?: AbortSignal) =>
+    (await json<{ threads: ThreadHistory[] }>("threads", { run }, signal)).threads,
+  checkpoints: (run: string, offset: number, limit: number, order: "newest" | "oldest", signal?: AbortSignal) =>
+    json<CheckpointPage>("checkpoints", { run, offset, limit, order }, signal),
+  checkpointMarks: (run: string, signal?: AbortSignal) => columns<unknown>("checkpoint_marks", { run }, signal),
+  stalls: async (run: string, signal?: AbortSignal) => (await json<{ stalls: Stall[] }>("stalls", { run }, signal)).stalls,
+  tags: async (run: string, signal?: AbortSignal) => (await json<{ tags: Tag[] }>("tags", { run }, signal)).tags,
+  scalars: (run: string, tag: string, query: ScalarQuery, signal?: AbortSignal) =>
+    columns<ScalarHeader>("scalars", { run, tag, ...query }, signal),
+};
+
+/** One question at a time: asking again calls the one before off, and its answer never arrives. */
+export class Latest {
+  private current: AbortController | null = null;
+
+  /** The answer, or null where another question or `cancel` overtook it. */
+  async ask<T>(question: (signal: AbortSignal) => Promise<T>): Promise<T | null> {
+    this.current?.abort();
+    const own = new AbortController();
+    this.current = own;
+    try {
+      const answer = await question(own.signal);
+      return this.current === own ? answer : null;
+    } catch (error) {
+      if (this.current !== own || own.signal.aborted) return null;
+      throw error;
+    }
+  }
+
+  cancel(): void {
+    this.current?.abort();
+    this.current = null;
+  }
+}

@@ -1,0 +1,212 @@
+/** What the backend answers, as tb_plugin/http_api.md has it. Moments are seconds since the epoch. */
+
+export type RunState = "running" | "stalled" | "lost" | "stopped" | "completed" | "failed" | "unknown";
+
+export type Outcome =
+  | "running"
+  | "lost"
+  | "completed"
+  | "exhausted"
+  | "requested"
+  | "signal"
+  | "error"
+  | "unknown";
+
+export type ThreadState = "starting" | "idle" | "ticking" | "overdue" | "failed" | "stopped";
+
+/** A run in the overview: one line. */
+export interface RunLine {
+  run: string;
+  state: RunState;
+  inferred: boolean;
+  phase: string | null;
+  step: number | null;
+  steps_per_sec: number | null;
+  rates: (number | null)[];
+  started: number | null;
+  last_event: number | null;
+  checkpoint_at: number | null;
+  checkpoint_step: number | null;
+  checkpoint_interval_secs: number | null;
+  checkpoints_failing: boolean;
+  restarts: number;
+  goodput: number | null;
+  sick_threads: number;
+  stalled_since: number | null;
+  /** Why it could not be read, or not in full. */
+  problem: string | null;
+}
+
+export interface RunsAnswer {
+  v: number;
+  at: number;
+  generation: number;
+  /** Whether `runs` are all there are. */
+  full: boolean;
+  logdir: string;
+  reading: { done: number; total: number } | null;
+  problems: string[];
+  removed: string[];
+  runs: RunLine[];
+}
+
+export interface Session {
+  id: string;
+  attempt: number;
+  started: number | null;
+  ended: number | null;
+  first_step: number | null;
+  last_step: number | null;
+  steps: number | null;
+  outcome: Outcome;
+  inferred: boolean;
+  error: string | null;
+  signal: string | null;
+  phase: string | null;
+  host: string | null;
+  pid: number | null;
+  facade: string | null;
+  restored_checkpoint: string | null;
+  skipped_checkpoints: { path: string; reason: string }[];
+  checkpoint_interval_secs: number | null;
+  starting_secs: number | null;
+  restoring_secs: number | null;
+  progress_timeout_secs: number | null;
+  last_progress: number | null;
+}
+
+export interface Restart {
+  at: number | null;
+  from_step: number | null;
+  to_step: number | null;
+  rewind_steps: number | null;
+  downtime_secs: number | null;
+  reason: Outcome;
+  inferred: boolean;
+  from_session: string;
+  to_session: string;
+}
+
+export interface Checkpoint {
+  session: string;
+  step: number | null;
+  path: string | null;
+  at: number | null;
+  ok: boolean;
+  on_disk: boolean | null;
+  bytes: number | null;
+  save_secs: number | null;
+  blocked_secs: number | null;
+  trigger: string | null;
+  error: string | null;
+  consistent: boolean | null;
+  verified: boolean | null;
+  inferred: boolean;
+}
+
+export interface CheckpointPage {
+  total: number;
+  offset: number;
+  checkpoints: Checkpoint[];
+}
+
+export interface Goodput {
+  wall_secs: number;
+  ratio: number | null;
+  inferred: boolean;
+  secs: Record<string, number>;
+}
+
+export interface Advice {
+  save_cost_secs: number | null;
+  mtbf_secs: number | null;
+  present_interval_secs: number | null;
+  recommended_interval_secs: number | null;
+  present_cost_ratio: number | null;
+  recommended_cost_ratio: number | null;
+}
+
+export interface FileProblem {
+  path: string;
+  offset: number | null;
+  kind: string;
+  text: string;
+}
+
+/** One run, apart from what grows without bound. */
+export interface RunDetail {
+  run: string;
+  at: number;
+  generation: number;
+  state: RunState;
+  inferred: boolean;
+  problem: string | null;
+  step: number | null;
+  steps_per_sec: number | null;
+  first_step: number | null;
+  max_step: number | null;
+  steps_lost: number;
+  last_event: number | null;
+  files: number;
+  bytes: number;
+  records: number;
+  corrupt_records: number;
+  sessions: Session[];
+  restarts: Restart[];
+  goodput: Goodput;
+  advice: Advice;
+  problems: FileProblem[];
+  checkpoints: { count: number; failed: number; newest_good: Checkpoint | null; on_disk: number | null };
+  stalls: number;
+  threads: string[];
+}
+
+/** `[since, until, state, overdue_secs, error]` */
+export type ThreadSpan = [number, number, ThreadState, number, string | null];
+/** `[at, secs, ok]` */
+export type ThreadTick = [number, number | null, boolean];
+
+export interface ThreadHistory {
+  name: string;
+  session: string;
+  interval_secs: number | null;
+  state: ThreadState;
+  ticks: number;
+  failures: number;
+  last_error: string | null;
+  thinned: boolean;
+  spans: ThreadSpan[];
+  seen_ticks: ThreadTick[];
+}
+
+export interface Stall {
+  session: string;
+  phase: string;
+  since: number;
+  until: number | null;
+  step: number | null;
+  secs: number;
+  timeout_secs: number | null;
+  stacks: Record<string, string[]>;
+}
+
+export interface Tag {
+  tag: string;
+  points: number;
+  first_step: number | null;
+  last_step: number | null;
+  last_value: number | null;
+}
+
+export interface ScalarHeader {
+  points: number;
+  thinned: boolean;
+  segments: { session: string | null; abandoned_after_step: number | null }[];
+}
+
+/** Columns of equal length, by name, and what their header says besides. */
+export interface Columns<Header> {
+  header: Header;
+  length: number;
+  columns: Record<string, Float64Array>;
+}

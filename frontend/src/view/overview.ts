@@ -1,0 +1,233 @@
+/** Every run, one line each; only the lines that can be seen are in the page. */
+import { makeFilter } from "../logic/filter";
+import { formatCount, plural } from "../logic/format";
+import { scrollToRow, visibleRows } from "../logic/rows";
+import type { SortKey } from "../logic/sort";
+import { sortRuns, startsDescending } from "../logic/sort";
+import type { UrlState } from "../logic/url_state";
+import { RUN_STATES, wordOf } from "../logic/words";
+import type { RunLine, RunState } from "../types/api";
+import { fill, h, setAttribute, setText } from "./element";
+import { RunRow } from "./run_row";
+
+const HEADS: [SortKey, string, string][] = [
+  ["state", "State", "state"],
+  ["run", "Run", "name"],
+  ["step", "Step", "step num"],
+  ["rate", "Steps/s", "rate num"],
+  ["checkpoint", "Checkpoint", "checkpoint"],
+  ["restarts", "Restarts", "restarts num"],
+  ["goodput", "Goodput", "goodput num"],
+  ["last", "Last seen", "seen num"],
+];
+const NARROW = window.matchMedia("(max-width: 879px)");
+
+export class Overview {
+  private readonly search = h("input", {
+    type: "search",
+    class: "search",
+    placeholder: "Filter runs (regular expression)   /",
+    "aria-label": "Filter runs by a regular expression",
+    spellcheck: "false",
+    autocomplete: "off",
+  });
+  private readonly chips = h("div", { class: "chips", role: "group", "aria-label": "Show one state only" });
+  private readonly note = h("div", { class: "note", role: "status" });
+  private readonly heads = new Map<SortKey, HTMLElement>();
+  private readonly spacer = h("div", { class: "spacer", role: "presentation" });
+  private readonly body = h("div", { class: "body", role: "rowgroup" }, this.spacer);
+  private readonly grid: HTMLElement;
+  readonly element: HTMLElement;
+  private rows: RunRow[] = [];
+  private lines: RunLine[] = [];
+  private all: RunLine[] = [];
+  private active = 0;
+  private activeRun: string | null = null;
+  private frame = 0;
+  private now = 0;
+
+  constructor(
+    private state: UrlState,
+    private readonly change: (patch: Partial<UrlState>, replace: boolean) => void,
+  ) {
+    const header = h("div", { class: "row head", role: "row", "aria-rowindex": 1 });
+    for (const [key, label, name] of HEADS) {
+      const button = h("button", { type: "button", onclick: () => this.sortBy(key) }, label);
+      const head = h("div", { class: `cell ${name}`, role: "columnheader" }, button);
+      this.heads.set(key, head);
+      header.append(head);
+    }
+    this.grid = h(
+      "div",
+      { class: "runs", role: "grid", tabindex: 0, "aria-label": "Runs", onkeydown: (event: KeyboardEvent) => this.onKey(event) },
+      h("div", { role: "rowgroup", class: "heads" }, header),
+      this.body,
+    );
+    this.grid.addEventListener("scroll", () => this.schedule(), { passive: true });
+    new ResizeObserver(() => this.schedule()).observe(this.grid);
+    this.search.addEventListener("input", () => this.change({ filter: this.search.value }, true));
+    this.search.addEventListener("keydown", (event) => this.onSearchKey(event));
+    this.element = h(
+      "section",
+      { class: "overview", "aria-label": "All runs" },
+      h("div", { class: "toolbar" }, this.search, this.chips),
+      this.note,
+      this.grid,
+    );
+  }
+
+  /** Show these runs as the address says. */
+  update(all: RunLine[], state: UrlState, now: number): void {
+    this.all = all;
+    this.state = state;
+    this.now = now;
+    if (document.activeElement !== this.search) this.search.value = state.filter;
+    const filter = makeFilter(state.filter);
+    const named = all.filter((line) => filter.test(line.run));
+    this.lines = sortRuns(state.state ? named.filter((line) => line.state === state.state) : named, state.sort);
+    this.search.classList.toggle("wrong", filter.problem !== null);
+    this.showNote(filter.problem);
+    this.showChips(named);
+    for (const [key, head] of this.heads) {
+      const sorted = key === state.sort.key;
+      setAttribute(head, "aria-sort", sorted ? (state.sort.descending ? "descending" : "ascending") : "none");
+    }
+    const kept = this.activeRun === null ? -1 : this.lines.findIndex((line) => line.run === this.activeRun);
+    this.active = kept >= 0 ? kept : Math.min(this.active, Math.max(0, this.lines.length - 1));
+    setAttribute(this.grid, "aria-rowcount", String(this.lines.length + 1));
+    this.draw();
+  }
+
+  focus(): void {
+    this.grid.focus({ preventScroll: true });
+  }
+
+  focusSearch(): void {
+    this.search.focus();
+    this.search.select();
+  }
+
+  private showNote(problem: string | null): void {
+    const shown = this.lines.length;
+    const of = shown === this.all.length ? "" : ` of ${formatCount(this.all.length)}`;
+    const wrong = problem === null ? "" : ". Not a regular expression: filtered by this text";
+    const none = shown === 0 && this.all.length > 0 ? ". Nothing matches: Escape in the filter shows all" : "";
+    setText(this.note, `${formatCount(shown)}${of} ${shown === 1 && !of ? "run" : "runs"}${wrong}${none}`);
+  }
+
+  private showChips(named: RunLine[]): void {
+    const counts = new Map<string, number>();
+    for (const line of named) counts.set(line.state, (counts.get(line.state) ?? 0) + 1);
+    if (this.state.state && !counts.has(this.state.state)) counts.set(this.state.state, 0);
+    const keys = [...counts.keys()].sort(
+      (a, b) => wordOf(RUN_STATES, a).rank - wordOf(RUN_STATES, b).rank,
+    );
+    const key = keys.map((k) => `${k}:${counts.get(k)}`).join() + this.state.state;
+    if (this.chips.dataset["key"] === key) return;
+    this.chips.dataset["key"] = key;
+    fill(
+      this.chips,
+      ...keys.map((name) => {
+        const word = wordOf(RUN_STATES, name as RunState);
+        const on = this.state.state === name;
+        return h(
+          "button",
+          {
+            type: "button",
+            class: `chip ${word.tone}`,
+            "aria-pressed": String(on),
+            title: on ? "Show all states" : `Only ${plural(counts.get(name) ?? 0, "run")}: ${word.label}`,
+            onclick: () => this.change({ state: on ? null : name }, true),
+          },
+          h("span", { class: "glyph", "aria-hidden": "true" }, word.glyph),
+          `${formatCount(counts.get(name))} ${word.label}`,
+        );
+      }),
+    );
+  }
+
+  private sortBy(key: SortKey): void {
+    const { sort } = this.state;
+    const descending = sort.key === key ? !sort.descending : startsDescending(key);
+    this.change({ sort: { key, descending } }, true);
+  }
+
+  private get rowHeight(): number {
+    return NARROW.matches ? 58 : 36;
+  }
+
+  private schedule(): void {
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.draw();
+    });
+  }
+
+  private draw(): void {
+    const height = this.rowHeight;
+    this.spacer.style.height = `${this.lines.length * height}px`;
+    const slice = visibleRows(this.grid.scrollTop, this.grid.clientHeight, height, this.lines.length);
+    while (this.rows.length < slice.end - slice.first) {
+      const row = new RunRow((name) => this.open(name));
+      this.rows.push(row);
+      this.body.append(row.element);
+    }
+    this.rows.forEach((row, i) => {
+      // A row keeps its place in the pool while the list scrolls, so that few of them change.
+      const pool = this.rows.length;
+      const index = slice.first + ((((i - slice.first) % pool) + pool) % pool);
+      const line = index < slice.end ? this.lines[index] : undefined;
+      row.element.hidden = !line;
+      if (!line) {
+        row.element.removeAttribute("id");
+        return;
+      }
+      row.element.style.transform = `translateY(${index * height}px)`;
+      row.show(line, index, index === this.active, this.now);
+    });
+    setAttribute(this.grid, "aria-activedescendant", this.lines.length ? `run-${this.active}` : null);
+  }
+
+  private open(name: string): void {
+    this.activeRun = name;
+    this.change({ run: name, zoom: null, tags: null }, false);
+  }
+
+  private onSearchKey(event: KeyboardEvent): void {
+    if (event.key === "Escape") {
+      this.search.value = "";
+      this.change({ filter: "", state: null }, true);
+      this.focus();
+    } else if (event.key === "ArrowDown" || event.key === "Enter") {
+      event.preventDefault();
+      this.focus();
+      if (event.key === "Enter" && this.lines.length === 1) this.open((this.lines[0] as RunLine).run);
+    }
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    if (event.target !== this.grid) return;
+    const page = Math.max(1, Math.floor(this.grid.clientHeight / this.rowHeight) - 2);
+    const moves: Record<string, number> = {
+      ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.lines.length, End: this.lines.length,
+    };
+    const by = moves[event.key];
+    if (by !== undefined) {
+      event.preventDefault();
+      this.moveTo(this.active + by);
+    } else if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      const line = this.lines[this.active];
+      if (line) this.open(line.run);
+    }
+  }
+
+  private moveTo(index: number): void {
+    this.active = Math.max(0, Math.min(this.lines.length - 1, index));
+    this.activeRun = this.lines[this.active]?.run ?? null;
+    const head = this.grid.firstElementChild?.clientHeight ?? 0;
+    const top = scrollToRow(this.active, this.grid.scrollTop, this.grid.clientHeight - head, this.rowHeight);
+    if (top !== null) this.grid.scrollTop = top;
+    this.draw();
+  }
+}

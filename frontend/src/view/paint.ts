@@ -1,0 +1,260 @@
+/** The timeline's rows, drawn. */
+import { boundaryLabel } from "../logic/boundaries";
+import type { Cluster } from "../logic/marks";
+import { clusterMarks } from "../logic/marks";
+import type { Plot } from "../logic/plot";
+import type { Row } from "../logic/rows_of_plot";
+import type { View } from "../logic/view";
+import { toPixel } from "../logic/view";
+import { OUTCOMES, wordOf } from "../logic/words";
+import { cross, diamond, fitText, hatch } from "./canvas";
+import type { Theme } from "./theme";
+
+export interface Frame {
+  c: CanvasRenderingContext2D;
+  theme: Theme;
+  plot: Plot;
+  view: View;
+  left: number;
+  width: number;
+}
+
+/** Marks nearer than this are one. */
+const CROWD_PX = 7;
+
+const px = (frame: Frame, x: number): number => toPixel(x, frame.view, frame.left, frame.width);
+
+/** Restarts through everything: a line, what lies between two sessions, the part that was done again. */
+export function paintBoundaries(frame: Frame, top: number, height: number, wasted: boolean): void {
+  const { c, theme, plot, left, width } = frame;
+  const right = left + width;
+  for (const cut of plot.axis.cuts) {
+    const lo = px(frame, cut.lo);
+    const hi = px(frame, cut.hi);
+    if (hi < left || lo > right) continue;
+    c.globalAlpha = 0.5;
+    hatch(c, lo, top, hi - lo, height, theme.border, 4);
+    c.globalAlpha = 1;
+  }
+  for (const { down, wasted: lost, x } of plot.boundaries) {
+    if (down) shade(frame, down, top, height, theme.muted, 0.1);
+    if (lost && wasted) shade(frame, lost, top, height, theme.wasted, 0.1);
+    const at = Math.round(px(frame, x)) + 0.5;
+    if (at < left || at > right) continue;
+    c.strokeStyle = theme.tone["bad"] ?? theme.text;
+    c.lineWidth = 1;
+    c.globalAlpha = 0.75;
+    c.setLineDash([4, 3]);
+    c.beginPath();
+    c.moveTo(at, top);
+    c.lineTo(at, top + height);
+    c.stroke();
+    c.setLineDash([]);
+    c.globalAlpha = 1;
+  }
+}
+
+function shade(frame: Frame, view: View, top: number, height: number, colour: string, alpha: number): void {
+  const lo = Math.max(frame.left, px(frame, view.lo));
+  const hi = Math.min(frame.left + frame.width, px(frame, view.hi));
+  if (hi <= lo) return;
+  frame.c.globalAlpha = alpha;
+  frame.c.fillStyle = colour;
+  frame.c.fillRect(lo, top, hi - lo, height);
+  frame.c.globalAlpha = 1;
+}
+
+export function paintLabels(frame: Frame, row: Row): void {
+  const { c, theme, plot, left, width } = frame;
+  let free = left;
+  c.font = theme.font;
+  c.textBaseline = "middle";
+  c.fillStyle = theme.text;
+  const seen = plot.boundaries.filter(({ x }) => px(frame, x) >= left - 1 && px(frame, x) <= left + width);
+  seen.forEach((boundary, i) => {
+    const at = px(frame, boundary.x);
+    const next = seen[i + 1];
+    const room = (next ? px(frame, next.x) : left + width) - at - 8;
+    const text = boundaryLabel(boundary.restart);
+    const size = c.measureText(text).width;
+    // The last ones of a crowd at the right edge are written to the left of their line.
+    if (size > room && !next && at - 8 - size > free) {
+      c.fillText(text, at - 5 - size, row.y + row.h / 2);
+      return;
+    }
+    const fitted = room > 40 ? fitText(c, text, room) : "↻";
+    // Of restarts at one place the last one is written.
+    if (at < free || room < 12) return;
+    c.fillText(fitted, at + 4, row.y + row.h / 2);
+    free = at + 8 + c.measureText(fitted).width;
+  });
+}
+
+export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): void {
+  const { c, theme, plot, left, width } = frame;
+  c.font = theme.font;
+  c.textBaseline = "middle";
+  plot.bars.forEach((bar, i) => {
+    const session = plot.detail.sessions[i];
+    if (!bar || !session) return;
+    const from = px(frame, bar.lo);
+    const to = Math.max(px(frame, bar.hi), from + 2);
+    if (to < left || from > left + width) return;
+    const x = Math.max(from, left - 2);
+    const w = Math.min(to, left + width + 2) - x;
+    const y = row.y + bar.row * (row.barHeight + 2);
+    const word = wordOf(OUTCOMES, session.outcome);
+    const colour = theme.tone[word.tone] ?? theme.muted;
+    c.fillStyle = colour;
+    c.globalAlpha = 0.22;
+    c.fillRect(x, y, w, row.barHeight);
+    c.globalAlpha = 1;
+    const lost = plot.boundaries.find((boundary) => boundary.from === i)?.wasted;
+    if (lost && plot.axis.kind !== "step") {
+      const lo = Math.max(px(frame, lost.lo), x);
+      const hi = Math.min(px(frame, lost.hi), x + w);
+      hatch(c, lo, y, hi - lo, row.barHeight, theme.wasted, 5);
+    }
+    c.strokeStyle = colour;
+    c.lineWidth = 1;
+    if (w > 3) c.strokeRect(x + 0.5, y + 0.5, w - 1, row.barHeight - 1);
+    c.fillStyle = colour;
+    // How it ended, at its end.
+    if (to <= left + width + 2) c.fillRect(to - 3, y, 3, row.barHeight);
+    const room = w - 12;
+    if (room > 12) {
+      c.fillStyle = theme.text;
+      const text = fitText(c, `${word.glyph} ${session.attempt} ${word.label}`, room);
+      c.fillText(text.length > 1 ? text : word.glyph, Math.max(x, left) + 5, y + row.barHeight / 2 + 0.5);
+    }
+  });
+}
+
+export interface PaintedMarks {
+  good: Cluster[];
+  failed: Cluster[];
+}
+
+export function paintCheckpoints(frame: Frame, row: Row): PaintedMarks {
+  const { c, theme, plot, view, left, width } = frame;
+  const clusters = clusterMarks(plot.placed, plot.marks.flags, view, left, width, CROWD_PX);
+  const y = row.y + row.h / 2 + 1;
+  c.strokeStyle = theme.grid;
+  c.beginPath();
+  c.moveTo(left, y + 0.5);
+  c.lineTo(left + width, y + 0.5);
+  c.stroke();
+  const colour = theme.accent;
+  c.lineWidth = 1.25;
+  for (const cluster of clusters.good) {
+    c.strokeStyle = colour;
+    c.fillStyle = cluster.there ? colour : theme.background;
+    if (cluster.right - cluster.left < 2) {
+      diamond(c, cluster.left, y, 4.5);
+    } else {
+      c.beginPath();
+      c.roundRect(cluster.left - 4, y - 4, cluster.right - cluster.left + 8, 8, 4);
+      if (cluster.there === 0 || cluster.there < (cluster.to - cluster.from) / 2) c.fillStyle = theme.background;
+    }
+    c.fill();
+    c.stroke();
+    const count = cluster.to - cluster.from;
+    if (cluster.right - cluster.left > 40) writeCount(frame, cluster, count, y);
+  }
+  for (const cluster of clusters.failed) {
+    const x = (cluster.left + cluster.right) / 2;
+    c.strokeStyle = theme.background;
+    c.lineWidth = 5;
+    cross(c, x, y, 5);
+    c.stroke();
+    c.strokeStyle = theme.tone["bad"] ?? theme.text;
+    c.lineWidth = 2.5;
+    cross(c, x, y, 5);
+    c.stroke();
+  }
+  return clusters;
+}
+
+function writeCount(frame: Frame, cluster: Cluster, count: number, y: number): void {
+  const { c, theme, left, width } = frame;
+  const text = `${count.toLocaleString("en-US")}×`;
+  const size = c.measureText(text).width + 8;
+  const middle = Math.min(Math.max((cluster.left + cluster.right) / 2, left + size / 2), left + width - size / 2);
+  c.fillStyle = theme.background;
+  c.fillRect(middle - size / 2, y - 7, size, 14);
+  c.fillStyle = theme.text;
+  c.font = theme.font;
+  c.textBaseline = "middle";
+  c.fillText(text, middle - size / 2 + 4, y + 0.5);
+}
+
+export function paintStalls(frame: Frame, row: Row): void {
+  const { c, theme, plot, left, width } = frame;
+  const colour = theme.tone["warn"] ?? theme.text;
+  for (const stall of plot.stalls) {
+    const from = px(frame, plot.axis.ofWall(stall.since));
+    const to = Math.max(px(frame, plot.axis.ofWall(stall.until ?? stall.since + stall.secs)), from + 8);
+    if (to < left || from > left + width) continue;
+    const x = Math.max(from, left);
+    const w = Math.min(to, left + width) - x;
+    c.fillStyle = colour;
+    c.globalAlpha = 0.3;
+    c.fillRect(x, row.y, w, row.h);
+    c.globalAlpha = 1;
+    c.strokeStyle = colour;
+    c.lineWidth = 1.5;
+    c.strokeRect(x + 0.75, row.y + 0.75, Math.max(0, w - 1.5), row.h - 1.5);
+    if (w > 16) {
+      c.font = theme.font;
+      c.fillStyle = theme.text;
+      c.textBaseline = "middle";
+      c.fillText(fitText(c, `‖ ${stall.phase}`, w - 8), x + 4, row.y + row.h / 2 + 0.5);
+    }
+  }
+}
+
+export function paintThread(frame: Frame, row: Row & { kind: "thread" }): void {
+  const { c, theme, plot, left, width } = frame;
+  const lane = plot.lanes[row.lane];
+  if (!lane) return;
+  const y = row.y + row.h / 2;
+  const right = left + width;
+  const place = (at: number, session: number): number => px(frame, plot.axis.ofWall(at, session));
+  for (const { history, session } of lane.histories) {
+    for (const [since, until, state] of history.spans) {
+      const lo = Math.max(place(since, session), left);
+      const hi = Math.min(Math.max(place(until, session), lo + 1), right);
+      if (hi < left || lo > right || hi <= lo) continue;
+      if (state === "overdue" || state === "failed") {
+        const colour = theme.tone[state === "failed" ? "bad" : "warn"] ?? theme.text;
+        c.fillStyle = colour;
+        c.globalAlpha = 0.3;
+        c.fillRect(lo, row.y + 1, hi - lo, row.h - 2);
+        c.globalAlpha = 1;
+        hatch(c, lo, row.y + 1, hi - lo, row.h - 2, colour, state === "failed" ? 4 : 7);
+      } else {
+        c.fillStyle = theme.tone[state === "ticking" ? "live" : "calm"] ?? theme.muted;
+        c.globalAlpha = state === "stopped" ? 0.15 : 0.35;
+        const thick = state === "ticking" ? 6 : 2;
+        c.fillRect(lo, y - thick / 2, hi - lo, thick);
+        c.globalAlpha = 1;
+      }
+    }
+    let last = -Infinity;
+    c.fillStyle = theme.tone["calm"] ?? theme.muted;
+    for (const [at, , ok] of history.seen_ticks) {
+      const x = place(at, session);
+      if (x < left || x > right || !ok || x - last < 1) continue;
+      last = x;
+      c.fillRect(Math.round(x), y - 4, 1, 8);
+    }
+    c.strokeStyle = theme.tone["bad"] ?? theme.text;
+    c.lineWidth = 2;
+    for (const [at, , ok] of history.seen_ticks) {
+      const x = place(at, session);
+      if (ok || x < left || x > right) continue;
+      cross(c, x, y, 3.5);
+      c.stroke();
+    }
+  }
+}

@@ -1,0 +1,235 @@
+/** Everything over the one axis: ruler, timeline and charts, zoomed and pointed at together. */
+import type { Axis, AxisKind } from "../logic/axis";
+import type { Plot } from "../logic/plot";
+import type { UrlState } from "../logic/url_state";
+import type { View } from "../logic/view";
+import { clampView, isWhole, pan, zoomAt } from "../logic/view";
+import type { Tag } from "../types/api";
+import { Charts } from "./charts";
+import { h } from "./element";
+import type { Gestures } from "./gestures";
+import { listen, onKey } from "./gestures";
+import { Ruler } from "./ruler";
+import { TagPicker } from "./tag_picker";
+import type { Theme } from "./theme";
+import { readTheme } from "./theme";
+import { Timeline } from "./timeline";
+import { Tooltip } from "./tooltip";
+
+const GUTTER_PX = 116;
+const NARROW_GUTTER_PX = 74;
+const NARROW_PX = 560;
+/** The address follows once zooming has come to rest. */
+const SETTLE_MS = 200;
+
+export class Plots {
+  private readonly ruler = new Ruler();
+  private readonly timeline = new Timeline();
+  private readonly tooltip = new Tooltip();
+  private readonly crosshair = h("div", { class: "crosshair", hidden: true });
+  private readonly selection = h("div", { class: "selection", hidden: true });
+  private readonly picker: TagPicker;
+  private readonly charts: Charts;
+  private readonly box: HTMLElement;
+  readonly element: HTMLElement;
+  private readonly resize = new ResizeObserver(() => this.schedule());
+  private plot: Plot | null = null;
+  private tags: Tag[] = [];
+  private state: UrlState | null = null;
+  private zoom: View | null = null;
+  private theme: Theme | null = null;
+  private frame = 0;
+  private settle = 0;
+  private geometry = { left: GUTTER_PX, width: 1 };
+
+  constructor(
+    run: string,
+    private readonly change: (patch: Partial<UrlState>, replace: boolean) => void,
+    private readonly openStall: (index: number) => void,
+  ) {
+    this.picker = new TagPicker(change);
+    this.charts = new Charts(
+      run,
+      () => this.schedule(),
+      (chart) => listen(chart.area, this.gestures(null), false),
+      (tag) => change({ tags: this.charts.chosen(this.state?.tags ?? null).filter((name) => name !== tag) }, true),
+    );
+    const strip = h("div", {
+      class: "strip", tabindex: 0, role: "group",
+      "aria-label": "Timeline. Arrows pan, plus and minus zoom, 0 shows all.",
+    }, this.timeline.element);
+    strip.addEventListener("keydown", (event) => {
+      if (onKey(event, this.gestures(null))) event.preventDefault();
+    });
+    listen(this.ruler.element, this.gestures(null), true);
+    listen(this.timeline.element, this.gestures(this.timeline), false);
+    this.box = h("div", { class: "plots" }, this.ruler.element, strip, this.picker.element, this.charts.element, this.crosshair, this.selection);
+    this.element = h("section", { class: "plots-section", "aria-label": "Timeline and scalars" }, this.box, this.tooltip.element);
+    this.resize.observe(this.box);
+  }
+
+  get kind(): AxisKind {
+    return this.plot?.axis.kind ?? "wall";
+  }
+
+  setPlot(plot: Plot): void {
+    this.plot = plot;
+    this.timeline.setPlot(plot);
+    this.charts.setPlot(plot);
+  }
+
+  setTags(tags: Tag[]): void {
+    this.tags = tags;
+    this.charts.setTags(tags);
+    if (this.state) this.update(this.state);
+  }
+
+  update(state: UrlState): void {
+    // News must not undo a zoom that is not in the address yet.
+    if (!this.state || state.zoom !== this.state.zoom) {
+      window.clearTimeout(this.settle);
+      this.zoom = state.zoom;
+    }
+    this.state = state;
+    const chosen = this.charts.chosen(state.tags);
+    this.charts.show(chosen, { smoothing: state.smoothing, log: state.log });
+    this.picker.update(this.tags, chosen, state);
+    this.schedule(true);
+  }
+
+  /** A stretch of this axis on another; null where it cannot be told. */
+  translate(view: View, to: Axis): View | null {
+    const lo = this.plot?.axis.toWall(view.lo) ?? null;
+    const hi = this.plot?.axis.toWall(view.hi) ?? null;
+    if (lo === null || hi === null) return null;
+    const moved = { lo: to.ofWall(lo), hi: to.ofWall(hi) };
+    return moved.lo < moved.hi ? moved : null;
+  }
+
+  restyle(): void {
+    this.theme = null;
+    this.schedule();
+  }
+
+  /** Zoom about the middle: a factor below 1 shows less. */
+  zoomBy(factor: number): void {
+    this.setZoom(zoomAt(this.view, this.all, (this.view.lo + this.view.hi) / 2, factor));
+  }
+
+  focusSearch(): void {
+    this.picker.focus();
+  }
+
+  escape(): boolean {
+    if (this.picker.escape()) return true;
+    if (!this.zoom) return false;
+    this.setZoom(null);
+    return true;
+  }
+
+  close(): void {
+    this.resize.disconnect();
+    cancelAnimationFrame(this.frame);
+    window.clearTimeout(this.settle);
+    this.charts.close();
+  }
+
+  private get all(): View {
+    return this.plot?.axis.all ?? { lo: 0, hi: 1 };
+  }
+
+  private get view(): View {
+    return this.zoom ? clampView(this.zoom, this.all) : this.all;
+  }
+
+  private schedule(fetchNow = false): void {
+    if (fetchNow) this.fetch(true);
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.draw();
+    });
+  }
+
+  private measure(): void {
+    const total = this.box.clientWidth;
+    const left = total < NARROW_PX ? NARROW_GUTTER_PX : GUTTER_PX;
+    this.geometry = { left, width: Math.max(40, total - left - 2) };
+  }
+
+  private fetch(atOnce: boolean): void {
+    if (!this.box.clientWidth) return;
+    this.measure();
+    this.charts.want(this.view, this.zoom === null, this.geometry.width, atOnce);
+  }
+
+  private draw(): void {
+    if (!this.plot || !this.box.clientWidth) return;
+    const before = this.geometry.width;
+    this.measure();
+    this.theme ??= readTheme(this.box);
+    const { left, width } = this.geometry;
+    this.box.style.setProperty("--gutter", `${left}px`);
+    this.ruler.draw(this.plot.axis, this.view, left, width, this.theme);
+    this.timeline.draw(this.view, left, width, this.theme);
+    this.charts.draw(this.view, left, width, this.theme);
+    if (before !== width) this.fetch(false);
+  }
+
+  private setZoom(view: View | null): void {
+    this.zoom = view && !isWhole(view, this.all) ? view : null;
+    this.tooltip.hide();
+    this.schedule();
+    this.fetch(false);
+    window.clearTimeout(this.settle);
+    this.settle = window.setTimeout(() => this.change({ zoom: this.zoom }, true), SETTLE_MS);
+  }
+
+  private gestures(hovered: Timeline | null): Gestures {
+    return {
+      geometry: () => this.geometry,
+      view: () => this.view,
+      zoomAt: (x, factor) => this.setZoom(zoomAt(this.view, this.all, x, factor)),
+      panBy: (share) => this.setZoom(pan(this.view, this.all, share)),
+      select: (view) => this.setZoom(clampView(view, this.all)),
+      reset: () => this.setZoom(null),
+      point: (px, py, event) => this.point(px, py, event, hovered),
+      drag: (from, to) => this.showSelection(from, to),
+      dragEnd: () => (this.selection.hidden = true),
+      click: (px, py) => {
+        const stall = hovered?.stallAt(px, py) ?? -1;
+        if (stall >= 0) this.openStall(stall);
+        else if (hovered) this.showHover(px, py, null, hovered);
+      },
+    };
+  }
+
+  private point(px: number | null, py: number, event: PointerEvent | null, hovered: Timeline | null): void {
+    const { left, width } = this.geometry;
+    const inside = px !== null && px >= left && px <= left + width;
+    this.crosshair.hidden = !inside;
+    this.charts.point(inside ? px : null);
+    if (inside) this.crosshair.style.transform = `translateX(${px}px)`;
+    if (px === null || !hovered || !event) this.tooltip.hide();
+    else this.showHover(px, py, event, hovered);
+  }
+
+  private showHover(px: number, py: number, event: PointerEvent | null, hovered: Timeline): void {
+    const hover = hovered.hoverAt(px, py);
+    hovered.element.classList.toggle("pointing", hovered.stallAt(px, py) >= 0);
+    if (!hover) {
+      this.tooltip.hide();
+      return;
+    }
+    const box = hovered.element.getBoundingClientRect();
+    this.tooltip.show(hover, event?.clientX ?? box.left + px, event?.clientY ?? box.top + py);
+  }
+
+  private showSelection(from: number, to: number): void {
+    const { left, width } = this.geometry;
+    const a = Math.max(left, Math.min(from, to));
+    const b = Math.min(left + width, Math.max(from, to));
+    this.selection.hidden = false;
+    this.selection.style.transform = `translateX(${a}px)`;
+    this.selection.style.width = `${Math.max(0, b - a)}px`;
+  }
+}

@@ -1,0 +1,49 @@
+/** The axis with its ticks: stays in sight while the page scrolls. */
+import type { Axis } from "../logic/axis";
+import type { Tick } from "../logic/ticks";
+import type { View } from "../logic/view";
+import { toPixel } from "../logic/view";
+import { Canvas } from "./canvas";
+import { h } from "./element";
+import type { Theme } from "./theme";
+
+const HEIGHT = 24;
+const TICK_ROOM_PX = 96;
+
+/** As many ticks as can be read. */
+export function ticksFor(axis: Axis, view: View, width: number): Tick[] {
+  return axis.ticks(view, Math.max(2, Math.floor(width / TICK_ROOM_PX)));
+}
+
+export class Ruler {
+  private readonly canvas = new Canvas("ruler-canvas");
+  readonly element = h("div", { class: "ruler", "aria-hidden": "true" }, this.canvas.element);
+
+  draw(axis: Axis, view: View, left: number, width: number, theme: Theme): void {
+    const c = this.canvas.begin(left + width + 1, HEIGHT);
+    c.font = theme.font;
+    c.textBaseline = "middle";
+    c.strokeStyle = theme.border;
+    c.lineWidth = 1;
+    c.beginPath();
+    c.moveTo(left, HEIGHT - 0.5);
+    c.lineTo(left + width, HEIGHT - 0.5);
+    let free = left;
+    for (const tick of ticksFor(axis, view, width)) {
+      const x = Math.round(toPixel(tick.x, view, left, width)) + 0.5;
+      c.moveTo(x, HEIGHT - 6);
+      c.lineTo(x, HEIGHT);
+      const size = c.measureText(tick.label).width;
+      const start = Math.max(left, Math.min(x - size / 2, left + width - size));
+      if (start < free) continue;
+      c.fillStyle = tick.strong ? theme.text : theme.muted;
+      c.fillText(tick.label, start, HEIGHT / 2 - 2);
+      free = start + size + 10;
+    }
+    c.stroke();
+    c.fillStyle = theme.muted;
+    const unit = axis.kind === "step" ? "step" : axis.kind === "relative" ? "running for" : "local time";
+    const room = c.measureText(unit).width;
+    if (room < left - 10) c.fillText(unit, left - 10 - room, HEIGHT / 2 - 2);
+  }
+}

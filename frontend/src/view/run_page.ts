@@ -1,0 +1,168 @@
+/** One run: what happened, over one axis, with the scalars underneath. */
+import type { AxisKind } from "../logic/axis";
+import { hasWallTime } from "../logic/axis";
+import { makePlot } from "../logic/plot";
+import type { UrlState } from "../logic/url_state";
+import { BackendError, client, Latest } from "../net/client";
+import { fill, h, setAttribute } from "./element";
+import { Plots } from "./plots";
+import type { RunData } from "./run_data";
+import { loadRun } from "./run_data";
+import { StallList } from "./stalls";
+import { Summary } from "./summary";
+import { Tables } from "./tables";
+
+const AXES: [AxisKind, string, string][] = [
+  ["wall", "Wall time", "When it happened"],
+  ["relative", "Running time", "Time since the first start, with the gaps clipped in which nothing ran"],
+  ["step", "Step", "Global steps: what was done again lies on itself"],
+];
+
+const AGAIN_MS = 500;
+
+export class RunPage {
+  private readonly latest = new Latest();
+  private readonly latestTags = new Latest();
+  private readonly summary = new Summary();
+  private readonly stalls = new StallList();
+  private readonly tables: Tables;
+  private readonly plots: Plots;
+  private readonly axes = h("div", { class: "segmented", role: "group", "aria-label": "Horizontal axis" });
+  private readonly wholeButton = h("button", { type: "button", title: "Show all of it (0, or double click)" }, "Reset zoom");
+  private readonly body: HTMLElement;
+  readonly element: HTMLElement;
+  private data: RunData | null = null;
+  private now = Date.now() / 1000;
+  private plotKey = "";
+  private again = 0;
+
+  constructor(
+    readonly run: string,
+    private state: UrlState,
+    private readonly change: (patch: Partial<UrlState>, replace: boolean) => void,
+  ) {
+    this.tables = new Tables(run);
+    this.plots = new Plots(run, change, (stall) => this.stalls.reveal(stall));
+    this.wholeButton.addEventListener("click", () => change({ zoom: null }, true));
+    for (const [kind, label, title] of AXES) {
+      this.axes.append(
+        h("button", { type: "button", title, "data-axis": kind, onclick: () => this.setAxis(kind) }, label),
+      );
+    }
+    const hint = h("span", { class: "hint muted" }, "Drag to zoom, Ctrl + wheel too; Shift pans; double click shows all");
+    this.body = h(
+      "div",
+      { class: "run-body" },
+      this.summary.element,
+      h("div", { class: "toolbar axis-bar" }, this.axes, this.zoomButton("+", "Zoom in", 0.5), this.zoomButton("−", "Zoom out", 2), this.wholeButton, hint),
+      this.plots.element,
+      this.stalls.element,
+      this.tables.element,
+    );
+    this.element = h("article", { class: "run-page", "aria-label": `Run ${run}`, "aria-busy": "true" }, h("p", { class: "muted" }, "Reading…"));
+  }
+
+  /** Ask for what may have changed; whether there was an answer. `changed` null: everything. */
+  async load(changed: Set<string> | null): Promise<boolean> {
+    if (changed && this.data && !changed.has(this.run)) return true;
+    try {
+      const data = await this.latest.ask((signal) => loadRun(this.run, this.data, signal));
+      if (!data) return true;
+      if (!this.data) fill(this.element, this.body);
+      setAttribute(this.element, "aria-busy", null);
+      this.data = data;
+      this.plotKey = "";
+      this.show();
+      void this.loadTags();
+      return true;
+    } catch (error) {
+      if (!(error instanceof BackendError)) throw error;
+      if (error.kind === "missing" || error.kind === "refused") {
+        this.data = null;
+        setAttribute(this.element, "aria-busy", null);
+        fill(this.element, h("section", { class: "empty" }, h("h2", {}, "There is no such run"), h("p", {}, error.message)));
+        return true;
+      }
+      return false;
+    }
+  }
+
+  /** Scalars come when they come: the backend reads them once somebody looks. */
+  private async loadTags(): Promise<void> {
+    window.clearTimeout(this.again);
+    try {
+      const tags = await this.latestTags.ask((signal) => client.tags(this.run, signal));
+      if (tags) this.plots.setTags(tags);
+    } catch (error) {
+      if (!(error instanceof BackendError)) throw error;
+      if (error.kind === "starting") this.again = window.setTimeout(() => void this.loadTags(), AGAIN_MS);
+    }
+  }
+
+  update(state: UrlState): void {
+    this.state = state;
+    this.show();
+  }
+
+  private show(): void {
+    const { data, state } = this;
+    if (!data) return;
+    const key = state.axis;
+    if (key !== this.plotKey) {
+      this.plotKey = key;
+      const plot = makePlot(data.detail, data.marks, data.stalls, data.threads, state.axis);
+      this.plots.setPlot(plot);
+      this.summary.update(data.detail, this.now);
+      this.stalls.update(data.stalls);
+      this.tables.update(data.detail);
+    }
+    this.plots.update(state);
+    const timed = hasWallTime(data.detail.sessions);
+    for (const button of this.axes.querySelectorAll("button")) {
+      const kind = button.dataset["axis"];
+      button.disabled = !timed && kind !== "step";
+      setAttribute(button, "aria-pressed", String(kind === this.plots.kind));
+    }
+    this.wholeButton.disabled = state.zoom === null;
+  }
+
+  /** For who has neither wheel nor keys. */
+  private zoomButton(sign: string, name: string, factor: number): HTMLElement {
+    const props = { type: "button", class: "icon", title: name, "aria-label": name };
+    return h("button", { ...props, onclick: () => this.plots.zoomBy(factor) }, sign);
+  }
+
+  /** The same stretch on another axis, where it can be told. */
+  private setAxis(axis: AxisKind): void {
+    const { data, state } = this;
+    if (!data || axis === state.axis) return;
+    const zoom = state.zoom && this.plots.translate(state.zoom, makePlot(data.detail, data.marks, [], [], axis).axis);
+    this.change({ axis, zoom }, true);
+  }
+
+  tick(now: number): void {
+    this.now = now;
+    this.summary.tick(now);
+  }
+
+  restyle(): void {
+    this.plots.restyle();
+  }
+
+  focusSearch(): void {
+    this.plots.focusSearch();
+  }
+
+  /** Take back the last thing that Escape can; whether there was one. */
+  escape(): boolean {
+    return this.plots.escape();
+  }
+
+  close(): void {
+    window.clearTimeout(this.again);
+    this.latest.cancel();
+    this.latestTags.cancel();
+    this.tables.close();
+    this.plots.close();
+  }
+}

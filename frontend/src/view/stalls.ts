@@ -1,0 +1,45 @@
+/** Stalls with the Python stacks that were taken when they were noticed. */
+import { formatCount, formatDuration, formatMoment } from "../logic/format";
+import type { Stall } from "../types/api";
+import { fill, h } from "./element";
+
+export class StallList {
+  readonly element = h("section", { class: "stalls", "aria-label": "Stalls", hidden: true });
+  private items: HTMLDetailsElement[] = [];
+  private shown = "";
+
+  update(stalls: readonly Stall[]): void {
+    const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)}`).join();
+    if (key === this.shown) return;
+    this.shown = key;
+    const open = new Set(this.items.flatMap((item, i) => (item.open ? [i] : [])));
+    this.items = stalls.map((stall, i) => this.item(stall, open.has(i)));
+    fill(this.element, h("h2", {}, "Stalls"), ...this.items);
+    this.element.hidden = stalls.length === 0;
+  }
+
+  /** Open one and bring it into sight. */
+  reveal(index: number): void {
+    const item = this.items[index];
+    if (!item) return;
+    item.open = true;
+    item.scrollIntoView({ block: "nearest" });
+    item.querySelector("summary")?.focus({ preventScroll: true });
+  }
+
+  private item(stall: Stall, open: boolean): HTMLDetailsElement {
+    const until = stall.until == null ? "lasts still" : `until ${formatMoment(stall.until)}`;
+    const step = stall.step == null ? "" : `, at step ${formatCount(stall.step)}`;
+    const summary = h(
+      "summary",
+      {},
+      h("span", { class: "pill warn" }, h("span", { class: "glyph", "aria-hidden": "true" }, "‖"), formatDuration(stall.secs)),
+      ` ${formatMoment(stall.since)} ${until}, while ${stall.phase}${step}`,
+    );
+    const stacks = Object.entries(stall.stacks).map(([thread, frames]) =>
+      h("div", { class: "stack" }, h("h3", {}, thread), h("pre", { tabindex: 0, "aria-label": `Stack of ${thread}` }, frames.join("\n"))),
+    );
+    const none = stacks.length ? null : h("p", { class: "muted" }, "No stacks were taken.");
+    return h("details", { class: "card", open }, summary, ...stacks, none);
+  }
+}

@@ -1,0 +1,125 @@
+/** What people copy: restarts, sessions, checkpoints page by page; each can be had as CSV. */
+import { fileName } from "../logic/csv";
+import { formatCount, plural } from "../logic/format";
+import { BackendError, client, Latest } from "../net/client";
+import type { Checkpoint, RunDetail } from "../types/api";
+import { CHECKPOINT_COLUMNS, RESTART_COLUMNS, SESSION_COLUMNS } from "./columns";
+import { fill, h, setText } from "./element";
+import type { Column } from "./table";
+import { csvOf, download, makeTable } from "./table";
+
+const PAGE = 25;
+const BATCH = 10_000;
+
+export class Tables {
+  private readonly restarts = h("div", {});
+  private readonly sessions = h("div", {});
+  private readonly checkpoints = h("div", {});
+  private readonly problems = h("div", {});
+  readonly element = h("div", { class: "tables" }, this.restarts, this.checkpoints, this.sessions, this.problems);
+  private readonly latest = new Latest();
+  private offset = 0;
+  private shown = "";
+
+  constructor(private readonly run: string) {}
+
+  update(detail: RunDetail): void {
+    const key = JSON.stringify([detail.restarts, detail.sessions, detail.problems]);
+    if (key !== this.shown) {
+      this.shown = key;
+      this.fillPlain(this.restarts, "Restarts", RESTART_COLUMNS, [...detail.restarts].reverse());
+      this.fillPlain(this.sessions, "Sessions", SESSION_COLUMNS, [...detail.sessions].reverse());
+      this.showProblems(detail);
+    }
+    void this.load();
+  }
+
+  close(): void {
+    this.latest.cancel();
+  }
+
+  private fillPlain<Row>(box: HTMLElement, name: string, columns: Column<Row>[], rows: Row[]): void {
+    box.hidden = rows.length === 0;
+    if (!rows.length) return;
+    const save = (): void => download(fileName(this.run, name.toLowerCase()), csvOf(columns, rows));
+    fill(box, this.head(name, rows.length, save), makeTable(name, columns, rows));
+  }
+
+  private head(name: string, count: number, save: () => void | Promise<void>, ...more: HTMLElement[]): HTMLElement {
+    return h(
+      "div",
+      { class: "table-head" },
+      h("h2", {}, name),
+      h("span", { class: "muted num" }, formatCount(count)),
+      ...more,
+      h("button", { type: "button", onclick: () => void save(), "aria-label": `Download ${name.toLowerCase()} as CSV` }, "CSV"),
+    );
+  }
+
+  private showProblems(detail: RunDetail): void {
+    this.problems.hidden = detail.problems.length === 0;
+    const list = h("ul", {});
+    for (const problem of detail.problems.slice(0, 200)) {
+      const where = problem.offset == null ? problem.path : `${problem.path}, byte ${formatCount(problem.offset)}`;
+      list.append(h("li", {}, h("code", {}, where), `: ${problem.text}`));
+    }
+    fill(this.problems, h("h2", {}, `Could not be read: ${plural(detail.problems.length, "place")}`), list);
+  }
+
+  private async load(): Promise<void> {
+    try {
+      const page = await this.latest.ask((signal) => client.checkpoints(this.run, this.offset, PAGE, "newest", signal));
+      if (!page) return;
+      if (page.total > 0 && this.offset >= page.total) {
+        this.offset = 0;
+        await this.load();
+        return;
+      }
+      this.showPage(page.checkpoints, page.total);
+    } catch (error) {
+      if (!(error instanceof BackendError)) throw error;
+    }
+  }
+
+  private showPage(rows: Checkpoint[], total: number): void {
+    this.checkpoints.hidden = total === 0;
+    const key = JSON.stringify([rows, total]);
+    if (this.checkpoints.dataset["key"] === key) return;
+    this.checkpoints.dataset["key"] = key;
+    const focused = document.activeElement?.getAttribute("aria-label");
+    const turn = (by: number, name: string, text: string): HTMLElement =>
+      h(
+        "button",
+        {
+          type: "button", class: "icon", "aria-label": name, title: name,
+          disabled: by < 0 ? this.offset === 0 : this.offset + PAGE >= total,
+          onclick: () => {
+            this.offset = Math.max(0, this.offset + by);
+            void this.load();
+          },
+        },
+        text,
+      );
+    const range = `${formatCount(this.offset + 1)} to ${formatCount(this.offset + rows.length)}, newest first`;
+    const pager = h("span", { class: "pager" }, turn(-PAGE, "Newer checkpoints", "‹"), h("span", { class: "num" }, range), turn(PAGE, "Older checkpoints", "›"));
+    fill(this.checkpoints, this.head("Checkpoints", total, () => this.saveAll(), pager), makeTable("Checkpoints", CHECKPOINT_COLUMNS, rows));
+    if (focused) [...this.checkpoints.querySelectorAll("button")].find((b) => b.getAttribute("aria-label") === focused)?.focus();
+  }
+
+  private async saveAll(): Promise<void> {
+    const rows: Checkpoint[] = [];
+    try {
+      for (;;) {
+        const page = await client.checkpoints(this.run, rows.length, BATCH, "oldest");
+        rows.push(...page.checkpoints);
+        if (!page.checkpoints.length || rows.length >= page.total) break;
+      }
+    } catch (error) {
+      if (!(error instanceof BackendError)) throw error;
+      const note = this.checkpoints.querySelector(".pager .num");
+      if (note) setText(note, `No CSV: ${error.message}`);
+      return;
+    }
+    download(fileName(this.run, "checkpoints"), csvOf(CHECKPOINT_COLUMNS, rows));
+  }
+}

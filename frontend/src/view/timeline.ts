@@ -1,0 +1,180 @@
+/** Sessions, checkpoints, stalls and service threads over the axis. */
+import type { Hover } from "../logic/hover";
+import { boundaryHover, clusterHover, cutHover, sessionHover, stallHover, threadHover } from "../logic/hover";
+import type { Cluster } from "../logic/marks";
+import type { Plot } from "../logic/plot";
+import type { Row } from "../logic/rows_of_plot";
+import { rowAt, rowName, rowsOf } from "../logic/rows_of_plot";
+import type { View } from "../logic/view";
+import { fromPixel, toPixel } from "../logic/view";
+import { formatCount, formatDuration, plural } from "../logic/format";
+import { Canvas } from "./canvas";
+import { fill, h, setAttribute } from "./element";
+import type { Frame, PaintedMarks } from "./paint";
+import { paintBoundaries, paintCheckpoints, paintLabels, paintSessions, paintStalls, paintThread } from "./paint";
+import type { Theme } from "./theme";
+
+/** How near the pointer has to be. */
+const NEAR_PX = 6;
+
+export class Timeline {
+  private readonly canvas = new Canvas("timeline-canvas");
+  private readonly names = h("div", { class: "row-names", "aria-hidden": "true" });
+  readonly element = h("div", { class: "timeline" }, this.names, this.canvas.element);
+  private plot: Plot | null = null;
+  private rows: Row[] = [];
+  private height = 0;
+  private painted: PaintedMarks = { good: [], failed: [] };
+  private geometry = { left: 0, width: 1 };
+  private view: View = { lo: 0, hi: 1 };
+
+  constructor() {
+    this.canvas.element.setAttribute("role", "img");
+  }
+
+  setPlot(plot: Plot): void {
+    this.plot = plot;
+    const { rows, height } = rowsOf(plot);
+    this.rows = rows;
+    this.height = height;
+    fill(
+      this.names,
+      ...rows.map((row) => {
+        const name = h("div", { class: "row-name", title: rowName(row, plot) }, rowName(row, plot));
+        name.style.top = `${row.y}px`;
+        name.style.height = `${row.kind === "sessions" ? Math.min(row.h, 22) : row.h}px`;
+        return name;
+      }),
+    );
+    setAttribute(this.canvas.element, "aria-label", describe(plot));
+  }
+
+  draw(view: View, left: number, width: number, theme: Theme): void {
+    if (!this.plot) return;
+    this.view = view;
+    this.geometry = { left, width };
+    const c = this.canvas.begin(left + width + 1, this.height);
+    const frame: Frame = { c, theme, plot: this.plot, view, left, width };
+    c.save();
+    c.beginPath();
+    c.rect(left, 0, width + 1, this.height);
+    c.clip();
+    for (const row of this.rows) {
+      if (row.kind === "sessions") paintSessions(frame, row);
+      else if (row.kind === "stalls") paintStalls(frame, row);
+      else if (row.kind === "thread") paintThread(frame, row);
+    }
+    paintBoundaries(frame, 0, this.height, false);
+    for (const row of this.rows) {
+      if (row.kind === "labels") paintLabels(frame, row);
+      else if (row.kind === "checkpoints") this.painted = paintCheckpoints(frame, row);
+    }
+    c.restore();
+  }
+
+  /** What is at a place, in words; null where nothing is. */
+  hoverAt(px: number, py: number): Hover | null {
+    const { plot } = this;
+    if (!plot || px < this.geometry.left - NEAR_PX) return null;
+    const row = rowAt(this.rows, py);
+    const x = fromPixel(px, this.view, this.geometry.left, this.geometry.width);
+    const own = row && this.hoverInRow(row, px, py, x, plot);
+    if (own) return own;
+    const near = this.nearestBoundary(px);
+    if (near) return boundaryHover(near);
+    const cut = plot.axis.cuts.find(({ lo, hi }) => x >= lo && x <= hi);
+    return cut ? cutHover(cut.secs) : null;
+  }
+
+  /** The stall at a place: its index; -1 where there is none. */
+  stallAt(px: number, py: number): number {
+    const { plot } = this;
+    if (!plot || rowAt(this.rows, py)?.kind !== "stalls") return -1;
+    return plot.stalls.findIndex((stall) => {
+      const lo = this.px(plot.axis.ofWall(stall.since));
+      const hi = Math.max(this.px(plot.axis.ofWall(stall.until ?? stall.since + stall.secs)), lo + 8);
+      return px >= lo - 2 && px <= hi + 2;
+    });
+  }
+
+  private hoverInRow(row: Row, px: number, py: number, x: number, plot: Plot): Hover | null {
+    switch (row.kind) {
+      case "labels":
+        return null;
+      case "checkpoints": {
+        const failed = this.clusterAt(this.painted.failed, px);
+        if (failed) return clusterHover(failed, plot, true);
+        const good = this.clusterAt(this.painted.good, px);
+        return good ? clusterHover(good, plot, false) : null;
+      }
+      case "stalls": {
+        const stall = plot.stalls[this.stallAt(px, py)];
+        return stall ? stallHover(stall) : null;
+      }
+      case "sessions": {
+        const boundary = this.nearestBoundary(px, 3);
+        if (boundary) return boundaryHover(boundary);
+        const at = Math.floor((py - row.y) / (row.barHeight + 2));
+        const i = plot.bars.findIndex(
+          (bar) => bar && bar.row === at && px >= this.px(bar.lo) - 2 && px <= Math.max(this.px(bar.hi), this.px(bar.lo) + 2) + 2,
+        );
+        const session = plot.detail.sessions[i];
+        return session ? sessionHover(session) : null;
+      }
+      case "thread":
+        return this.threadAt(row.lane, x, plot);
+    }
+  }
+
+  private threadAt(lane: number, x: number, plot: Plot): Hover | null {
+    const near = ((this.view.hi - this.view.lo) / this.geometry.width) * NEAR_PX;
+    for (const { history, session } of plot.lanes[lane]?.histories ?? []) {
+      const wall = plot.axis.toWall(x) ?? this.wallOfStep(x, session, plot);
+      const since = history.spans[0]?.[0];
+      const until = history.spans.at(-1)?.[1];
+      if (since === undefined || until === undefined || wall === null) continue;
+      if (wall >= since - near && wall <= until + near) return threadHover(history, wall, near);
+    }
+    return null;
+  }
+
+  private wallOfStep(step: number, session: number, plot: Plot): number | null {
+    const way = plot.ways[session];
+    if (!way || way.steps.length < 2) return null;
+    const first = way.steps[0] as number;
+    const last = way.steps.at(-1) as number;
+    if (step < first || step > last) return null;
+    const i = way.steps.findIndex((s) => s >= step);
+    return way.walls[i] ?? null;
+  }
+
+  private clusterAt(clusters: readonly Cluster[], px: number): Cluster | null {
+    return clusters.find(({ left, right }) => px >= left - NEAR_PX && px <= right + NEAR_PX) ?? null;
+  }
+
+  private nearestBoundary(px: number, near = NEAR_PX): Plot["boundaries"][number] | null {
+    let best: Plot["boundaries"][number] | null = null;
+    let distance = near;
+    for (const boundary of this.plot?.boundaries ?? []) {
+      const away = Math.abs(this.px(boundary.x) - px);
+      if (away <= distance) [best, distance] = [boundary, away];
+    }
+    return best;
+  }
+
+  private px(x: number): number {
+    return toPixel(x, this.view, this.geometry.left, this.geometry.width);
+  }
+}
+
+/** The drawing in a sentence, for who cannot see it; details are in the tables. */
+function describe(plot: Plot): string {
+  const { detail } = plot;
+  const down = detail.restarts.reduce((sum, restart) => sum + (restart.downtime_secs ?? 0), 0);
+  return (
+    `Timeline: ${plural(detail.sessions.length, "session")}, ${plural(detail.restarts.length, "restart")}` +
+    `${down > 0 ? ` with ${formatDuration(down)} of downtime` : ""}, ${plural(detail.checkpoints.count, "checkpoint")} ` +
+    `of which ${formatCount(detail.checkpoints.failed)} failed, ${plural(plot.stalls.length, "stall")}, ` +
+    `${plural(plot.lanes.length, "service thread")}. The tables below hold the same.`
+  );
+}

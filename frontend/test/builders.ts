@@ -1,0 +1,67 @@
+/** Runs, sessions and columns for tests. */
+import type { Columns, RunDetail, RunLine, ScalarHeader, Session } from "../src/types/api";
+
+export const T0 = 1_795_222_000;
+
+export function session(n: number, over: Partial<Session> = {}): Session {
+  return {
+    id: `s${n}`, attempt: n, started: T0 + n * 1000, ended: T0 + n * 1000 + 600, first_step: 0, last_step: 600, steps: 600,
+    outcome: "lost", inferred: false, error: null, signal: null, phase: "training", host: "h", pid: 1, facade: "Supervisor",
+    restored_checkpoint: null, skipped_checkpoints: [], checkpoint_interval_secs: 100, starting_secs: 0, restoring_secs: 0,
+    progress_timeout_secs: 300, last_progress: null, ...over,
+  };
+}
+
+export function line(run: string, over: Partial<RunLine> = {}): RunLine {
+  return {
+    run, state: "running", inferred: false, phase: "training", step: 10, steps_per_sec: 1, rates: [], started: T0,
+    last_event: T0 + 10, checkpoint_at: null, checkpoint_step: null, checkpoint_interval_secs: null,
+    checkpoints_failing: false, restarts: 0, goodput: 0.9, sick_threads: 0, stalled_since: null, problem: null, ...over,
+  };
+}
+
+export function detail(over: Partial<RunDetail> = {}): RunDetail {
+  return {
+    run: "a", at: T0 + 5000, generation: 1, state: "running", inferred: false, problem: null, step: 900, steps_per_sec: 2,
+    first_step: 0, max_step: 900, steps_lost: 100, last_event: T0 + 4999, files: 1, bytes: 1, records: 1, corrupt_records: 0,
+    sessions: [session(1), session(2, { first_step: 500, last_step: 900, outcome: "running" })],
+    restarts: [
+      {
+        at: T0 + 2000, from_step: 600, to_step: 500, rewind_steps: 100, downtime_secs: 400, reason: "lost",
+        inferred: false, from_session: "s1", to_session: "s2",
+      },
+    ],
+    goodput: { wall_secs: 1600, ratio: 0.5, inferred: false, secs: { productive: 800, stall: 30, wasted_progress_from_disruption: 100 } },
+    advice: {
+      save_cost_secs: 0.5, mtbf_secs: 600, present_interval_secs: 100, recommended_interval_secs: 24.5,
+      present_cost_ratio: 0.09, recommended_cost_ratio: 0.04,
+    },
+    problems: [], checkpoints: { count: 3, failed: 1, newest_good: null, on_disk: 2 }, stalls: 1, threads: [],
+    ...over,
+  };
+}
+
+/** Bytes as the backend sends them. */
+export function encode(header: object, columns: Record<string, number[]>): ArrayBuffer {
+  const names = Object.keys(columns);
+  const length = names.length ? (columns[names[0] as string] as number[]).length : 0;
+  let text = JSON.stringify({ v: 1, ...header, length, columns: names });
+  while ((4 + text.length) % 8) text += " ";
+  const buffer = new ArrayBuffer(4 + text.length + 8 * length * names.length);
+  new DataView(buffer).setUint32(0, text.length, true);
+  new Uint8Array(buffer, 4, text.length).set(new TextEncoder().encode(text));
+  names.forEach((name, i) => new Float64Array(buffer, 4 + text.length + 8 * length * i, length).set(columns[name] as number[]));
+  return buffer;
+}
+
+export function scalars(
+  segments: ScalarHeader["segments"],
+  points: [wall: number, step: number, value: number, segment: number][],
+): Columns<ScalarHeader> {
+  const at = (i: number): Float64Array => Float64Array.from(points, (point) => point[i] as number);
+  return {
+    header: { points: points.length, thinned: false, segments },
+    length: points.length,
+    columns: { wall: at(0), step: at(1), value: at(2), segment: at(3) },
+  };
+}

@@ -1,0 +1,166 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { adviceWords } from "../src/logic/advice";
+import { fileName, toCsv } from "../src/logic/csv";
+import { makeFilter } from "../src/logic/filter";
+import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue } from "../src/logic/format";
+import { partsOf } from "../src/logic/goodput";
+import { headline } from "../src/logic/headline";
+import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
+import { isoMoment } from "../src/logic/moments";
+import { scrollToRow, visibleRows } from "../src/logic/rows";
+import { sortRuns, startsDescending } from "../src/logic/sort";
+import { sparkline } from "../src/logic/sparkline";
+import { defaultTags } from "../src/logic/tags";
+import { formatState, INITIAL, parseState } from "../src/logic/url_state";
+import { RUN_STATES, wordOf } from "../src/logic/words";
+import type { Tag } from "../src/types/api";
+import { detail, line, session, T0 } from "./builders";
+
+test("numbers are short, exact where they can be, and a dash where nothing is known", () => {
+  assert.deepEqual([0, 0.5, 0.00051234, 1e-5, 123456, 1.5e9, -0.25].map(formatValue), ["0", "0.5", "0.0005123", "1e-5", "123,456", "1.5e9", "-0.25"]);
+  assert.deepEqual([NaN, Infinity, null].map(formatValue), ["NaN", "∞", "–"]);
+  assert.deepEqual([0.5, 18.44, 1234].map(formatRate), ["0.5", "18.4", "1,234"]);
+  assert.deepEqual([0, 999, 1000, 512_000_000, 1.2e12].map(formatBytes), ["0 B", "999 B", "1 kB", "512 MB", "1.2 TB"]);
+});
+
+test("durations have two units at most, and no rounding error between them", () => {
+  assert.deepEqual(
+    [0, 0.0004, 0.02, 1.5, 59.6, 125, 3600, 3599.7, 90_000, 266_400].map(formatDuration),
+    ["0 s", "< 1 ms", "20 ms", "1.5 s", "1 min", "2 min 5 s", "1 h", "1 h", "1 d 1 h", "3 d 2 h"],
+  );
+  assert.equal(formatDuration(-5), "−5 s");
+  assert.equal(formatAgo(T0, T0 + 7200), "2 h ago");
+  assert.equal(formatAgo(T0 + 60, T0), "now");
+  assert.equal(formatAgo(T0 - 1e8, T0), "3.2 y ago");
+  assert.deepEqual([formatAgo(0, T0), formatMoment(0)], ["–", "–"]);
+});
+
+test("a share is all or nothing only where it is", () => {
+  assert.deepEqual([0, 0.0001, 0.5, 0.99999, 1].map(formatShare), ["0 %", "< 0.1 %", "50 %", "> 99.9 %", "100 %"]);
+});
+
+test("moments are local for people and UTC for machines", () => {
+  assert.match(formatMoment(T0), /^2026-11-2\d \d\d:\d\d:\d\d$/);
+  assert.equal(isoMoment(0), "1970-01-01T00:00:00.000Z");
+  assert.deepEqual([null, NaN, 1e300].map((at) => isoMoment(at)), ["", "", ""]);
+});
+
+test("CSV quotes what needs it, and lets no cell become a formula", () => {
+  assert.equal(toCsv(["a", "b"], [["x,y", 'say "hi"'], ["=1+1", -2], [null, true]]), 'a,b\r\n"x,y","say ""hi"""\r\n\'=1+1,-2\r\n,true\r\n');
+  assert.equal(fileName("../../etc/<b>", "restarts"), "etc-b-restarts.csv");
+  assert.equal(fileName("...", "x"), "run-x.csv");
+});
+
+test("a filter that is no regular expression is plain text, and says so", () => {
+  assert.equal(makeFilter("A.*n$").test("a/train"), true);
+  const broken = makeFilter("a[");
+  assert.equal(broken.test("x a[0]"), true);
+  assert.equal(broken.test("b"), false);
+  assert.ok(broken.problem);
+});
+
+test("runs that need somebody come first, and what is not known last, whichever way round", () => {
+  const lines = [line("ok"), line("bad", { state: "failed", goodput: null }), line("done", { state: "completed", goodput: 0.1 })];
+  const names = (key: "state" | "goodput", descending: boolean) => sortRuns(lines, { key, descending }).map((l) => l.run);
+  assert.deepEqual(names("state", false), ["bad", "ok", "done"]);
+  assert.deepEqual(names("goodput", false), ["done", "ok", "bad"]);
+  assert.deepEqual(names("goodput", true), ["ok", "done", "bad"]);
+  assert.equal(startsDescending("restarts"), true);
+});
+
+test("names are sorted as people count", () => {
+  const lines = ["run10", "run9", "Run1"].map((name) => line(name));
+  assert.deepEqual(sortRuns(lines, { key: "run", descending: false }).map((l) => l.run), ["Run1", "run9", "run10"]);
+});
+
+test("the address holds the view, whatever the names in it", () => {
+  const state = {
+    ...INITIAL, run: "a b/<c>&d=1%", axis: "step" as const, zoom: { lo: 1.5, hi: 2.5 }, tags: ["x&y", "ü"], smoothing: 0.6, log: true,
+    filter: "^a.*[", state: "lost", sort: { key: "goodput" as const, descending: true },
+  };
+  assert.deepEqual(parseState(formatState(state)), state);
+  assert.equal(formatState(INITIAL), "");
+  assert.deepEqual(parseState(""), INITIAL);
+  assert.deepEqual(parseState(formatState({ ...INITIAL, tags: [] })).tags, []);
+});
+
+test("an address that was tampered with is read as far as it makes sense", () => {
+  const state = parseState("x=elsewhere&zoom=9~1&smooth=7&sort=-nothing&log=yes");
+  assert.deepEqual(state, INITIAL);
+});
+
+test("of a long list only what can be seen is in the page", () => {
+  assert.deepEqual(visibleRows(3600, 360, 36, 5000, 2), { first: 98, end: 112 });
+  assert.deepEqual(visibleRows(0, 360, 36, 3), { first: 0, end: 3 });
+  assert.deepEqual(visibleRows(9e9, 360, 36, 10), { first: 10, end: 10 });
+  assert.deepEqual([scrollToRow(0, 100, 360, 36), scrollToRow(50, 0, 360, 36), scrollToRow(3, 0, 360, 36)], [0, 1476, null]);
+});
+
+test("what happened is told in sentences, with what it cost", () => {
+  const said = headline(detail(), T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
+  assert.deepEqual(said, [
+    "Step 900: 2.0 steps/s, last heard of now",
+    "1 restart cost 8 min 20 s: 6 min 40 s down, 100 steps done again (1 min 40 s); killed",
+    "No good checkpoint: all 3 saves failed",
+    "1 stall: 30 s without progress; stacks below",
+  ]);
+});
+
+test("a run that nobody tells of is not accused of anything", () => {
+  const quiet = detail({
+    inferred: true, state: "unknown", restarts: [], steps_lost: 0, stalls: 0, step: null,
+    checkpoints: { count: 0, failed: 0, newest_good: null, on_disk: null },
+  });
+  const said = headline(quiet, T0 + 5000);
+  assert.equal(said.length, 1);
+  assert.match(said[0]!.rest, /does not tell how it ended/);
+});
+
+test("the recommended interval is beside the present one, with what it would save", () => {
+  const words = adviceWords(detail().advice, 1000)!;
+  assert.equal(words.title, "Save every 25 s instead of 1 min 40 s");
+  assert.match(words.detail, /would save 5 % of the time, 50 s so far/);
+  assert.equal(adviceWords({ ...detail().advice, recommended_interval_secs: 90 }, 1000)!.change, false);
+  assert.match(adviceWords({ ...detail().advice, recommended_interval_secs: null, mtbf_secs: null }, 1)!.detail, /no session has failed yet/);
+  assert.equal(adviceWords({ ...detail().advice, present_interval_secs: null, recommended_interval_secs: null }, 1), null);
+});
+
+test("the parts of the wall time are named, and a new one is not lost", () => {
+  const parts = partsOf({ wall_secs: 100, ratio: 0.5, inferred: false, secs: { stall: 30, productive: 50, other: 0, new_thing: 20 } });
+  assert.deepEqual(parts.map((p) => [p.label, p.share]), [["Steps that were kept", 0.5], ["Stalled", 0.3], ["new thing", 0.2]]);
+});
+
+test("hovering tells what is known, and nothing that is not", () => {
+  const hover = sessionHover(session(1, { error: "ValueError: x", inferred: true }));
+  assert.equal(hover.title, "✕ Session 1: killed");
+  assert.ok(hover.rows.some(([name, value]) => name === "Error" && value === "ValueError: x"));
+  assert.match(hover.note!, /Inferred/);
+  const stall = { session: "s", phase: "training", since: T0, until: null, step: 5, secs: 60, timeout_secs: 30, stacks: {} };
+  assert.ok(stallHover(stall).rows.some(([, value]) => value === "it lasts"));
+  const history = {
+    name: "summary", session: "s", interval_secs: 30, state: "idle" as const, ticks: 2, failures: 1, last_error: "OSError", thinned: false,
+    spans: [[0, 10, "idle", 0, null], [10, 20, "overdue", 7, "late"]] as [number, number, "idle" | "overdue", number, string | null][],
+    seen_ticks: [[12, 0.5, false]] as [number, number, boolean][],
+  };
+  const late = threadHover(history, 12, 1);
+  assert.equal(late.title, "! summary: overdue");
+  assert.deepEqual(late.rows.map(([name]) => name), ["Every", "Ticks", "Late by", "✕ Failed tick", "Error"]);
+});
+
+test("a state that a newer backend says is shown as it is", () => {
+  assert.equal(wordOf(RUN_STATES, "paused").label, "paused");
+});
+
+test("losses are drawn first, our own telemetry and rates never by themselves", () => {
+  const tag = (name: string, points = 10): Tag => ({ tag: name, points, first_step: 0, last_step: 1, last_value: 0 });
+  const tags = ["global_step/sec", "train/acc", "lr", "weights/norm", "val/loss", "loss", "once"].map((n) => tag(n, n === "once" ? 1 : 10));
+  assert.deepEqual(defaultTags(tags), ["loss", "val/loss", "train/acc"]);
+  assert.deepEqual(defaultTags([tag("global_step/sec")]), ["global_step/sec"]);
+});
+
+test("a sparkline starts at 0, leaves gaps, and is nothing for a single reading", () => {
+  assert.equal(sparkline([1], 10, 10), "");
+  assert.equal(sparkline([2, null, 1, 1], 30, 10), "M0 1M20 5L30 5");
+  assert.equal(sparkline([0, 0], 10, 10), "M0 9L10 9");
+});

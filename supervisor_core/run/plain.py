@@ -1,0 +1,139 @@
+"""The parts of a run as plain values for JSON, by the names that docs/inspect.md publishes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from supervisor_core.events.chunk import FileFacts
+from supervisor_core.run.model import Advice, Checkpoint, Goodput, Restart, Session, Stall, ThreadHistory
+
+
+def session_json(item: Session) -> dict[str, Any]:
+    """Return a session."""
+    return {
+        "id": item.id,
+        "attempt": item.attempt,
+        "started": item.started_at,
+        "ended": item.ended_at,
+        "first_step": item.first_step,
+        "last_step": item.last_step,
+        "outcome": item.outcome,
+        "inferred": item.inferred,
+        "error": item.error,
+        "signal": item.signal,
+        "phase": item.phase,
+        "host": item.host,
+        "pid": item.pid,
+        "facade": item.facade,
+        "restored_checkpoint": item.restored_checkpoint,
+        "skipped_checkpoints": [dict(skipped) for skipped in item.skipped],
+    }
+
+
+def restart_json(item: Restart) -> dict[str, Any]:
+    """Return a restart boundary."""
+    return {
+        "at": item.at,
+        "from_step": item.from_step,
+        "to_step": item.to_step,
+        "rewind_steps": item.rewind_steps,
+        "downtime_secs": item.downtime_secs,
+        "reason": item.reason,
+        "inferred": item.inferred,
+    }
+
+
+def checkpoint_json(item: Checkpoint) -> dict[str, Any]:
+    """Return a save."""
+    return {
+        "step": item.step,
+        "path": item.path,
+        "at": item.at,
+        "ok": item.ok,
+        "on_disk": item.on_disk,
+        "bytes": item.bytes,
+        "save_secs": item.save_secs,
+        "blocked_secs": item.blocked_secs,
+        "trigger": item.trigger,
+        "error": item.error,
+    }
+
+
+def thread_json(item: ThreadHistory) -> dict[str, Any]:
+    """Return a service thread, as it was last told."""
+    return {
+        "name": item.name,
+        "session": item.session,
+        "state": item.state,
+        "interval_secs": item.interval_secs,
+        "ticks": item.ticks,
+        "failures": item.failures,
+        "overdue_secs": item.overdue_secs,
+        "last_tick": item.last_tick_at,
+        "last_tick_secs": item.last_tick_secs,
+        "last_error": item.last_error,
+    }
+
+
+def stall_json(item: Stall) -> dict[str, Any]:
+    """Return a stall."""
+    return {
+        "session": item.session,
+        "phase": item.phase,
+        "since": item.since,
+        "until": item.until,
+        "step": item.step,
+        "secs": item.secs,
+        "timeout_secs": item.timeout_secs,
+        "stacks": {thread: list(frames) for thread, frames in item.stacks.items()},
+    }
+
+
+def goodput_json(item: Goodput) -> dict[str, Any]:
+    """Return where the wall time went."""
+    return {
+        "wall_secs": item.wall_secs,
+        "ratio": item.ratio,
+        "inferred": item.inferred,
+        "secs": dict(item.secs),
+    }
+
+
+def advice_json(item: Advice) -> dict[str, Any]:
+    """Return what is said of the checkpoint interval."""
+    return {
+        "save_cost_secs": item.save_cost_secs,
+        "mtbf_secs": item.mtbf_secs,
+        "present_interval_secs": item.present_interval_secs,
+        "recommended_interval_secs": item.recommended_interval_secs,
+        "present_cost_ratio": item.present_cost_ratio,
+        "recommended_cost_ratio": item.recommended_cost_ratio,
+    }
+
+
+def problems_json(files: Sequence[FileFacts]) -> list[dict[str, Any]]:
+    """Return what could not be read of a run's files."""
+    return [
+        {"path": file.path, "offset": None, "kind": "skipped", "text": file.skipped}
+        for file in files
+        if file.skipped is not None
+    ] + [
+        {"path": file.path, "offset": problem.offset, "kind": problem.kind, "text": problem.text}
+        for file in files
+        for problem in file.problems
+    ]
+
+
+def plain(value: Any) -> Any:
+    """Return a value with nothing in it that JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, str):  # file names may be bytes that are no text
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value

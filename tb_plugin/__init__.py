@@ -1,0 +1,6 @@
+"""The TensorBoard tab: what happened to each run, when, and what it cost.
+
+`tb_plugin.loader` is what TensorBoard imports at its start, so it imports next to nothing. The rest is loaded with the
+plugin and runs along the data path: `logdirs` (which directories), `index` (one thread reads them, again and again),
+`view` (what is known at one moment), `data` (what each answer says), `routes` (HTTP). http_api.md is the contract.
+"""

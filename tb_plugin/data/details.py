@@ -1,0 +1,73 @@
+"""One run, apart from what grows without bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor_core.run.model import Restart, Session
+from supervisor_core.run.plain import (
+    advice_json,
+    checkpoint_json,
+    goodput_json,
+    plain,
+    problems_json,
+    restart_json,
+    session_json,
+)
+from tb_plugin.view import RunView, View
+
+
+def details(view: View, shown: RunView) -> dict[str, Any]:
+    """Return the run as ``run`` answers it."""
+    run, watched = shown.run, shown.watched
+    good = next((item for item in reversed(run.checkpoints) if item.ok), None)
+    values = {
+        "v": 1,
+        "at": view.at,
+        "generation": shown.generation,
+        "run": shown.name,
+        "state": run.state,
+        "inferred": run.inferred,
+        "problem": watched.problem,
+        "step": run.step,
+        "steps_per_sec": run.steps_per_sec,
+        "first_step": run.first_step,
+        "max_step": run.max_step,
+        "steps_lost": run.steps_lost,
+        "last_event": run.last_event_at,
+        "files": len(watched.files) - watched.skipped_files,
+        "bytes": watched.bytes,
+        "records": watched.records,
+        "corrupt_records": watched.corrupt_records,
+        "sessions": [_session(item) for item in run.sessions],
+        "restarts": [_restart(item) for item in run.restarts],
+        "goodput": goodput_json(run.goodput),
+        "advice": advice_json(run.advice),
+        "problems": problems_json(watched.files),
+        "checkpoints": {
+            "count": len(run.checkpoints),
+            "failed": sum(not item.ok for item in run.checkpoints),
+            "newest_good": checkpoint_json(good) if good is not None else None,
+            "on_disk": sum(item.on_disk is True for item in run.checkpoints),
+        },
+        "stalls": len(run.stalls),
+        "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
+    }
+    described: dict[str, Any] = plain(values)
+    return described
+
+
+def _restart(item: Restart) -> dict[str, Any]:
+    return {**restart_json(item), "from_session": item.from_session, "to_session": item.to_session}
+
+
+def _session(item: Session) -> dict[str, Any]:
+    return {
+        **session_json(item),
+        "steps": item.steps,
+        "starting_secs": item.starting_secs,
+        "restoring_secs": item.restoring_secs,
+        "checkpoint_interval_secs": item.checkpoint_interval_secs,
+        "progress_timeout_secs": item.progress_timeout_secs,
+        "last_progress": item.last_progress_at,
+    }

@@ -1,0 +1,138 @@
+"""A tag's values in a window, thinned to what can be drawn, and never changed: each is a point that was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.events.columns import Columns
+from tb_plugin.data.segments import Segments
+
+PLAIN_POINTS_PER_PIXEL = 4
+"""Up to so many points per pixel there is nothing to thin: as many would be left."""
+
+
+@dataclass(frozen=True)
+class ScalarWindow:
+    """What ``scalars`` answers."""
+
+    columns: Mapping[str, NDArray[Any]]
+    header: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one session wrote into one file, as far as it is in the window."""
+
+    owner: int
+    x: NDArray[Any]
+    columns: Columns
+    rises: bool
+    """Whether x never falls."""
+
+    def taken(self, places: NDArray[np.int64]) -> _Part:
+        return _Part(self.owner, self.x[places], _taken(self.columns, places), self.rises)
+
+
+def scalar_window(
+    files: Mapping[str, Columns], segments: Segments, *, by_step: bool, low: float, high: float, pixels: int
+) -> ScalarWindow:
+    """Return the points between two moments, or steps, bounds included.
+
+    Args:
+        files: the tag's points by file.
+        segments: tells which session each is of.
+        by_step: whether the bounds are steps; else they are wall times.
+        low: the lower bound; may be infinite, as the upper one.
+        high: the upper bound.
+        pixels: how many columns the window will be drawn in.
+    """
+    parts = list(_inside(files, segments, by_step, low, high))
+    found = sum(len(part.x) for part in parts)
+    thinned = False
+    if found > PLAIN_POINTS_PER_PIXEL * pixels:
+        left = low if np.isfinite(low) else float(min(part.x.min() for part in parts))
+        right = high if np.isfinite(high) else float(max(part.x.max() for part in parts))
+        edges = np.linspace(left, right, pixels + 1)[1:-1]
+        parts = [part.taken(thin(part.x, part.columns.values, edges, rises=part.rises)) for part in parts]
+        thinned = sum(len(part.x) for part in parts) < found
+    owners = list(dict.fromkeys(part.owner for part in parts))
+    place = {owner: float(index) for index, owner in enumerate(owners)}
+    return ScalarWindow(
+        columns={
+            "wall": _joined([part.columns.walls for part in parts]),
+            "step": _joined([part.columns.steps for part in parts]),
+            "value": _joined([part.columns.values for part in parts]),
+            "segment": _joined([np.full(len(part.x), place[part.owner]) for part in parts]),
+        },
+        header={"points": found, "thinned": thinned, "segments": segments.describe(owners)},
+    )
+
+
+def thin(x: NDArray[Any], values: NDArray[np.float64], edges: NDArray[np.float64], *, rises: bool) -> NDArray[np.int64]:
+    """Return the places of the points to draw, in order: of each pixel the first, the smallest, the largest, the last,
+    and the first that is no number, so that no peak and no gap is lost.
+
+    Args:
+        x: where each point stands; at least one.
+        values: its value.
+        edges: where each pixel but the first begins; rising.
+        rises: whether x never falls; pixels are then found without looking at every point.
+    """
+    order = None
+    if rises:
+        starts = np.unique(np.concatenate(([0], np.searchsorted(x, edges))))
+        starts = starts[starts < len(x)]
+    else:
+        pixel = np.searchsorted(edges, x, side="right")
+        order = np.argsort(pixel, kind="stable")
+        pixel, values = pixel[order], values[order]
+        starts = np.flatnonzero(np.concatenate(([True], pixel[1:] != pixel[:-1])))
+    ends = np.append(starts[1:], len(x))
+    kept = [starts, ends - 1]
+    for extreme in (np.fmin, np.fmax):
+        wanted = np.repeat(extreme.reduceat(values, starts), ends - starts)
+        kept.append(_first_of_each(values == wanted, starts, ends))
+    missing = np.isnan(values)
+    if missing.any():
+        kept.append(_first_of_each(missing, starts, ends))
+    places = np.unique(np.concatenate(kept))
+    return places if order is None else np.sort(order[places])
+
+
+def _inside(
+    files: Mapping[str, Columns], segments: Segments, by_step: bool, low: float, high: float
+) -> Iterator[_Part]:
+    for path, points in files.items():
+        for owner, columns in segments.split(path, points):
+            x: NDArray[Any] = columns.steps if by_step else columns.walls
+            if len(x) and bool(np.all(x[1:] >= x[:-1])) and np.isfinite(x[0]) and np.isfinite(x[-1]):
+                chosen: Any = slice(np.searchsorted(x, low), np.searchsorted(x, high, side="right"))
+                part = _Part(owner, x[chosen], _taken(columns, chosen), True)
+            else:
+                chosen = np.flatnonzero((x >= low) & (x <= high) & np.isfinite(x))
+                part = _Part(owner, x[chosen], _taken(columns, chosen), False)
+            if len(part.x):
+                yield part
+
+
+def _taken(columns: Columns, chosen: Any) -> Columns:
+    return Columns(columns.steps[chosen], columns.walls[chosen], columns.values[chosen])
+
+
+def _joined(columns: list[NDArray[Any]]) -> NDArray[np.float64]:
+    return np.concatenate([np.empty(0), *columns])
+
+
+def _first_of_each(hit: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first place that is hit in each group; none of a group without one."""
+    places = np.flatnonzero(hit)
+    if not len(places):
+        return places
+    first = np.searchsorted(places, starts)
+    found = places[np.minimum(first, len(places) - 1)]
+    return found[(found >= starts) & (found < ends)]

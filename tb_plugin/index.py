@@ -1,0 +1,199 @@
+"""`Index`: the one thread that reads the events files, and the `View` that it renews."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import EventsError
+from supervisor_core.events.filesystem import join
+from tb_plugin.data.overview import overview_row
+from tb_plugin.logdirs import Logdir
+from tb_plugin.view import RunView, View
+
+if TYPE_CHECKING:
+    from supervisor_core.watch.snapshot import Snapshot, WatchedRun
+
+_LOG = logging.getLogger("supervisor_core")
+
+IDLE_SECS = 600.0
+"""How long it goes on when nobody asks for anything."""
+_REMEMBERED = 1_000
+"""How many of the runs that have gone are remembered."""
+
+
+class Watch(Protocol):
+    """What reads one logdir; `LogdirWatch` is one."""
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        """Return what is there now."""
+
+
+class Index:
+    """Keeps a view of some logdirs up to date, from `start` to `close`, in a daemon thread.
+
+    The thread rests while nobody has asked anything for ten minutes. A logdir that cannot be read is a problem in the
+    view, and is tried again each time.
+
+    Args:
+        logdirs: what to read.
+        refresh_secs: how long to wait between two looks; longer where looking itself takes long.
+        watch: makes what reads a logdir.
+        clock: its wall hand begins the generations, its monotonic hand tells idleness.
+    """
+
+    def __init__(
+        self,
+        logdirs: Sequence[Logdir],
+        refresh_secs: float,
+        watch: Callable[[str], Watch],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._logdirs = tuple(logdirs)
+        self._refresh_secs = refresh_secs
+        self._watch = watch
+        self._clock = clock
+        self._watches: dict[Logdir, Watch] = {}
+        self._read: dict[Logdir, Snapshot] = {}
+        self._failures: dict[Logdir, str] = {}
+        self._asked = threading.Event()
+        self._asked_at = clock.monotonic()
+        self._closed = threading.Event()
+        self._changed = threading.Condition()
+        first = int(clock.wall() * 1000)
+        self._view = View(
+            generation=first,
+            oldest=first,
+            at=clock.wall(),
+            logdir=", ".join(logdir.path for logdir in self._logdirs),
+            reading=(0, 0),
+        )
+        self._thread = threading.Thread(target=self._serve, name="supervisor-index", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread after what it is doing now."""
+        self._closed.set()
+        self._asked.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def view(self, wait_secs: float = 0.0) -> View:
+        """Return what is known now; any thread may ask.
+
+        Args:
+            wait_secs: how long to wait for the first whole view.
+        """
+        self._asked_at = self._clock.monotonic()
+        self._asked.set()
+        if wait_secs and not self._view.is_whole:
+            with self._changed:
+                self._changed.wait_for(lambda: self._view.is_whole, wait_secs)
+        return self._view
+
+    def _serve(self) -> None:
+        """Look again and again; never for more than a fifth of the time, so that TensorBoard has the rest."""
+        while not self._closed.is_set():
+            began = self._clock.monotonic()
+            try:
+                self.refresh()
+            except Exception as error:  # a fault of ours: what was known stays, and it is tried again
+                self._fault(f"The tab could not look at its logdir: {error!r}.")
+            self._rest(max(self._refresh_secs, 4.0 * (self._clock.monotonic() - began)))
+
+    def _fault(self, text: str) -> None:
+        if text not in self._view.problems:  # logged once, however often it is tried
+            _LOG.exception("The Supervisor tab could not look at its logdir")
+        self._say(replace(self._view, problems=(text,), is_whole=True, reading=None))
+
+    def _rest(self, secs: float) -> None:
+        self._asked.clear()
+        self._closed.wait(secs)
+        if self._clock.monotonic() - self._asked_at > IDLE_SECS:
+            self._asked.wait()
+
+    def refresh(self) -> None:
+        """Look at every logdir once. Called by the index's own thread once it is started."""
+        began = self._clock.monotonic()
+        for logdir in self._logdirs:
+            try:
+                if logdir not in self._watches:
+                    self._watches[logdir] = self._watch(logdir.path)
+                self._read[logdir] = self._watches[logdir].refresh(None if self._view.is_whole else self._progress)
+                self._failures.pop(logdir, None)
+            except EventsError as error:
+                self._failures[logdir] = str(error)
+            if len(self._logdirs) > 1 and not self._view.is_whole:
+                self._publish(began, is_whole=False)
+        self._publish(began, is_whole=True)
+
+    def _progress(self, done: int, total: int) -> None:
+        self._view = replace(self._view, reading=(done, total))
+
+    def _publish(self, began: float, *, is_whole: bool) -> None:
+        before = self._view
+        generation = before.generation + 1
+        problems = list(self._failures.values())
+        runs: dict[str, RunView] = {}
+        for logdir, snapshot in self._read.items():
+            problems += snapshot.problems
+            for relative, watched in snapshot.runs.items():
+                name = _shown(logdir.run_name(relative))
+                if name in runs:
+                    problems.append(f"Two runs are called {name}; that of {logdir.path} is shown.")
+                known = before.runs.get(name)
+                if known is not None and known.watched is watched:
+                    runs[name] = known
+                    continue
+                row = overview_row(name, watched)
+                same = known is not None and known.row == row
+                runs[name] = RunView(
+                    name=name,
+                    directory=_directory(logdir, relative, watched),
+                    watched=watched,
+                    row=row,
+                    generation=known.generation if known is not None and same else generation,
+                )
+        gone = [(generation, name) for name in before.runs if name not in runs]
+        removed = (*before.removed, *gone)
+        differs = bool(gone) or any(run.generation == generation for run in runs.values())
+        view = View(
+            generation=generation if differs else before.generation,
+            oldest=before.oldest if len(removed) <= _REMEMBERED else removed[-_REMEMBERED - 1][0],
+            at=min((snapshot.at for snapshot in self._read.values()), default=self._clock.wall()),
+            logdir=before.logdir,
+            runs=runs,
+            removed=removed[-_REMEMBERED:],
+            problems=tuple(problems),
+            snapshots=tuple(self._read.values()),
+            secs=self._clock.monotonic() - began,
+            is_whole=is_whole,
+            reading=None if is_whole else before.reading,
+        )
+        self._say(view)
+
+    def _say(self, view: View) -> None:
+        with self._changed:
+            self._view = view
+            self._changed.notify_all()
+
+
+def _directory(logdir: Logdir, relative: str, watched: WatchedRun) -> str:
+    """Return where a run's files are, spelt as in their paths: by those it is known which session wrote them."""
+    if not watched.files:
+        return join(logdir.path, relative)
+    path = watched.files[0].path
+    return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
+
+
+def _shown(name: str) -> str:
+    """Return a name as text that can be sent and asked for: directories may be named in bytes that are none."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

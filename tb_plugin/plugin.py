@@ -1,0 +1,129 @@
+"""`SupervisorPlugin`: the tab, as TensorBoard loads it: quickly. Everything heavy is in `tb_plugin.backend`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tensorboard.plugins import base_plugin
+from werkzeug.wrappers import Request
+
+from tb_plugin.answers import Answer, endpoint, unavailable
+from tb_plugin.loader import MEMORY_MB, REFRESH_SECS
+from tb_plugin.logdirs import logdirs_of
+from tb_plugin.static_files import StaticFiles
+from tb_plugin.tab import PLUGIN_NAME, Tab
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+    from tb_plugin.backend import Backend
+
+_LOG = logging.getLogger("supervisor_core")
+
+START_DELAY_SECS = 0.25
+"""How long TensorBoard is left to itself, once it is put together, before the backend is loaded; less if one asks."""
+
+_ADDRESS = f"/data/plugin/{PLUGIN_NAME}/"
+
+
+class SupervisorPlugin(Tab):
+    """Reads the events files below TensorBoard's logdirs by itself, in the background, and answers from memory.
+
+    Args:
+        context: what TensorBoard tells its plugins.
+
+    Raises:
+        ValueError: if TensorBoard was given no directory of its own, or a flag has no sense.
+    """
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        flags = context.flags
+        self._logdirs = logdirs_of(context.logdir or _flag(flags, "logdir", ""), _flag(flags, "logdir_spec", ""))
+        if not self._logdirs:
+            raise ValueError(
+                "TensorBoard was given neither --logdir nor --logdir_spec, and this tab reads events files by itself."
+            )
+        self._refresh_secs = float(_flag(flags, "supervisor_refresh_secs", REFRESH_SECS))
+        if not self._refresh_secs > 0:  # given in Python, where nothing has read it
+            raise ValueError(f"supervisor_refresh_secs is {self._refresh_secs}; expected seconds above 0.")
+        self._include = str(_flag(flags, "supervisor_runs", ""))
+        self._max_bytes = int(_flag(flags, "supervisor_memory_mb", MEMORY_MB)) << 20
+        self._files = StaticFiles()
+        self._asked = threading.Event()
+        self._starting = threading.Lock()
+        self._backend: Backend | None = None
+        self._problem: str | None = None
+        self._starter = threading.Thread(target=self._begin, name="supervisor-start", daemon=True)
+
+    def is_active(self) -> bool:
+        """Return whether there is anything to show: runs, or a reason why there can be none. Waits for nothing."""
+        self._asked.set()
+        return self._problem is not None or (self._backend is not None and self._backend.has_runs())
+
+    def get_plugin_apps(self) -> dict[str, WSGIApplication]:
+        """Return what TensorBoard serves below the plugin's address; see http_api.md. Asked when all else is there."""
+        if self._starter.ident is None:
+            self._starter.start()
+        return applications(self._files, lambda name, request: self._started().answer(name, request))
+
+    def close(self) -> None:
+        """End the threads; TensorBoard never does, they are daemons and end with it."""
+        self._asked.set()
+        with self._starting:
+            backend, self._backend, self._problem = self._backend, None, "it was closed"
+        if backend is not None:
+            backend.close()
+
+    def _begin(self) -> None:
+        self._asked.wait(START_DELAY_SECS)
+        with self._starting:
+            self._start()
+
+    def _started(self) -> Backend:
+        with self._starting:
+            self._start()
+            if self._backend is None:
+                raise unavailable("failed", f"The Supervisor tab could not start: {self._problem}")
+            return self._backend
+
+    def _start(self) -> None:
+        if self._backend is not None or self._problem is not None:
+            return
+        try:
+            from tb_plugin.backend import Backend
+
+            self._backend = Backend(
+                self._logdirs, refresh_secs=self._refresh_secs, include=self._include, max_bytes=self._max_bytes
+            )
+        except Exception as error:  # a broken installation: every route says so
+            _LOG.exception("The Supervisor tab could not start; TensorBoard goes on")
+            self._problem = f"{type(error).__name__}: {error}"
+
+
+def applications(files: StaticFiles, answer: Callable[[str, Request], Answer]) -> dict[str, WSGIApplication]:
+    """Return one application for each file, and one for everything else below the plugin's address.
+
+    Args:
+        files: the frontend.
+        answer: answers a request for a route, by its name.
+    """
+
+    def data(request: Request) -> Answer:
+        return answer(request.path.removeprefix(_ADDRESS).removesuffix("/"), request)
+
+    apps = {f"/{name}": endpoint(partial(_file, files, name)) for name in files.names}
+    return {**apps, "/*": endpoint(data)}
+
+
+def _file(files: StaticFiles, name: str, request: Request) -> Answer:
+    return files.answer(name)
+
+
+def _flag(flags: Any, name: str, default: Any) -> Any:
+    """Return a flag, or the default where TensorBoard runs without flags, or without ours."""
+    value = getattr(flags, name, None)
+    return default if value is None else value

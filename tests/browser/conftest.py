@@ -1,0 +1,244 @@
+"""Real TensorBoards on made-up and real logdirs, and a real Chromium in which every complaint fails the test."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+)
+STARTED = re.compile(r"TensorBoard \S+ at (http://\S+?)/? \(")
+PATIENCE_MS = 60_000
+
+
+def _missing() -> str | None:
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is missing: pip install playwright"
+    if CHROMIUM is None:
+        return "Chromium is missing; on Debian: apt-get install chromium"
+    if not (ROOT / "tb_plugin" / "static" / "index.js").exists():
+        return "the frontend is not built: scripts/build-frontend"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip aloud where there is nothing to drive; in CI that is a failure."""
+    reason = _missing()
+    for item in items:
+        if reason is None or Path(__file__).parent not in item.path.parents:
+            continue
+        if os.environ.get("CI") == "true":
+            pytest.exit(f"browser tests: {reason}", returncode=1)
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def load(name: str) -> ModuleType:
+    """A module of this directory."""
+    full = f"browser_{name}"
+    if full not in sys.modules:
+        spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None and spec.loader is not None
+        sys.modules[full] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[full])
+    return sys.modules[full]
+
+
+@pytest.fixture(scope="session")
+def scripted() -> ModuleType:
+    """The module that writes runs."""
+    return load("scripted_run")
+
+
+@dataclass
+class TensorBoard:
+    """TensorBoard in a process of its own, on a port of its own choosing."""
+
+    logdir: Path
+    arguments: Sequence[str] = ()
+    url: str = ""
+    process: subprocess.Popen[str] | None = None
+    said: list[str] = field(default_factory=list)
+
+    def start(self, port: int = 0) -> TensorBoard:
+        """Start it, and return once it says where it listens."""
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "tensorboard.main", "--logdir", str(self.logdir), "--host", "127.0.0.1",
+                "--port", str(port), "--supervisor_refresh_secs", "0.5", *self.arguments,
+            ],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        listening = threading.Event()
+        threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
+        assert listening.wait(PATIENCE_MS / 1000), "".join(self.said)
+        assert self.url, "".join(self.said)
+        return self
+
+    def _listen(self, listening: threading.Event) -> None:
+        assert self.process is not None and self.process.stderr is not None
+        with self.process.stderr as stderr:
+            for line in stderr:
+                self.said.append(line)
+                if found := STARTED.search(line):
+                    self.url = found[1]
+                    listening.set()
+        listening.set()
+
+    def kill(self) -> None:
+        """End it without notice."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.split(":")[2].split("/")[0])
+
+    def fetch(self, path: str) -> bytes:
+        """The body of an answer of the plugin's."""
+        with urllib.request.urlopen(f"{self.url}/data/plugin/supervisor/{path}", timeout=30) as answer:
+            body: bytes = answer.read()
+        return body
+
+    def address(self, hosted: bool, dark: bool = False, **state: Any) -> str:
+        """The tab's address in a state: ``run="a/b", x="step"``; within TensorBoard's page, or its frame by itself."""
+        own = urlencode(state)
+        if not hosted:
+            return f"{self.url}/data/plugin_entry.html?name=supervisor#{own}"
+        query = "?darkMode=true" if dark else ""
+        return f"{self.url}/{query}#supervisor" + (f"&p.supervisor.s={quote(own, safe='')}" if own else "")
+
+
+@pytest.fixture(scope="module")
+def tensorboard() -> Iterator[Callable[..., TensorBoard]]:
+    """Returns a function that starts a TensorBoard on a logdir; they end with the module."""
+    started: list[TensorBoard] = []
+
+    def start(logdir: Path, *arguments: str) -> TensorBoard:
+        started.append(TensorBoard(logdir, arguments))
+        return started[-1].start()
+
+    yield start
+    for item in started:
+        item.kill()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(CHROMIUM_ARGUMENTS))
+        yield running
+        running.close()
+
+
+class Tab:
+    """The Supervisor tab; keeps every complaint of the browser.
+
+    Args:
+        hosted: within TensorBoard's page; else the frame that TensorBoard makes for it, without TensorBoard around,
+            under the same policies and in a tenth of the time.
+    """
+
+    def __init__(self, browser: Any, hosted: bool = False, **how: Any) -> None:
+        self.hosted = hosted
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **how})
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.complaints: list[str] = []
+        self.excused: list[str] = []
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.complaints.append(f"uncaught: {error}"))
+
+    def _on_console(self, message: Any) -> None:
+        where = str(message.location.get("url"))
+        if where.endswith("/favicon.ico"):  # a frame has none
+            return
+        # TensorBoard's own page warns of its own libraries.
+        if message.type == "error" or (message.type == "warning" and "plugin" in where):
+            self.complaints.append(f"{message.type}: {message.text} ({where})")
+
+    def open(self, board: TensorBoard, dark: bool = False, **state: Any) -> Tab:
+        """Go to the tab in a state, and wait until it shows something."""
+        self.page.goto("about:blank")
+        self.page.goto(board.address(self.hosted, dark, **state))
+        self.find(".main > :not([aria-busy])").first.wait_for()
+        return self
+
+    @property
+    def frame(self) -> Any:
+        """The tab's own frame."""
+        return self.page.frame_locator("iframe") if self.hosted else self.page
+
+    def find(self, selector: str, **how: Any) -> Any:
+        """Elements of the tab."""
+        return self.frame.locator(selector, **how)
+
+    def inside(self) -> Any:
+        """The frame in which scripts of the tab run."""
+        if not self.hosted:
+            return self.page.main_frame
+        return next(frame for frame in self.page.frames if "plugin_entry" in frame.url)
+
+    def rows(self) -> list[str]:
+        """Names of the runs in sight, from top to bottom."""
+        found: list[str] = self.inside().evaluate(
+            """() => [...document.querySelectorAll('.body .row:not([hidden])')]
+                .sort((a, b) => a.getAttribute('aria-rowindex') - b.getAttribute('aria-rowindex'))
+                .map(row => row.querySelector('.run-name').textContent)"""
+        )
+        return found
+
+    def excuse(self, pattern: str) -> None:
+        """Complaints that belong to the test."""
+        self.excused.append(pattern)
+
+    def close(self) -> None:
+        """Close it, and fail where the browser had anything to complain of."""
+        with contextlib.suppress(Exception):
+            self.context.close()
+        left = [text for text in self.complaints if not any(re.search(pattern, text) for pattern in self.excused)]
+        assert left == []
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Callable[..., Tab]]:
+    """Returns a function that opens a tab; fails the test on any error of the console or violation of a policy."""
+    opened: list[Tab] = []
+
+    def open_one(**how: Any) -> Tab:
+        opened.append(Tab(browser, **how))
+        return opened[-1]
+
+    yield open_one
+    for item in opened:
+        item.close()

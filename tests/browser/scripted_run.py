@@ -1,0 +1,319 @@
+"""Runs as trainers leave them, with kills, stalls and failed saves, in milliseconds, at times of one's choosing."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from supervisor_core.events.encoding import event_prefix, scalar_prefix, session_log, version_event
+from supervisor_core.events.framing import frame
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    HeartbeatRecord,
+    SessionRecord,
+    StallRecord,
+    StopRecord,
+    summary_bytes,
+)
+
+TAGS = ("loss", "accuracy", "learning_rate")
+
+
+def value_of(tag: str, step: int) -> float:
+    """A curve for each tag that looks like one."""
+    wave = math.sin(step * 12.9898) * 43758.5453
+    noise = wave - math.floor(wave) - 0.5
+    if tag == "loss":
+        return 2.3 * math.exp(-step / 3000) + 0.12 + 0.08 * noise
+    if tag == "accuracy":
+        return 0.96 - 0.86 * math.exp(-step / 2500) + 0.02 * noise
+    if tag == "learning_rate":
+        return 0.001 * 0.5 ** (step // 3000)
+    return noise
+
+
+@dataclass
+class Scripted:
+    """One session, told and written as it goes: each method moves its time on.
+
+    Args:
+        directory: the run's; made if missing.
+        start: wall time at which it starts.
+        attempt: 1 for the run's first.
+        step: the step it goes on from; restored from a checkpoint unless 0.
+        rate: steps per second.
+    """
+
+    directory: Path
+    start: float
+    attempt: int = 1
+    step: int = 0
+    rate: float = 10.0
+    save_every: float = 120.0
+    beat_every: float = 10.0
+    write_every: int = 20
+    tags: tuple[str, ...] = TAGS
+    starting_secs: float = 4.0
+    at: float = field(init=False)
+    done: int = 0
+    spent: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.session = f"session-{self.directory.name[:40]}-{self.attempt}"
+        self.path = self.directory / f"events.out.tfevents.{int(self.start):010d}.trainer-0.{self.attempt}.0000"
+        self._pending = bytearray()
+        self._threads: dict[str, dict[str, Any]] = {
+            "checkpoint": _thread("checkpoint", self.save_every),
+            "summary": _thread("summary", 30.0),
+            "step_counter": _thread("step_counter", 20.0),
+        }
+        self._next_save = self.start + self.save_every
+        self._write(version_event(self.start))
+        restoring = 2.0 if self.step else 0.0
+        self.at = self.start + self.starting_secs + restoring
+        self.spent = {"program_startup": self.starting_secs, "checkpoint_restore": restoring, "productive": 0.0}
+        restored = f"{self.directory}/model.ckpt-{self.step}" if self.step else None
+        log = session_log(1)
+        self._write(event_prefix(self.at, self.step, 7, len(log)) + log)
+        self._tell(
+            SessionRecord(
+                session=self.session,
+                attempt=self.attempt,
+                host="trainer-0",
+                pid=4000 + self.attempt,
+                facade="Supervisor",
+                started_at=self.start,
+                restored_checkpoint=restored,
+                restored_step=self.step if self.step else None,
+                starting_secs=self.starting_secs,
+                restoring_secs=restoring,
+                services=tuple(
+                    {"name": name, "interval_secs": t["interval_secs"]} for name, t in self._threads.items()
+                ),
+                checkpoint_interval_secs=self.save_every,
+                heartbeat_secs=self.beat_every,
+            )
+        )
+
+    def train(self, secs: float, failing_saves: bool = False, late_summaries: bool = False) -> Scripted:
+        """Do steps for so long; scalars, heartbeats and saves come as they fall due."""
+        end = self.at + secs
+        prefixes = {tag: scalar_prefix(tag) for tag in self.tags}
+        while self.at < end - 1e-9:
+            stretch = min(self.beat_every, end - self.at)
+            first, last = self.step, self.step + int(stretch * self.rate)
+            for step in range(first - first % self.write_every + self.write_every, last + 1, self.write_every):
+                wall = self.at + (step - first) / self.rate
+                for tag, prefix in prefixes.items():
+                    head = event_prefix(wall, step, 5, 0)[:-2]
+                    self._write(head + prefix + struct.pack("<f", value_of(tag, step)))
+            self.at += stretch
+            self.done += last - first
+            self.step = last
+            self._spend("productive", stretch)
+            self._tick("step_counter", 20.0)
+            if late_summaries:
+                self._threads["summary"].update(state="overdue", overdue_secs=self.at - end + secs)
+            else:
+                self._threads["summary"].update(state="idle", overdue_secs=0.0)
+                self._tick("summary", 30.0)
+            if self.at >= self._next_save:
+                self._next_save = self.at + self.save_every
+                self.save("OSError: [Errno 28] No space left on device" if failing_saves else None)
+            self.beat()
+        return self.flush()
+
+    def save(self, error: str | None = None) -> Scripted:
+        """Save, well or badly; training is held up for half a second."""
+        path = None if error else f"{self.directory}/model.ckpt-{self.step}"
+        self._spend("unproductive_checkpoint_save", 0.5)
+        self.at += 0.5
+        if path is not None:
+            log = session_log(3, path)
+            self._write(event_prefix(self.at, self.step, 7, len(log)) + log)
+        thread = self._threads["checkpoint"]
+        thread.update(ticks=thread["ticks"] + 1, last_tick_at=self.at, last_tick_secs=2.5)
+        if error:
+            thread.update(failures=thread["failures"] + 1, last_error=error, last_failure_at=self.at)
+        self._tell(
+            CheckpointRecord(
+                session=self.session,
+                trigger="timer",
+                path=path,
+                step=self.step,
+                bytes=None if error else 180_000_000,
+                secs=2.5,
+                blocked_secs=0.5,
+                consistent=None if error else True,
+                verified=None if error else True,
+                error=error,
+            )
+        )
+        return self
+
+    def stall(self, secs: float, ended: bool = True) -> Scripted:
+        """Do nothing for so long; it is noticed after a tenth of it."""
+        since, self.at = self.at, self.at + secs * 0.1
+        stacks = {
+            "MainThread": ('File "train.py", line 88, in main', 'File "input.py", line 31, in next', "queue.get()"),
+            "checkpoint": ('File "threading.py", line 355, in wait', "waiter.acquire()"),
+        }
+        stall = StallRecord(
+            session=self.session, state="begin", phase="training", since=since, step=self.step,
+            secs=secs * 0.1, timeout_secs=secs * 0.1, stacks=stacks,
+        )  # fmt: skip
+        self._tell(stall)
+        while self.at + 30 < since + secs:
+            self.at += 30
+            self.beat(self.at - since)
+        self.at = since + secs
+        self._spend("stall", secs)
+        if ended:
+            self._tell(
+                StallRecord(
+                    session=self.session, state="end", phase="training", since=since, step=self.step,
+                    secs=secs, timeout_secs=secs * 0.1,
+                )
+            )  # fmt: skip
+        return self.beat(0.0 if ended else secs).flush()
+
+    def beat(self, idle_secs: float = 0.0) -> Scripted:
+        """Tell how it is: how long nothing has moved."""
+        self._tell(
+            HeartbeatRecord(
+                session=self.session,
+                phase="training",
+                step=self.step,
+                steps=self.done,
+                steps_per_sec=self.rate * (1 + 0.04 * math.sin(self.at / 37)),
+                progress_age_secs=idle_secs,
+                progress_timeout_secs=300.0,
+                activity_secs=dict(self.spent),
+                threads=tuple(dict(thread) for thread in self._threads.values()),
+            )
+        )
+        return self
+
+    def stop(self, reason: Any = "completed", **how: Any) -> Scripted:
+        """End in good order, with a last save."""
+        self.save()
+        self._tell(
+            StopRecord(
+                session=self.session,
+                reason=reason,
+                step=self.step,
+                steps=self.done,
+                activity_secs=dict(self.spent),
+                **how,
+            )
+        )
+        log = session_log(2)
+        self._write(event_prefix(self.at, 0, 7, len(log)) + log)
+        return self.flush()
+
+    def flush(self) -> Scripted:
+        """Append to the file what has been told so far."""
+        with self.path.open("ab") as file:
+            file.write(self._pending)
+        self._pending.clear()
+        return self
+
+    def _spend(self, bucket: str, secs: float) -> None:
+        self.spent[bucket] = self.spent.get(bucket, 0.0) + secs
+
+    def _tick(self, name: str, every: float) -> None:
+        thread = self._threads[name]
+        if thread["last_tick_at"] is None or self.at >= thread["last_tick_at"] + every:
+            thread.update(ticks=thread["ticks"] + 1, last_tick_at=self.at, last_tick_secs=0.02)
+
+    def _tell(self, record: Any) -> None:
+        summary = summary_bytes(record)
+        self._write(event_prefix(self.at, self.step, 5, len(summary)) + summary)
+
+    def _write(self, event: bytes) -> None:
+        self._pending += frame(event)
+
+
+def _thread(name: str, every: float) -> dict[str, Any]:
+    return {
+        "name": name, "state": "idle", "interval_secs": every, "ticks": 0, "failures": 0, "last_tick_at": None,
+        "last_tick_secs": None, "overdue_secs": 0.0, "last_error": None, "last_failure_at": None,
+    }  # fmt: skip
+
+
+def checkpoint_file(run: Path, step: int) -> None:
+    """Leave the files of a checkpoint, so that it is on disk."""
+    for suffix in (".index", ".data-00000-of-00001"):
+        (run / f"model.ckpt-{step}{suffix}").write_bytes(b"x")
+
+
+def write_stormy(run: Path, now: float, running: bool = True) -> Scripted:
+    """A run of most of an hour: killed twice, preempted once, a stall, failed saves, a service that was late."""
+    first = Scripted(run, now - 3300, rate=3.0)
+    first.train(700)
+    second = Scripted(run, now - 2440, attempt=2, step=first_save(first, 600), rate=3.1)
+    second.train(400, late_summaries=True).train(60).stall(90).train(200)
+    second.stop("signal", signal="SIGTERM")
+    third = Scripted(run, now - 1580, attempt=3, step=second.step, rate=3.0)
+    third.train(260, failing_saves=True).train(160)
+    fourth = Scripted(run, now - 1010, attempt=4, step=second.step, rate=3.2)
+    fourth.train(990)
+    if not running:
+        fourth.stop()
+    for step in newest_saves(run, 3):
+        checkpoint_file(run, step)
+    return fourth
+
+
+def write_many(logdir: Path, count: int, now: float) -> None:
+    """Runs of a few records each, in states of all kinds: copies of nine."""
+    models: list[tuple[str, bytes]] = []
+    for number in range(9):
+        run = Scripted(logdir / "models" / f"run-{number}", now - 400 - number * 30, tags=("loss",)).train(60)
+        if number % 3:
+            run.stop("error" if number % 2 else "completed", error="ValueError: x" if number % 2 else None)
+        models.append((run.path.name, run.path.read_bytes()))
+    shutil.rmtree(logdir / "models")
+    for number in range(count):
+        directory = logdir / f"group-{number % 50:02d}" / f"run-{number:05d}"
+        directory.mkdir(parents=True)
+        name, data = models[number % len(models)]
+        (directory / name).write_bytes(data)
+
+
+def write_checkpoints(run: Path, count: int, start: float, every: float) -> None:
+    """A run with that many checkpoints, one in a thousand failed, written from one record's bytes."""
+    session = Scripted(run, start, save_every=every, tags=("loss",))
+    good, bad = (
+        summary_bytes(
+            CheckpointRecord(
+                session=session.session, trigger="timer", path=None if error else "model.ckpt-000000000", step=0,
+                bytes=1000, secs=1.0, blocked_secs=0.1, consistent=True, verified=True, error=error,
+            )
+        )
+        for error in (None, "OSError: no space left")
+    )  # fmt: skip
+    for number in range(1, count + 1):
+        at, step = start + number * every, number * 10
+        summary = bad if number % 1000 == 0 else good.replace(b"000000000", b"%09d" % step)
+        session._write(event_prefix(at, step, 5, len(summary)) + summary)
+    session.at, session.step, session.done = start + count * every, count * 10, count * 10
+    session.spent["productive"] = count * every
+    session.beat().flush()
+
+
+def first_save(session: Scripted, secs: float) -> int:
+    """The step a session was at after so many seconds of training."""
+    return int(secs * session.rate)
+
+
+def newest_saves(run: Path, count: int) -> list[int]:
+    """The largest steps whose checkpoints the run's events tell of."""
+    told = b"".join(path.read_bytes() for path in run.glob("events*"))
+    return sorted({int(step) for step in re.findall(rb"model\.ckpt-(\d+)\"", told)})[-count:]

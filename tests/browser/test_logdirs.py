@@ -1,0 +1,71 @@
+"""Logs that people really have, in both of TensorBoard's loading modes, within TensorBoard's own page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+REAL = Path(__file__).parents[3] / "shared" / "logdirs"
+CHECKPOINTS = 100_000
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
+    """The real logdirs, a run with many checkpoints, one that was killed."""
+    directory = tmp_path_factory.mktemp("logs")
+    if REAL.is_dir():
+        shutil.copytree(REAL, directory / "real")
+    scripted.write_stormy(directory / "stormy", time.time() - 60, running=False)
+    scripted.write_checkpoints(directory / "many", CHECKPOINTS, time.time() - 1e6, 9.9)
+    return directory
+
+
+@pytest.fixture(scope="module", params=["true", "false"])
+def board(request: pytest.FixtureRequest, tensorboard: Callable[..., Any], logdir: Path) -> Any:
+    """TensorBoard with and without its fast loader."""
+    return tensorboard(logdir, "--load_fast", request.param)
+
+
+def test_tab_works_within_tensorboard(tab: Callable[..., Any], board: Any) -> None:
+    """A kill, its cost and the scalars are there; back in history leads back to the list."""
+    shown = tab(hosted=True).open(board)
+    shown.find(".run-name", has_text="stormy").click()
+    shown.find(".sentences", has_text="3 restarts cost").wait_for()
+    shown.find(".chart", has_text="points").first.wait_for()
+    shown.page.go_back()
+    shown.find(".overview").wait_for()
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="../shared/logdirs is not there")
+def test_each_real_logdir_can_be_looked_at(tab: Callable[..., Any], board: Any) -> None:
+    """Original Supervisor, hooks, Keras, PyTorch, Lightning, JAX, zeros for times, brackets in names: all are shown."""
+    shown = tab().open(board)
+    shown.find(".note", has_text="runs").wait_for()
+    names = [run["run"] for run in json.loads(board.fetch("runs"))["runs"] if run["run"].startswith("real/")]
+    assert len(names) > 15
+    for name in names:
+        shown.inside().evaluate("state => { location.hash = state }", f"run={name}".replace(" ", "+"))
+        shown.find(f'.run-page[aria-label="Run {name}"] .sentences').wait_for()
+        shown.find(".timeline-canvas").wait_for()
+        tags = json.loads(board.fetch("tags?run=" + name.replace(" ", "%20")))["tags"]
+        if tags:
+            shown.find(".chart .muted", has_text="point").first.wait_for()
+
+
+def test_a_hundred_thousand_checkpoints_are_one_page_and_a_band(tab: Callable[..., Any], board: Any) -> None:
+    """Marks are drawn per pixel, failed ones on their own, and the table holds a page of them."""
+    shown = tab().open(board, run="many")
+    shown.find(".timeline-canvas").wait_for()
+    assert f"{CHECKPOINTS:,} checkpoints of which 100 failed" in shown.find(".timeline-canvas").get_attribute(
+        "aria-label"
+    )
+    shown.find(".tables .pager", has_text="1 to 25").wait_for()
+    shown.frame.get_by_role("button", name="Older checkpoints").click()
+    shown.find(".tables .pager", has_text="26 to 50").wait_for()

@@ -1,0 +1,85 @@
+"""Names for screen readers, contrast in both colour schemes, and windows of all widths."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+AXE = Path(__file__).parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="module")
+def board(tensorboard: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Any:
+    """TensorBoard on runs in several states."""
+    directory = tmp_path_factory.mktemp("logs")
+    now = time.time()
+    scripted.write_stormy(directory / "stormy", now - 60, running=False)
+    scripted.Scripted(directory / "running", now - 300).train(2100)
+    scripted.Scripted(directory / "failed", now - 900).train(300, failing_saves=True).stop(
+        "error", error="ValueError: x"
+    )
+    return tensorboard(directory)
+
+
+def violations(shown: Any) -> list[str]:
+    """What axe finds wrong, in words."""
+    if not AXE.exists():
+        if os.environ.get("CI") == "true":
+            pytest.fail("axe-core is not installed: scripts/build-frontend")
+        pytest.skip("axe-core is not installed: scripts/build-frontend")
+    shown.inside().evaluate(AXE.read_text())
+    found: list[str] = shown.inside().evaluate(
+        """async () => (await axe.run(document)).violations.flatMap(
+            rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.failureSummary}`))"""
+    )
+    # The document's own head is TensorBoard's.
+    return [text for text in found if not text.startswith("page-has-heading-one")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_the_list(tab: Callable[..., Any], board: Any, scheme: str) -> None:
+    """Every part of the list has a name, a role and enough contrast."""
+    shown = tab(color_scheme=scheme).open(board)
+    assert len(shown.rows()) == 3
+    assert violations(shown) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_run(tab: Callable[..., Any], board: Any, scheme: str) -> None:
+    """Nor in a run's page, with its tags and a stall's stacks open."""
+    shown = tab(color_scheme=scheme).open(board, run="stormy")
+    shown.find(".chart", has_text="points").first.wait_for()
+    shown.find(".stalls summary").first.click()
+    shown.find(".tags summary").click()
+    shown.find(".tag-list input").first.wait_for()
+    assert violations(shown) == []
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize("run", [None, "stormy"])
+def test_nothing_sticks_out_of_the_window(tab: Callable[..., Any], board: Any, width: int, run: str | None) -> None:
+    """From a telephone's width on: only tables scroll sideways, in boxes of their own."""
+    shown = tab(viewport={"width": width, "height": 740}).open(board, **({"run": run} if run else {}))
+    shown.find(".sentences" if run else ".row .run-name").first.wait_for()
+    beyond = shown.inside().evaluate(
+        """() => [...document.querySelectorAll('#supervisor *')].filter(element => {
+            const box = element.getBoundingClientRect();
+            return box.width && box.right > innerWidth + 1 && !element.closest('.table-box, .tooltip, [hidden]');
+        }).map(element => element.className || element.tagName)"""
+    )
+    assert beyond == []
+
+
+def test_the_drawing_is_told_in_words(tab: Callable[..., Any], board: Any) -> None:
+    """Whoever cannot see the canvas hears what is on it, and where the details are."""
+    shown = tab().open(board, run="stormy")
+    label = shown.find(".timeline-canvas").get_attribute("aria-label")
+    assert "4 sessions, 3 restarts with 6 min" in label and "of which 2 failed" in label and "tables below" in label
+    shown.find(".chart", has_text="points").first.wait_for()
+    assert "loss: 4" in shown.find(".chart-area").first.get_attribute("aria-label")

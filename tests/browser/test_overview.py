@@ -1,0 +1,158 @@
+"""The list of runs in a real browser."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HOSTILE = (
+    '<img src=x onerror="alert(1)">',
+    "quotes ' \" ` & entities &amp; and %2F",
+    "unicode \N{SNOWMAN} \N{CJK UNIFIED IDEOGRAPH-4E2D} \N{GRINNING FACE} \u202e rtl",
+    "x" * 250,
+    "__proto__",
+    "<script>window.pwned = 1<",
+)
+BIG = 5_000
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
+    """Runs in all states, and runs and tags with names that mean harm.
+
+    Those that run have written for half an hour to come: however slow the tests are, they do not fall silent.
+    """
+    directory = tmp_path_factory.mktemp("logs")
+    now = time.time()
+    scripted.Scripted(directory / "good" / "running", now - 300).train(2100)
+    scripted.Scripted(directory / "good" / "done", now - 900).train(300).stop()
+    scripted.Scripted(directory / "bad" / "failed", now - 900).train(300).stop("error", error="ValueError: <b>NaN</b>")
+    scripted.Scripted(directory / "bad" / "lost", now - 9000).train(300)
+    scripted.Scripted(directory / "bad" / "stalled", now - 900).train(300).stall(2400, ended=False)
+    for name in HOSTILE:
+        tags = (name, "loss", 'tag"><svg onload=alert(1)>', "y" * 300)
+        scripted.Scripted(directory / "hostile" / name, now - 9000, tags=tags).train(60).stop()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
+    """TensorBoard on them."""
+    return tensorboard(logdir)
+
+
+def test_runs_that_need_somebody_come_first(tab: Callable[..., Any], board: Any) -> None:
+    """Failed, lost and stalled ones before those that run, and those before what is done."""
+    shown = tab().open(board)
+    assert shown.rows()[:4] == ["bad/failed", "bad/lost", "bad/stalled", "good/running"]
+    pills = shown.find(".body .row:not([hidden]) .pill").all_inner_texts()
+    assert [re.sub(r"\s+", " ", pill) for pill in pills][:2] == ["✕ failed", "? lost"]
+
+
+def test_one_line_tells_of_everything(tab: Callable[..., Any], board: Any) -> None:
+    """Step, rate with its sparkline, checkpoint against its interval, restarts, goodput, last seen."""
+    shown = tab().open(board, filter="good/running")
+    row = shown.find(".body .row:not([hidden])")
+    cells = row.locator("[role=gridcell]").all_inner_texts()
+    assert "running" in cells[0] and cells[1] == "good/running"
+    assert re.match(r"[\d,]+$", cells[2])
+    assert re.search(r"[\d.]+", cells[3])
+    assert re.search(r"\d+ (s|min) / 2 min", cells[4])
+    assert cells[5] == "0"
+    assert re.search(r"9\d(\.\d)? %", cells[6])
+    assert row.locator("path.spark").get_attribute("d").startswith("M")
+
+
+def test_filters_by_regular_expression_and_sorts_by_a_click(tab: Callable[..., Any], board: Any) -> None:
+    """Both are in the address, and Escape takes the filter back."""
+    shown = tab().open(board)
+    shown.page.keyboard.press("/")
+    shown.page.keyboard.type("^(good|bad)/.*d$")
+    shown.frame.get_by_role("button", name="Run", exact=True).click()
+    assert shown.rows() == ["bad/failed", "bad/stalled"]
+    assert "filter=" in shown.page.url and "sort=run" in shown.page.url
+    shown.find(".search").focus()
+    shown.page.keyboard.press("Escape")
+    assert len(shown.rows()) == 5 + len(HOSTILE)
+
+
+def test_works_by_keyboard_alone(tab: Callable[..., Any], board: Any) -> None:
+    """Arrows choose, Enter opens, Escape comes back to the same line."""
+    shown = tab().open(board, sort="run")
+    shown.find(".runs").focus()
+    shown.page.keyboard.press("ArrowDown")
+    chosen = shown.find(".row.active .run-name").inner_text()
+    shown.page.keyboard.press("Enter")
+    shown.find(".run-page .sentences").wait_for()
+    assert shown.find(".run-title").inner_text() == chosen == "bad/lost"
+    shown.page.keyboard.press("Escape")
+    shown.find(".overview").wait_for()
+    assert shown.find(".row.active .run-name").inner_text() == chosen
+    active = shown.find(".runs").get_attribute("aria-activedescendant")
+    assert shown.find(f"#{active} .run-name").inner_text() == chosen
+
+
+def test_one_state_only(tab: Callable[..., Any], board: Any) -> None:
+    """A click on a state's count shows those runs, another shows all."""
+    shown = tab().open(board)
+    shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
+    assert shown.rows() == ["bad/stalled"]
+    shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
+    assert len(shown.rows()) == 5 + len(HOSTILE)
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_names_are_text_whatever_they_hold(tab: Callable[..., Any], board: Any, name: str) -> None:
+    """Markup, quotes, unicode and 250 characters, in runs and tags, are shown and asked for as they are."""
+    shown = tab().open(board, run=f"hostile/{name}")
+    shown.find(".sentences").wait_for()
+    assert shown.find(".run-title").text_content() == f"hostile/{name}"
+    shown.find(".tags summary").click()
+    assert set(shown.find(".tag-name").all_text_contents()) == {name, "loss", 'tag"><svg onload=alert(1)>', "y" * 300}
+    shown.find(".tag-list").get_by_title(name, exact=True).locator("input").check()
+    shown.find(".chart h3").filter(has_text=re.compile(re.escape(name))).first.wait_for()
+    assert shown.inside().evaluate("window.pwned ?? document.querySelectorAll('main img, main script').length") == 0
+
+
+def test_a_run_that_is_not_there_says_so(tab: Callable[..., Any], board: Any) -> None:
+    """A link to a run that went away leads to words, and back to the list."""
+    shown = tab().open(board, run="never/was")
+    shown.excuse("404")
+    assert "There is no such run" in shown.find(".run-page .empty").inner_text()
+    shown.frame.get_by_role("button", name="All runs").click()
+    shown.find(".overview").wait_for()
+
+
+def test_no_runs_yet_says_how_to_get_some(
+    tab: Callable[..., Any], tensorboard: Callable[..., Any], tmp_path: Path, scripted: ModuleType
+) -> None:
+    """On an empty logdir; and the first run shows up by itself."""
+    shown = tab().open(tensorboard(tmp_path))
+    words = shown.find(".empty").inner_text()
+    assert "No runs yet" in words and str(tmp_path) in words and "managed_session" in words
+    scripted.Scripted(tmp_path / "first", time.time() - 60).train(50)
+    shown.find(".run-name", has_text="first").wait_for()
+
+
+def test_five_thousand_runs_stay_fluid(
+    tab: Callable[..., Any], tensorboard: Callable[..., Any], tmp_path: Path, scripted: ModuleType
+) -> None:
+    """Only what can be seen is in the page, and the last run can be reached, found and opened."""
+    scripted.write_many(tmp_path, BIG, time.time())
+    shown = tab().open(tensorboard(tmp_path, "--supervisor_refresh_secs", "60"))
+    shown.find(".note", has_text=f"{BIG:,} runs").wait_for()
+    assert shown.find(".body .row").count() < 60
+    shown.frame.get_by_role("button", name="Run", exact=True).click()
+    shown.find(".runs").focus()
+    shown.page.keyboard.press("End")
+    shown.find(".row.active .run-name", has_text=f"run-{BIG - 1:05d}").wait_for()
+    shown.page.keyboard.press("/")
+    shown.page.keyboard.type("run-0123[45]")
+    shown.find(".note", has_text="2 of 5,000").wait_for()
+    assert len(shown.rows()) == 2

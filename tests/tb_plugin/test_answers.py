@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import gzip
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from tb_plugin.routes.table import ROUTES
+from tests.tb_plugin.conftest import Bench, FakeWatch, a_rich_run, a_run
+
+EVERYWHERE = [*ROUTES, "index.js", "nothing", "deeper/still"]
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
+@pytest.mark.parametrize("route", EVERYWHERE)
+def test_only_get_is_answered(bench: Callable[..., Bench], method: str, route: str) -> None:
+    """Whatever is not a GET is refused with 405, whatever it asks for."""
+    tab = bench(a_run())
+    answer = tab.client.open(tab.address + (route), method=method)
+    assert answer.status_code == 405
+    assert answer.headers["Allow"] == "GET"
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("route", EVERYWHERE)
+def test_every_answer_is_guarded(bench: Callable[..., Bench], route: str) -> None:
+    """Good or bad, no answer lets a browser guess its type, and data is never kept."""
+    answer = bench(a_run()).get(route, run="a")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] in ("no-store", "no-cache")
+    assert "Expires" not in answer.headers
+
+
+def test_what_is_no_route_is_not_found(bench: Callable[..., Bench]) -> None:
+    """An unknown route is a 404 in the plugin's own words."""
+    assert "no such route" in bench(a_run()).error("secrets/../../etc/passwd", 404)
+
+
+def test_a_fault_is_an_answer(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug in the plugin costs one answer, says so, is logged whole, and TensorBoard never sees it."""
+    tab = bench(a_run())
+
+    def broken(wait_secs: float) -> None:
+        raise ZeroDivisionError("what a pity")
+
+    monkeypatch.setattr(tab.index, "view", broken)
+    assert "what a pity" in tab.error("runs", 500)
+    assert [record.levelno for record in caplog.records if record.exc_info] == [logging.ERROR]
+
+
+def test_big_answers_are_packed_for_who_accepts_it(bench: Callable[..., Bench]) -> None:
+    """JSON that fills more than a packet is gzipped, if the client can read that; small JSON and columns never are."""
+    tab = bench(*(a_run(f"run {number}") for number in range(100)))
+    packed = tab.get("runs", headers={"Accept-Encoding": "gzip, br"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    for refusing in ("", "br", "gzip;q=0", "identity"):
+        plain = tab.get("runs", headers={"Accept-Encoding": refusing})
+        assert "Content-Encoding" not in plain.headers
+        assert plain.data == gzip.decompress(packed.data)
+        assert int(plain.headers["Content-Length"]) == len(plain.data)
+    for small in ("run", "checkpoint_marks"):
+        assert "Content-Encoding" not in tab.get(small, headers={"Accept-Encoding": "gzip"}, run="run 1").headers
+
+
+@pytest.mark.parametrize("route", sorted(set(ROUTES) - {"runs"}))
+def test_before_the_first_look_there_is_nothing_to_say(bench: Callable[..., Bench], route: str) -> None:
+    """Until the logdir was read once, an unknown run may yet turn up: 503, and when to ask again."""
+    answer = bench(FakeWatch(), read=False).get(route, run="a", tag="loss")
+    assert answer.status_code == 503
+    assert answer.get_json()["reason"] == "starting"
+    assert answer.headers["Retry-After"] == "1"
+
+
+@pytest.mark.parametrize("prefix", ["", "/behind/a/proxy"])
+def test_a_path_prefix_changes_nothing(bench: Callable[..., Bench], prefix: str) -> None:
+    """Below --path_prefix everything is as without it."""
+    tab = bench(a_rich_run(), path_prefix=prefix)
+    assert tab.json("run", run="a")["run"] == "a"
+    assert tab.get("index.js").status_code == 200
+    experiment = tab.address.replace("/data/", "/experiment/defaultExperimentId/data/")
+    assert tab.client.get(f"{experiment}run?run=a").get_json()["run"] == "a"

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from supervisor_core.run.model import Checkpoint
+from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run
+
+COUNT = 100_000
+
+
+def steps(answer: dict[str, list[dict[str, int]]]) -> list[int]:
+    """The steps of a page."""
+    return [item["step"] for item in answer["checkpoints"]]
+
+
+def test_a_save_is_told_whole(bench: Callable[..., Bench]) -> None:
+    """Good or bad, newest first, with its session and what is known of its files."""
+    answer = bench(a_rich_run()).json("checkpoints", run="a")
+    assert (answer["total"], answer["offset"]) == (3, 0)
+    failed, good, _ = answer["checkpoints"]
+    assert (failed["ok"], failed["error"], failed["step"]) == (False, "OSError: no space left", None)
+    assert (good["step"], good["session"], good["consistent"], good["on_disk"]) == (180, "two", True, False)
+
+
+def test_a_hundred_thousand_saves_are_paged(bench: Callable[..., Bench]) -> None:
+    """Pages follow one another without gap or overlap from either end, and end where the saves end."""
+    items = tuple(Checkpoint(session="one", at=NOW + step, ok=True, step=step) for step in range(COUNT))
+    tab = bench(a_run(checkpoints=items))
+    assert tab.json("checkpoints", run="a")["total"] == COUNT
+    assert steps(tab.json("checkpoints", run="a")) == list(range(COUNT - 1, COUNT - 1_001, -1))
+    page = tab.json("checkpoints", run="a", offset=COUNT - 3, limit=10_000)
+    assert (page["offset"], steps(page)) == (COUNT - 3, [2, 1, 0])
+    assert steps(tab.json("checkpoints", run="a", order="oldest", offset=10_000, limit=2)) == [10_000, 10_001]
+    assert steps(tab.json("checkpoints", run="a", order="oldest", offset=COUNT - 1)) == [COUNT - 1]
+    for order in ("newest", "oldest"):
+        assert steps(tab.json("checkpoints", run="a", order=order, offset=COUNT)) == []
+        assert steps(tab.json("checkpoints", run="a", order=order, offset=10**18 - 1)) == []
+    header, columns = tab.columns("checkpoint_marks", run="a")
+    assert header["length"] == COUNT
+    assert columns["step"] == list(range(COUNT))
+
+
+def test_marks_are_the_saves_in_order(bench: Callable[..., Bench]) -> None:
+    """All saves as columns, oldest first; what is not known is NaN, what is yes or no is a bit."""
+    header, columns = bench(a_rich_run()).columns("checkpoint_marks", run="a")
+    assert header["columns"] == ["at", "step", "save_secs", "blocked_secs", "bytes", "flags"]
+    assert columns["at"] == [NOW - 300, NOW - 20, NOW - 10]
+    assert columns["step"][:2] == [100, 180]
+    assert math.isnan(columns["step"][2])
+    assert columns["flags"] == [1 | 2 | 4, 1 | 4, 0]
+
+
+def test_inferred_saves_are_marked(bench: Callable[..., Bench]) -> None:
+    """What was concluded from another writer's events says so, in both forms."""
+    tab = bench(a_run(checkpoints=(Checkpoint(session="one", at=NOW, ok=True, inferred=True),)))
+    assert tab.json("checkpoints", run="a")["checkpoints"][0]["inferred"] is True
+    assert tab.columns("checkpoint_marks", run="a")[1]["flags"] == [1 | 8]
+
+
+def test_a_run_without_saves(bench: Callable[..., Bench]) -> None:
+    """No saves are an empty page and empty columns, no error."""
+    tab = bench(a_run())
+    assert tab.json("checkpoints", run="a") == {"v": 1, "total": 0, "offset": 0, "checkpoints": []}
+    assert tab.columns("checkpoint_marks", run="a")[0]["length"] == 0

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from supervisor_core.events.chunk import FileFacts, Problem
+from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run, watched
+
+
+def test_one_run_is_told_whole(bench: Callable[..., Bench]) -> None:
+    """Everything about a run that does not grow without bound is in one answer, and counts of the rest."""
+    answer = bench(a_rich_run()).json("run", run="a")
+    first, second = answer["sessions"]
+    assert (first["id"], first["outcome"], first["last_step"]) == ("one", "lost", 130)
+    assert second["checkpoint_interval_secs"] == 60.0
+    assert second["skipped_checkpoints"] == [{"path": "model.ckpt-120", "reason": "cut short"}]
+    (restart,) = answer["restarts"]
+    assert (restart["from_session"], restart["to_session"], restart["rewind_steps"]) == ("one", "two", 30)
+    assert answer["checkpoints"]["newest_good"]["step"] == 180
+    assert {name: answer["checkpoints"][name] for name in ("count", "failed", "on_disk")} == {
+        "count": 3,
+        "failed": 1,
+        "on_disk": 1,
+    }
+    assert (answer["stalls"], answer["threads"], answer["steps_lost"]) == (1, ["checkpoint"], 30)
+    assert answer["at"] == NOW
+    assert sum(answer["goodput"]["secs"].values()) == answer["goodput"]["wall_secs"]
+
+
+def test_files_are_counted_and_their_problems_named(bench: Callable[..., Bench]) -> None:
+    """Sizes and records are those of the files that could be read; what is wrong with any file is listed."""
+    damaged = FileFacts(
+        path="/runs/a/1",
+        size_bytes=1000,
+        read_bytes=1000,
+        records=9,
+        corrupt_records=1,
+        torn_bytes=0,
+        problems=(Problem(kind="corrupt_record", offset=77, text="no match"),),
+    )
+    pointer = FileFacts(
+        path="/runs/a/2",
+        size_bytes=130,
+        read_bytes=0,
+        records=0,
+        corrupt_records=0,
+        torn_bytes=0,
+        skipped="a Git LFS pointer",
+    )
+    answer = bench(watched(a_run(), files=(damaged, pointer))).json("run", run="a")
+    assert (answer["files"], answer["bytes"], answer["records"], answer["corrupt_records"]) == (1, 1000, 9, 1)
+    assert answer["problems"] == [
+        {"path": "/runs/a/2", "offset": None, "kind": "skipped", "text": "a Git LFS pointer"},
+        {"path": "/runs/a/1", "offset": 77, "kind": "corrupt_record", "text": "no match"},
+    ]
+
+
+def test_an_unknown_run_is_not_found(bench: Callable[..., Bench]) -> None:
+    """A name that no run has is a 404 that repeats it, though not all of it."""
+    tab = bench(a_run())
+    for route in ("run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags", "scalars"):
+        text = tab.error(route, 404, run="A" * 300, tag="loss")
+        assert "There is no run 'AAAA" in text
+        assert len(text) < 200

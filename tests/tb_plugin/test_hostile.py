@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from supervisor_core.events.chunk import Chunk
+from tests.tb_plugin.conftest import HOSTILE_NAMES, LOGDIR, NOW, Bench, FakeSource, FakeWatch, a_run, points, watched
+
+DATA_ROUTES = ("run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags")
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_any_name_goes_there_and_back(bench: Callable[..., Bench], name: str) -> None:
+    """Runs and tags bear any name: it is told letter by letter, and what is told finds them again."""
+    tab = bench(watched(a_run(name), directory=f"{LOGDIR}/a"), watched(a_run("other")))
+    made = Chunk(path=f"{LOGDIR}/a/1", from_start=True, scalars={name: points([1], [NOW], [0.5])})
+    tab.sources[f"{LOGDIR}/a"] = FakeSource([made])
+    told = {row["run"] for row in tab.json("runs")["runs"]}
+    assert told == {name, "other"}
+    assert tab.json("run", run=name)["run"] == name
+    for route in DATA_ROUTES:
+        assert tab.get(route, run=name).status_code == 200
+    assert [item["tag"] for item in tab.json("tags", run=name)["tags"]] == [name]
+    assert tab.columns("scalars", run=name, tag=name)[1]["value"] == [0.5]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_errors_repeat_names_as_text(bench: Callable[..., Bench], name: str) -> None:
+    """What came is repeated as JSON that no browser takes for a page."""
+    answer = bench(a_run()).get("run", run=name)
+    assert answer.status_code == 404
+    assert answer.content_type == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.data.isascii()
+
+
+def test_bytes_that_are_no_text_are_no_name(bench: Callable[..., Bench]) -> None:
+    """A query in bytes that are no UTF-8 finds nothing, and breaks nothing."""
+    tab = bench(a_run("caf\udce9"))
+    assert tab.client.get(tab.address + "run?run=caf%E9").status_code == 404
+    assert tab.json("run", run="caf\\udce9")["run"] == "caf\\udce9"
+
+
+def test_an_argument_given_twice_counts_once(bench: Callable[..., Bench]) -> None:
+    """Of two runs in one query the first is meant."""
+    tab = bench(a_run("a"), a_run("b"))
+    assert tab.client.get(tab.address + "run?run=b&run=a").get_json()["run"] == "b"
+
+
+def test_numbers_that_json_cannot_hold_are_null(bench: Callable[..., Bench]) -> None:
+    """NaN and infinities of a broken run are null wherever they turn up, and columns bear them as they are."""
+    tab = bench(a_run(steps_per_sec=math.nan, last_event_at=math.inf, rates=(math.nan, 1.0)))
+    (row,) = tab.json("runs")["runs"]
+    assert (row["steps_per_sec"], row["last_event"], row["rates"]) == (None, None, [None, 1.0])
+    values: list[Any] = [math.inf, -math.inf, math.nan]
+    made = Chunk(path=f"{LOGDIR}/a/1", from_start=True, scalars={"loss": points([1, 2, 3], [NOW] * 3, values)})
+    tab.sources[f"{LOGDIR}/a"] = FakeSource([made])
+    assert tab.json("tags", run="a")["tags"][0]["last_value"] is None
+    assert tab.columns("scalars", run="a", tag="loss")[1]["value"][:2] == [math.inf, -math.inf]
+
+
+def test_five_thousand_runs_are_one_answer(bench: Callable[..., Bench]) -> None:
+    """Very many runs come whole, once; then only what changes."""
+    watch = FakeWatch(*(watched(a_run(f"sweep/{number:05}")) for number in range(5_000)))
+    tab = bench(watch)
+    first = tab.json("runs")
+    assert len(first["runs"]) == 5_000
+    watch.runs["sweep/00007"] = watched(a_run("sweep/00007", step=1))
+    tab.index.refresh()
+    assert len(tab.json("runs", since=first["generation"])["runs"]) == 1

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from supervisor_core.errors import EventsError
+from supervisor_core.events.chunk import FileFacts
+from supervisor_core.watch.snapshot import Snapshot
+from tb_plugin.index import IDLE_SECS, Index, Watch
+from tb_plugin.logdirs import Logdir
+from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, changed, watched
+
+PATIENCE_SECS = 30.0
+
+
+def index_of(*logdirs: Logdir, watch: Callable[[str], Watch], clock: StillClock | None = None) -> Index:
+    """An index that looks again at once."""
+    return Index(logdirs, 0.001, watch, clock or StillClock())
+
+
+class Gate(FakeWatch):
+    """Counts its refreshes, and lets somebody wait for them."""
+
+    def __init__(self) -> None:
+        super().__init__(watched(a_run()))
+        self.refreshed = threading.Semaphore(0)
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        snapshot = super().refresh(on_progress)
+        self.refreshed.release()
+        return snapshot
+
+
+def test_the_thread_looks_again_and_again() -> None:
+    """From the first question on the logdir is looked at, over and over, until the index is closed."""
+    gate = Gate()
+    index = index_of(Logdir("/runs"), watch=lambda path: gate)
+    index.start()
+    assert "a" in index.view(PATIENCE_SECS).runs
+    for _ in range(3):
+        assert gate.refreshed.acquire(timeout=PATIENCE_SECS)
+    index.close()
+    assert "supervisor-index" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_nobody_asks_and_nobody_reads() -> None:
+    """After ten minutes without a question the thread rests; the next question wakes it."""
+    gate, clock = Gate(), StillClock()
+    index = index_of(Logdir("/runs"), watch=lambda path: gate, clock=clock)
+    index.start()
+    index.view(PATIENCE_SECS)
+    resting = threading.Event()
+    wait = index._asked.wait
+
+    def rests(timeout: float | None = None) -> bool:
+        resting.set()
+        return wait(timeout)
+
+    index._asked.wait = rests
+    clock.now += IDLE_SECS + 1
+    assert resting.wait(PATIENCE_SECS)
+    while gate.refreshed.acquire(blocking=False):
+        pass
+    index.view()
+    assert gate.refreshed.acquire(timeout=PATIENCE_SECS)
+    index.close()
+
+
+def test_what_has_not_changed_stays_the_same() -> None:
+    """A look that finds nothing new raises no generation and makes no run anew; a new moment is told all the same."""
+    watch = FakeWatch(watched(a_run("a")), watched(a_run("b")))
+    index = index_of(Logdir("/runs"), watch=lambda path: watch)
+    index.refresh()
+    before = index.view()
+    watch.at = NOW + 5
+    watch.runs["b"] = changed(a_run("b"), step=1)
+    index.refresh()
+    after = index.view()
+    assert after.runs["a"] is before.runs["a"]
+    assert after.runs["b"].generation == after.generation > before.generation
+    watch.at = NOW + 10
+    index.refresh()
+    assert (index.view().generation, index.view().at) == (after.generation, NOW + 10)
+
+
+def test_a_line_that_looks_the_same_is_the_same() -> None:
+    """A silent run's account goes on with every look; until that can be seen in its line, there is nothing to send."""
+    watch = FakeWatch(watched(a_run("a")))
+    index = index_of(Logdir("/runs"), watch=lambda path: watch)
+    index.refresh()
+    before = index.view()
+    for ratio, moves in ((0.12501, False), (0.1251, True)):
+        goodput = dataclasses.replace(a_run().goodput, ratio=ratio)
+        watch.runs["a"] = changed(a_run("a"), goodput=goodput)
+        index.refresh()
+        assert index.view().runs["a"].run.goodput.ratio == ratio
+        assert (index.view().generation > before.generation) is moves
+
+
+def test_groups_name_the_runs_of_several_logdirs() -> None:
+    """As TensorBoard has it: the group, a slash, and the name below the logdir."""
+    watches = {"/x": FakeWatch(watched(a_run("."), "/x"), logdir="/x"), "/y": FakeWatch(watched(a_run("b")))}
+    index = index_of(Logdir("/x", "mine"), Logdir("/y"), watch=watches.__getitem__)
+    index.refresh()
+    view = index.view()
+    assert set(view.runs) == {"mine/.", "b"}
+    assert view.runs["mine/."].row["run"] == "mine/."
+    assert view.runs["mine/."].directory == "/x"
+    assert view.logdir == "/x, /y"
+
+
+def test_two_runs_of_one_name_are_told() -> None:
+    """Of two logdirs' runs with one name one can be shown; the view says so."""
+    watches = {path: FakeWatch(watched(a_run("a"), f"{path}/a"), logdir=path) for path in ("/x", "/y")}
+    index = index_of(Logdir("/x"), Logdir("/y"), watch=watches.__getitem__)
+    for _ in range(2):
+        index.refresh()
+        assert index.view().problems == ("Two runs are called a; that of /y is shown.",)
+        assert index.view().runs["a"].directory == "/y/a"
+
+
+def test_a_missing_file_system_costs_only_its_own_logdir() -> None:
+    """A logdir whose file system is not installed is a problem in words; the others are read, and it is tried again."""
+    installed = False
+
+    def watch(path: str) -> Watch:
+        if path.startswith("s3:") and not installed:
+            raise EventsError("no file system for s3:// is installed; install s3fs")
+        return FakeWatch(watched(a_run(path[:2]), path), logdir=path)
+
+    index = index_of(Logdir("s3://bucket"), Logdir("/y"), watch=watch)
+    index.refresh()
+    assert index.view().is_whole
+    assert set(index.view().runs) == {"/y"}
+    assert index.view().problems == ("no file system for s3:// is installed; install s3fs",)
+    installed = True
+    index.refresh()
+    assert (set(index.view().runs), index.view().problems) == ({"s3", "/y"}, ())
+
+
+def test_a_fault_of_ours_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """What nobody thought of ends neither the thread nor what was known: the overview says it."""
+    gate = Gate()
+    index = index_of(Logdir("/runs"), watch=lambda path: gate)
+    index.refresh()
+    faults = threading.Semaphore(0)
+
+    def broken(on_progress: object = None) -> Snapshot:
+        faults.release()
+        raise RuntimeError("never thought of that")
+
+    gate.refresh = broken
+    index.start()
+    index.view()
+    for _ in range(2):
+        assert faults.acquire(timeout=PATIENCE_SECS)
+    del gate.refresh
+    for _ in range(2):
+        assert gate.refreshed.acquire(timeout=PATIENCE_SECS)
+    index.close()
+    assert "never thought of that" in caplog.text
+    assert index.view().problems == ()
+    assert set(index.view().runs) == {"a"}
+
+
+def test_a_fault_before_the_first_look_is_told() -> None:
+    """If nothing could ever be read, that is what the overview says, and nobody waits for it to start."""
+
+    def broken(path: str) -> Watch:
+        raise ValueError("include is no regular expression")
+
+    index = index_of(Logdir("/runs"), watch=broken)
+    index.start()
+    index.view(PATIENCE_SECS)
+    index.close()
+    assert index.view().is_whole
+    assert "include is no regular expression" in index.view().problems[0]
+
+
+@pytest.mark.parametrize(
+    ("logdir", "directory", "expected"),
+    [
+        ("/runs", "/runs/a", "/runs/a"),
+        ("/", "/", "/"),
+        ("s3://b/r", "s3://b/r/a", "s3://b/r/a"),
+        ("runs", "runs/a", "runs/a"),
+    ],
+)
+def test_a_runs_directory_is_that_of_its_files(logdir: str, directory: str, expected: str) -> None:
+    """Scalars are read from where the run's files are, by the very paths that its sessions name."""
+    path = f"{directory.rstrip('/')}/events"
+    file = FileFacts(path=path, size_bytes=1, read_bytes=1, records=1, corrupt_records=0, torn_bytes=0)
+    watch = FakeWatch(watched(a_run("a"), files=(file,)), logdir=logdir)
+    index = index_of(Logdir(logdir), watch=lambda path: watch)
+    index.refresh()
+    assert index.view().runs["a"].directory == expected
+
+
+def test_a_run_without_files_has_its_own_directory() -> None:
+    """A run whose files have just gone is not taken for another."""
+    watch = FakeWatch(watched(a_run("a/b"), files=()))
+    index = index_of(Logdir("/runs"), watch=lambda path: watch)
+    index.refresh()
+    assert index.view().runs["a/b"].directory == "/runs/a/b"
+
+
+def test_names_that_are_no_text_can_be_asked_for() -> None:
+    """A directory named in bytes that are no UTF-8 has a name that can be sent, and that finds it."""
+    watch = FakeWatch(watched(a_run("caf\udce9")))
+    index = index_of(Logdir("/runs"), watch=lambda path: watch)
+    index.refresh()
+    assert list(index.view().runs) == ["caf\\udce9"]
+    assert index.view().runs["caf\\udce9"].row["run"] == "caf\\udce9"

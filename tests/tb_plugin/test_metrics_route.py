@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+
+
+def value(text: str, name: str, **labels: str) -> float:
+    """One sample's value."""
+    (found,) = [
+        sample.value
+        for family in parse_text(text)
+        for sample in family.samples
+        if sample.name == name and sample.labels == labels
+    ]
+    return found
+
+
+def test_the_exporters_metrics_are_served(bench: Callable[..., Bench]) -> None:
+    """Each run's metrics by the names that the exporter serves, of the moment at which the logdir was read."""
+    answer = bench(a_rich_run()).get("metrics")
+    assert answer.content_type == "text/plain; version=0.0.4; charset=utf-8"
+    assert value(answer.text, "supervisor_global_step", run="a") == 200
+    assert value(answer.text, "supervisor_exporter_runs") == 1
+    assert value(answer.text, "supervisor_exporter_last_refresh_timestamp_seconds") == NOW
+
+
+def test_openmetrics_for_who_asks_for_it(bench: Callable[..., Bench]) -> None:
+    """The format and the compression are the client's choice."""
+    tab = bench(a_rich_run())
+    answer = tab.get("metrics", headers={"Accept": OPENMETRICS, "Accept-Encoding": "gzip"})
+    assert answer.content_type.startswith("application/openmetrics-text; version=1.0.0")
+    text = gzip.decompress(answer.data).decode()
+    assert text.endswith("# EOF\n")
+    assert "supervisor_goodput_ratio" in {family.name for family in parse_openmetrics(text)}
+
+
+def test_a_scrape_shows_the_latest_look(bench: Callable[..., Bench]) -> None:
+    """What changed since the last scrape is in the next."""
+    watch = FakeWatch(watched(a_run()))
+    tab = bench(watch)
+    assert "supervisor_global_step" not in tab.get("metrics").text
+    watch.runs["a"] = changed(a_run(), step=7)
+    tab.index.refresh()
+    assert value(tab.get("metrics").text, "supervisor_global_step", run="a") == 7
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "application/json", "rubbish;;;q=x"])
+def test_whoever_asks_gets_text(bench: Callable[..., Bench], accept: str) -> None:
+    """What is no OpenMetrics scraper gets the text format."""
+    answer = bench(a_run()).get("metrics", headers={"Accept": accept})
+    assert (answer.status_code, answer.content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from supervisor_core.run.model import Checkpoint
+from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
+
+
+def names(answer: dict[str, list[dict[str, str]]]) -> list[str]:
+    """The runs that an answer tells of."""
+    return [row["run"] for row in answer["runs"]]
+
+
+def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
+    """A run's line: its newest session's phase and interval, its newest good checkpoint, what is sick or stalled."""
+    answer = bench(a_rich_run()).json("runs")
+    assert answer["runs"] == [
+        {
+            "run": "a",
+            "state": "running",
+            "inferred": False,
+            "phase": "training",
+            "step": 200,
+            "steps_per_sec": None,
+            "rates": [1.0, 2.0],
+            "started": NOW - 600,
+            "last_event": NOW - 1,
+            "checkpoint_at": NOW - 20,
+            "checkpoint_step": 180,
+            "checkpoint_interval_secs": 60.0,
+            "checkpoints_failing": True,
+            "restarts": 1,
+            "goodput": 0.125,
+            "sick_threads": 1,
+            "stalled_since": NOW - 30,
+            "problem": None,
+        }
+    ]
+    assert (answer["at"], answer["logdir"], answer["reading"], answer["problems"]) == (NOW, "/runs", None, [])
+
+
+def test_threads_of_earlier_sessions_are_not_sick(bench: Callable[..., Bench]) -> None:
+    """What failed before the last restart is history."""
+    run = a_rich_run()
+    run = dataclasses.replace(run, sessions=(*run.sessions, a_session("three")))
+    assert bench(run).json("runs")["runs"][0]["sick_threads"] == 0
+
+
+def test_a_run_of_which_nothing_is_known_has_a_line(bench: Callable[..., Bench]) -> None:
+    """No session, no checkpoint, no thread: all that is not known is null, nothing is 0 for want of knowing."""
+    (row,) = bench(a_run(goodput=a_run().goodput)).json("runs")["runs"]
+    assert [row[name] for name in ("phase", "started", "checkpoint_at", "checkpoint_interval_secs")] == [None] * 4
+    assert (row["rates"], row["restarts"], row["checkpoints_failing"]) == ([], 0, False)
+
+
+def test_only_what_changed_since_is_sent(bench: Callable[..., Bench]) -> None:
+    """With ``since`` come the runs that changed after it, and those that went; without it, all."""
+    watch = FakeWatch(*(watched(a_run(name)) for name in ("a", "b", "c")))
+    tab = bench(watch)
+    first = tab.json("runs")
+    assert (names(first), first["full"]) == (["a", "b", "c"], True)
+    tab.index.refresh()
+    again = tab.json("runs", since=first["generation"])
+    assert (again["generation"], names(again), again["removed"], again["full"]) == (first["generation"], [], [], False)
+    watch.runs["b"] = changed(a_run("b"), step=7)
+    del watch.runs["c"]
+    watch.runs["d"] = watched(a_run("d"))
+    tab.index.refresh()
+    later = tab.json("runs", since=first["generation"])
+    assert later["generation"] > first["generation"]
+    assert (names(later), later["removed"]) == (["b", "d"], ["c"])
+    assert names(tab.json("runs", since=later["generation"])) == []
+    assert names(tab.json("runs")) == ["a", "b", "d"]
+
+
+def test_a_run_that_comes_back_is_not_gone(bench: Callable[..., Bench]) -> None:
+    """A directory that was away for a moment is a changed run, not a removed one."""
+    watch = FakeWatch(watched(a_run("a")), watched(a_run("b")))
+    tab = bench(watch)
+    first = tab.json("runs")["generation"]
+    away = watch.runs.pop("b")
+    tab.index.refresh()
+    watch.runs["b"] = away
+    tab.index.refresh()
+    answer = tab.json("runs", since=first)
+    assert (names(answer), answer["removed"]) == (["b"], [])
+
+
+def test_who_remembers_another_tensorboard_gets_everything(bench: Callable[..., Bench]) -> None:
+    """A generation of a TensorBoard that was started earlier, or later, is none of this one's."""
+    tab = bench(a_run("a"))
+    generation = tab.json("runs")["generation"]
+    for foreign in (0, 17, generation - 5_000, generation + 5_000):
+        answer = tab.json("runs", since=foreign)
+        assert (names(answer), answer["full"]) == (["a"], True)
+
+
+def test_more_runs_gone_than_are_remembered(bench: Callable[..., Bench]) -> None:
+    """Who asks since before what is remembered gets everything, rather than runs that are no more."""
+    watch = FakeWatch(*(watched(a_run(f"{number:04}")) for number in range(1_500)))
+    tab = bench(watch)
+    first = tab.json("runs")["generation"]
+    for _ in range(3):
+        for name in list(watch.runs)[:450]:
+            del watch.runs[name]
+        tab.index.refresh()
+    answer = tab.json("runs", since=first)
+    assert (answer["full"], len(answer["runs"]), answer["removed"]) == (True, 150, [])
+    assert len(tab.json("runs", since=answer["generation"] - 1)["removed"]) == 450
+
+
+def test_reading_for_the_first_time_is_told(bench: Callable[..., Bench]) -> None:
+    """While the first look lasts, the overview says how far it is."""
+    watch = FakeWatch(*(watched(a_run(f"{number}")) for number in range(3)))
+    tab = bench(watch, read=False)
+    assert tab.json("runs")["reading"] == {"done": 0, "total": 0}
+    seen = []
+    refresh = watch.refresh
+
+    def slowly(on_progress: Callable[[int, int], None] | None = None) -> object:
+        def progress(done: int, total: int) -> None:
+            assert on_progress is not None
+            on_progress(done, total)
+            seen.append(tab.json("runs")["reading"])
+
+        return refresh(progress)
+
+    watch.refresh = slowly
+    tab.index.refresh()
+    assert seen == [{"done": done, "total": 3} for done in (1, 2, 3)]
+    assert tab.json("runs")["reading"] is None
+
+
+def test_problems_of_logdir_and_run_are_told(bench: Callable[..., Bench]) -> None:
+    """What could not be read is said where it belongs."""
+    broken = watched(a_run("a"), problem="/runs/a/events: no permission to read it")
+    answer = bench(FakeWatch(broken, problems=("/runs/x: Permission denied",))).json("runs")
+    assert answer["problems"] == ["/runs/x: Permission denied"]
+    assert answer["runs"][0]["problem"] == "/runs/a/events: no permission to read it"
+
+
+def test_a_failing_save_is_forgotten_with_the_next_good_one(bench: Callable[..., Bench]) -> None:
+    """``checkpoints_failing`` is about the newest save."""
+    run = a_rich_run()
+    saved = dataclasses.replace(run, checkpoints=(*run.checkpoints, Checkpoint(session="two", at=NOW, ok=True, step=2)))
+    assert bench(saved).json("runs")["runs"][0]["checkpoints_failing"] is False

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+
+from supervisor_core.events.columns import Columns
+from supervisor_core.run.model import Restart, Run
+from tb_plugin.data.segments import UNKNOWN, Segments, abandoned_after_steps
+from tests.tb_plugin.conftest import a_run, a_session
+
+
+def restarted(*sessions: tuple[str, int | None, int | None]) -> Run:
+    """A run of sessions, each with the step it went on from and the step it got to."""
+    return a_run(
+        sessions=tuple(a_session(id, first_step=first, last_step=last) for id, first, last in sessions),
+        restarts=tuple(
+            Restart(
+                at=None,
+                from_session=before[0],
+                to_session=after[0],
+                reason="lost",
+                from_step=before[2],
+                to_step=after[1],
+                rewind_steps=None,
+                downtime_secs=None,
+                inferred=False,
+            )
+            for before, after in itertools.pairwise(sessions)
+        ),
+    )
+
+
+def test_what_a_restart_went_back_over_is_abandoned() -> None:
+    """A session's points above the step that the next went on from were done again."""
+    assert abandoned_after_steps(restarted(("one", 0, 130), ("two", 100, 200))) == {"one": 100}
+
+
+def test_an_inferred_restart_went_back_to_before_its_first_point() -> None:
+    """Of a session that told nothing the first written step is known: that one was done again, too."""
+    run = restarted(("one", 0, 130), ("two", 101, 200))
+    inferred = tuple(dataclasses.replace(session, inferred=True) for session in run.sessions)
+    assert abandoned_after_steps(dataclasses.replace(run, sessions=inferred)) == {"one": 100}
+    run = restarted(("one", 0, 9), ("two", 0, 9))
+    inferred = tuple(dataclasses.replace(session, inferred=True) for session in run.sessions)
+    assert abandoned_after_steps(dataclasses.replace(run, sessions=inferred)) == {"one": -1}
+
+
+def test_a_restart_without_rewind_abandons_nothing() -> None:
+    """A session that ended with a checkpoint keeps all of its points."""
+    assert abandoned_after_steps(restarted(("one", 0, 130), ("two", 130, 200))) == {}
+
+
+def test_a_later_restart_can_undo_earlier_sessions() -> None:
+    """A restart from before its predecessor's own start undoes what an earlier session had kept."""
+    run = restarted(("one", 0, 130), ("two", 100, 110), ("three", 50, 60), ("four", 60, 300))
+    assert abandoned_after_steps(run) == {"one": 50, "two": 50}
+
+
+def test_what_is_not_known_abandons_nothing() -> None:
+    """Where nothing tells which step a session went on from, nothing is called abandoned."""
+    assert abandoned_after_steps(restarted(("one", 0, 130), ("two", None, 200))) == {}
+
+
+def test_a_session_of_unknown_end_may_have_been_undone() -> None:
+    """Without its last step, the points themselves tell which of a session's were done again."""
+    assert abandoned_after_steps(restarted(("one", 0, None), ("two", 100, 200))) == {"one": 100}
+
+
+def owners(run: Run, path: str, walls: list[float]) -> dict[int, list[float]]:
+    """The wall times of a file's points, by the session that they are given to."""
+    column = np.array(walls)
+    return {
+        owner: columns.walls.tolist() for owner, columns in Segments(run).split(path, Columns(column, column, column))
+    }
+
+
+def test_a_file_belongs_to_its_session() -> None:
+    """Every point of a file is its session's, whatever the wall times say."""
+    run = a_run(sessions=(a_session("one", files=("/f1", "/f2")), a_session("two", files=("/f3",))))
+    assert owners(run, "/f2", [0.0, 9e9]) == {0: [0.0, 9e9]}
+    assert owners(run, "/f3", [1.0]) == {1: [1.0]}
+
+
+def test_a_file_of_several_sessions_is_divided_by_time() -> None:
+    """Where a program trained twice with one writer, each point is that session's which had begun last."""
+    run = a_run(
+        sessions=(
+            a_session("one", started_at=100.0, files=("/f",)),
+            a_session("two", started_at=200.0, files=("/f",)),
+            a_session("three", started_at=None, files=("/other",)),
+        )
+    )
+    assert owners(run, "/f", [50.0, 199.0, 200.0, 300.0]) == {0: [50.0, 199.0], 1: [200.0, 300.0]}
+    assert owners(run, "/f", [250.0]) == {1: [250.0]}
+
+
+def test_a_file_of_no_session_is_of_none() -> None:
+    """Points of files in which no session was found are there all the same."""
+    assert owners(a_run(), "/f", [1.0, 2.0]) == {UNKNOWN: [1.0, 2.0]}
+    assert Segments(a_run()).describe([UNKNOWN]) == [{"session": None, "abandoned_after_step": None}]

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
+from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run
+
+
+def a_thread(*ticks: ThreadTick, spans: tuple[ThreadSpan, ...] = ()) -> ThreadHistory:
+    """A thread that is idle now."""
+    return ThreadHistory(
+        name="summary",
+        session="one",
+        interval_secs=1.0,
+        ticks=len(ticks),
+        failures=0,
+        last_error=None,
+        state="idle",
+        spans=spans,
+        seen_ticks=ticks,
+    )
+
+
+def test_a_lane_is_a_thread_of_a_session(bench: Callable[..., Bench]) -> None:
+    """Each thread of each session, with its states and ticks over time."""
+    (lane,) = bench(a_rich_run()).json("threads", run="a")["threads"]
+    assert (lane["name"], lane["session"], lane["state"], lane["thinned"]) == ("checkpoint", "two", "failed", False)
+    assert lane["spans"][1] == [NOW - 10, NOW, "failed", 0.0, "OSError: no space left"]
+    assert lane["seen_ticks"] == [[NOW - 40, 1.0, True], [NOW - 10, None, False]]
+
+
+def test_only_what_touches_the_window_is_told(bench: Callable[..., Bench]) -> None:
+    """Spans and ticks that reach into the window are there, others are not; counts are of the whole."""
+    ticks = [ThreadTick(at=NOW + at, secs=2.0, ok=True) for at in (10, 20, 30)]
+    spans = tuple(ThreadSpan(state="idle", since=NOW + at, until=NOW + at + 10) for at in (0, 10, 20))
+    tab = bench(a_run(threads=(a_thread(*ticks, spans=spans),)))
+
+    def seen(**window: float) -> tuple[list[float], list[float]]:
+        (lane,) = tab.json("threads", run="a", **window)["threads"]
+        assert lane["ticks"] == 3
+        return [tick[0] - NOW for tick in lane["seen_ticks"]], [span[0] - NOW for span in lane["spans"]]
+
+    assert seen(from_=NOW + 11, to=NOW + 18) == ([20], [10])
+    assert seen(from_=NOW + 31) == ([], [])
+    assert seen(to=NOW + 5) == ([], [0])
+    assert seen() == ([10, 20, 30], [0, 10, 20])
+
+
+def test_ticks_are_thinned_evenly_and_failures_never(bench: Callable[..., Bench]) -> None:
+    """Of very many ticks about 4,000 are told, from all of the time, and every one that failed."""
+    failing = {5, 50_000, 99_999}
+    ticks = [ThreadTick(at=NOW + at, secs=0.1, ok=at not in failing) for at in range(100_000)]
+    (lane,) = bench(a_run(threads=(a_thread(*ticks),))).json("threads", run="a")["threads"]
+    assert lane["thinned"] is True
+    kept = [int(tick[0] - NOW) for tick in lane["seen_ticks"]]
+    assert kept == sorted(kept)
+    assert len(kept) == 4_000
+    assert {int(tick[0] - NOW) for tick in lane["seen_ticks"] if not tick[2]} == failing
+    assert max(later - earlier for earlier, later in itertools.pairwise(kept)) <= 26
+
+
+def test_more_failures_than_fit_are_told_all(bench: Callable[..., Bench]) -> None:
+    """Nothing that failed is ever left out."""
+    ticks = [ThreadTick(at=NOW + at, secs=0.1, ok=at % 10 == 0) for at in range(10_000)]
+    (lane,) = bench(a_run(threads=(a_thread(*ticks),))).json("threads", run="a")["threads"]
+    assert sum(not tick[2] for tick in lane["seen_ticks"]) == 9_000
+    assert sum(tick[2] for tick in lane["seen_ticks"]) == 1
+
+
+def test_many_sessions_share_the_bound(bench: Callable[..., Bench]) -> None:
+    """A run that was restarted very often is not answered with so many ticks for each of its sessions."""
+    ticks = [ThreadTick(at=NOW + at, secs=0.1, ok=True) for at in range(1_000)]
+    answer = bench(a_run(threads=(a_thread(*ticks),) * 200)).json("threads", run="a")
+    assert [len(lane["seen_ticks"]) for lane in answer["threads"]] == [20] * 200
+
+
+def test_spans_too_short_to_be_seen_are_joined(bench: Callable[..., Bench]) -> None:
+    """A thread that changed its state at every heartbeat of a week has some thousand spans, without a gap between them,
+    and whoever looks still sees when it failed, and why."""
+    spans = [
+        ThreadSpan(state="ticking" if number % 2 else "idle", since=NOW + number, until=NOW + number + 1)
+        for number in range(60_000)
+    ]
+    spans[30_001] = dataclasses.replace(spans[30_001], state="failed", error="OSError: no space left")
+    spans[40_000] = dataclasses.replace(spans[40_000], state="overdue", overdue_secs=7.0)
+    (lane,) = bench(a_run(threads=(a_thread(spans=tuple(spans)),))).json("threads", run="a")["threads"]
+    told = lane["spans"]
+    assert lane["thinned"] is True
+    assert 2_000 < len(told) <= 4_001
+    assert (told[0][0], told[-1][1]) == (NOW, NOW + 60_000)
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(told))
+    (failed,) = [span for span in told if span[2] == "failed"]
+    assert failed[0] <= NOW + 30_001 < failed[1]
+    assert failed[4] == "OSError: no space left"
+    assert [span[3] for span in told if span[2] == "overdue"] == [7.0]
+
+
+def test_stalls_come_with_their_stacks(bench: Callable[..., Bench]) -> None:
+    """Each stall has the stacks of all threads; one that lasts has no end."""
+    (stall,) = bench(a_rich_run()).json("stalls", run="a")["stalls"]
+    assert (stall["since"], stall["until"], stall["phase"]) == (NOW - 30, None, "training")
+    assert stall["stacks"] == {"MainThread": ["train.py:3 in main", "train.py:9 in step"]}
