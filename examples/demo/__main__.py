@@ -16,11 +16,11 @@ from typing import NoReturn
 from rich.console import Console
 
 from examples.demo.acts import Play
-from examples.demo.board import serve_board
+from examples.demo.board import serve_board, tab_of
 from examples.demo.display import Display
 from examples.demo.inspection import show_run
 from examples.demo.story import checks
-from examples.demo.summary import show_checks, show_figures, show_inspection, show_verdict
+from examples.demo.summary import show_checks, show_figures, show_inspection, show_tab, show_verdict
 
 ROOT = Path(__file__).parents[2]
 RUN_NAME = "digits"
@@ -55,7 +55,7 @@ def main() -> int:
         status = show_verdict(console, story, results)
         if args.once or not console.is_terminal:
             return status
-        return serve_board(args.logdir, lambda url: console.print(f"\nTensorBoard: {url} (Ctrl-C ends it)")) or status
+        return serve_board(args.logdir, lambda url: show_tab(console, tab_of(url, RUN_NAME))) or status
     except (KeyboardInterrupt, _Terminated) as interruption:
         console.print(f"\nInterrupted; what there is so far is in {args.logdir}", highlight=False, soft_wrap=True)
         return 128 + (signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT)

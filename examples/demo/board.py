@@ -7,11 +7,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 GRACE_SECS = 10.0
 """How long TensorBoard may take to end."""
 
 _URL = re.compile(r"http://\S+")
+
+
+def tab_of(url: str, run: str) -> str:
+    """Return the address of the Supervisor tab with one run open, on the TensorBoard at ``url``."""
+    return f"{url.rstrip('/')}/#supervisor&p.supervisor.s={quote(f'run={quote(run)}')}"
 
 
 def serve_board(logdir: Path, announce: Callable[[str], None]) -> int:

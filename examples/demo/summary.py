@@ -54,6 +54,12 @@ def show_inspection(console: Console, text: str) -> None:
     console.print(text, end="", highlight=False, markup=False, soft_wrap=True)
 
 
+def show_tab(console: Console, url: str) -> None:
+    """Print where the run is shown in TensorBoard."""
+    console.print("\nThe kill, the restart and the resumed curve, in TensorBoard's Supervisor tab (Ctrl-C ends it):")
+    console.print(f"  {url}", highlight=False, markup=False, soft_wrap=True)
+
+
 def show_verdict(console: Console, story: Story, checks: Sequence[Check]) -> int:
     """Print whether all was seen, and what was not; return the exit status, 0 or 1."""
     console.print()
