@@ -9,13 +9,18 @@ own, and ``SimpleQueue.put`` may interrupt itself. For the same reason a fork le
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import TIMEOUT_MAX
+from time import monotonic
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+LOOK_AGAIN_SECS = 1.0
+"""The longest sleep at a time. A signal that comes at the very moment at which the thread falls asleep does not wake
+it, and Python runs its handler, which may set the flag, only when it has woken up."""
 
 
 class Latch(Generic[T]):
@@ -77,11 +82,16 @@ class Latch(Generic[T]):
         self._bells.append(bell)
         try:
             # Looked at again after the entry: whoever set the flag in between did not see this waiter.
-            return bool(self._first) or bell.get(
-                timeout=None if timeout_secs is None else min(timeout_secs, TIMEOUT_MAX)
-            )
-        except Empty:
-            return bool(self._first)
+            return bool(self._first) or self._sleep(bell, math.inf if timeout_secs is None else timeout_secs)
         finally:
             with suppress(ValueError):
                 self._bells.remove(bell)
+
+    def _sleep(self, bell: SimpleQueue[bool], timeout_secs: float) -> bool:
+        until = monotonic() + timeout_secs
+        while True:
+            try:
+                return bell.get(timeout=min(LOOK_AGAIN_SECS, max(0.0, until - monotonic())))
+            except Empty:
+                if self._first or monotonic() >= until:
+                    return bool(self._first)

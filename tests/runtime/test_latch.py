@@ -142,7 +142,7 @@ def test_many_setters_one_winner() -> None:
 
 
 class Bell(SimpleQueue[bool]):
-    """Never waits, and notes whether it would have waited for ever for a latch that is set."""
+    """Never waits, and notes whether it would have slept though the latch is set."""
 
     def __init__(self, latch: Latch[str]) -> None:
         self.latch = latch
@@ -151,7 +151,7 @@ class Bell(SimpleQueue[bool]):
     def get(self, block: bool = True, timeout: float | None = None) -> bool:
         if self.empty():
             self.would_hang = self.latch.is_set() and self.empty()  # set, and nothing was put since
-            raise Empty
+            return False
         return super().get()
 
 
@@ -201,3 +201,34 @@ def test_signal_while_blocked() -> None:
     finally:
         sender.join()
         signal.signal(signal.SIGUSR1, earlier)
+
+
+def test_a_signal_at_the_moment_of_falling_asleep() -> None:
+    """A handler that no sleep is interrupted for runs when the thread looks again, and the wait is over."""
+    latch = Latch[None]()
+
+    class Deaf(SimpleQueue[bool]):
+        """Does not hear what rings while it sleeps, as a thread that a signal has just missed."""
+
+        def get(self, block: bool = True, timeout: float | None = None) -> bool:
+            latch._first.setdefault(None, (None,))
+            raise Empty
+
+    assert latch.wait(bell=Deaf())
+
+
+def test_a_long_wait_is_many_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No single sleep is longer than a second, and all of them together are as long as was asked."""
+    sleeps: list[float] = []
+    now = [0.0]
+
+    class Counted(SimpleQueue[bool]):
+        def get(self, block: bool = True, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            sleeps.append(timeout)
+            now[0] += timeout
+            raise Empty
+
+    monkeypatch.setattr("supervisor_core.runtime.latch.monotonic", lambda: now[0])
+    assert not Latch[None]().wait(2.5, bell=Counted())
+    assert sleeps == [1.0, 1.0, 0.5]
