@@ -39,7 +39,7 @@ def _ours() -> Facade:
     return Facade("ours", Supervisor, SessionManager, Coordinator, LooperThread, "supervisor_core")
 
 
-# The original has races of its own (contract, part 2), which a slow machine brings out: it gets three tries, ours one.
+# The original has races of its own (contract, part 2), which a slow machine brings out: it gets three tries.
 @pytest.fixture(params=[pytest.param("original", marks=pytest.mark.flaky(reruns=2)), "ours"])
 def facade(request: pytest.FixtureRequest) -> Facade:
     """TensorFlow's classes, then ours: the test holds for both."""
