@@ -74,6 +74,7 @@ class Coordinator:
         self._clock = clock
         self._latch: Latch[_Report | None] = Latch()
         self._was_joined = False
+        self._join_tells = False
         self._to_join: dict[threading.Thread, None] = {}
         self._releases: list[_Release] = []
 
@@ -96,7 +97,7 @@ class Coordinator:
         if not self._latch.set(report) or report is None:
             return
         _log_report(report, exc_info=isinstance(ex, tuple))
-        if self._was_joined:  # a join without a stop has ended meanwhile, and may have missed it
+        if self._was_joined and not self._join_tells:  # a join without a stop has ended meanwhile
             raise report.error
 
     def is_clean_stop(self, error: BaseException) -> bool:
@@ -109,7 +110,7 @@ class Coordinator:
 
     def clear_stop(self) -> None:
         """Start afresh: no stop requested, no error, not joined. Registered threads stay registered."""
-        self._was_joined = False
+        self._was_joined = self._join_tells = False
         self._latch.clear()
 
     def should_stop(self) -> bool:
@@ -171,6 +172,7 @@ class Coordinator:
         waited_for = [thread for thread in named if thread is not caller]
         self._await_end_or_stop(waited_for)
         stragglers = self._await_end(waited_for, max(stop_grace_period_secs, 0.0))
+        self._join_tells = self._latch.reason is not None  # before the next line: who sees that one sees this
         self._was_joined = True
         self._to_join = {}
         self._releases = []

@@ -9,7 +9,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -511,13 +510,19 @@ def test_join_wakes_at_a_stop(blocked: BlockedThread) -> None:
     """A stop requested while join waits begins the grace period at once."""
     coord = Coordinator()
     error = ValueError()
-
-    def stop() -> None:
-        with suppress(ValueError):  # told here as well, where the join has ended before this has
-            coord.request_stop(error)
-
-    threading.Thread(target=stop).start()
+    threading.Thread(target=coord.request_stop, args=(error,)).start()
     assert raised_by(lambda: coord.join([blocked], stop_grace_period_secs=0)) is error
+
+
+def test_what_a_join_tells_is_told_once(blocked: BlockedThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The join that a stop wakes raises its error; whoever requested it is not told again, however late it looks."""
+    coord, error, joined = Coordinator(), ValueError(), threading.Event()
+    monkeypatch.setattr("supervisor_core.runtime.coordinator._log_report", lambda *_, **__: joined.wait(60))
+    stopper = threading.Thread(target=coord.request_stop, args=(error,))
+    stopper.start()
+    assert raised_by(lambda: coord.join([blocked], stop_grace_period_secs=0)) is error
+    joined.set()
+    stopper.join()
 
 
 def test_join_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
