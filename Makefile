@@ -29,7 +29,7 @@ demo: $(INSTALLED) $(TAB)
 
 test: $(INSTALLED) $(TAB)
 	@scripts/provision
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(CI),--reruns 1 -r R) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

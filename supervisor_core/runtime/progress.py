@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.run.goodput import BUCKET_OF_PHASE
 from supervisor_core.run.histogram import STEP_BOUNDS, Histogram
 from supervisor_core.run.status import Distribution
 
@@ -32,16 +33,6 @@ BUCKETS = (
 
 _STEPS_TO_JUDGE = 10
 """After how many steps it is judged by how much each of them moves the global step."""
-
-_BUCKET_OF_PHASE = {
-    "starting": "program_startup",
-    "restoring": "checkpoint_restore",
-    "training": "productive",
-    "checkpointing": "unproductive_checkpoint_save",
-    "evaluating": "other",
-    "stopping": "other",
-    "stopped": "other",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +227,7 @@ class Progress:
     def _book(self, now: float) -> None:
         """Book what is decided: the time up to the last progress, and what has become a stall since."""
         decided = max(self._booked_until, self._last_progress)
-        bucket, secs = _BUCKET_OF_PHASE[self._phase], decided - self._booked_until
+        bucket, secs = BUCKET_OF_PHASE.get(self._phase, "other"), decided - self._booked_until
         if bucket == "productive":
             held_up = min(self._held_up, secs)
             self._held_up -= held_up

@@ -318,42 +318,6 @@ def test_a_forgotten_writer_writes_what_it_has(tmp_path: Path, faulty: Any, read
     assert [contents.steps for contents in read_logdir(tmp_path)] == [[1]]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_handler_that_interrupts_the_start_of_the_thread(
-    tmp_path: Path, read_logdir: ReadLogdir, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    """A signal handler that adds and flushes just then leaves one thread that writes: each event once, in order."""
-    writer = EventsWriter(tmp_path)
-    start = threading.Thread.start
-    started: list[threading.Thread] = []
-    interruptions = iter([True])
-
-    def interrupted(thread: threading.Thread) -> None:
-        def handle() -> None:
-            if next(interruptions, False):
-                writer.payload("graph_def", b"handler", 2)
-                writer.flush()
-
-        if when == "before":
-            handle()
-        start(thread)
-        started.append(thread)
-        if when == "after":
-            handle()
-
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
-    for step in (1, 3, 4, 5):
-        writer.payload("graph_def", b"loop", step)
-    writer.flush()
-    for thread in started:
-        if thread.ident != writer._pump._started[0]:
-            thread.join(30)
-    assert [thread.is_alive() for thread in started].count(True) == 1
-    writer.close()
-    (contents,) = read_logdir(tmp_path)
-    assert contents.steps == [1, 2, 3, 4, 5]
-
-
 def test_a_writer_that_is_never_used_has_no_thread(tmp_path: Path, faulty: Any) -> None:
     """The thread comes with the first event; flushing, syncing and closing do without one."""
     writer = EventsWriter(tmp_path, filesystem=faulty)
