@@ -49,6 +49,9 @@ class SessionRecord:
     restored_checkpoint: str | None = None
     """Path of the checkpoint that was restored; None when the model was initialised."""
     restored_step: int | None = None
+    adopted: bool = False
+    """Whether the model was found alive in the cluster, and kept as it was: ``restored_step`` is where it stood, and
+    nothing was read from a checkpoint."""
     skipped: tuple[Mapping[str, str], ...] = ()
     """Checkpoints that were passed over: ``{"path": ..., "reason": ...}``, newest first."""
     state_problem: str | None = None
@@ -113,6 +116,8 @@ class HeartbeatRecord:
     """Seconds of this session by goodput bucket; they sum to its wall time up to the last progress."""
     threads: tuple[Mapping[str, Any], ...] = ()
     """`ThreadStatus` of each service, field by field."""
+    workers: tuple[Mapping[str, Any], ...] = ()
+    """`WorkerStatus` of each other process of the cluster, field by field."""
     events_dropped: int = 0
 
 

@@ -22,6 +22,7 @@ from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.exporter.labels import RunPlace, run_labels
 from supervisor_core.exporter.page import Page, Reading, RunText, write_run
+from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import (
     EXPORTER_BUILD_INFO,
@@ -31,8 +32,6 @@ from supervisor_core.metrics.table import (
     EXPORTER_RUNS,
     EXPORTER_SCRAPE_DURATION,
     SCRAPE_SUCCESS,
-    Metric,
-    Sample,
 )
 from supervisor_core.run.run_status import run_status
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun

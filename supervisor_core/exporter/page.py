@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from supervisor_core.exporter.gzip_stream import GzipStream, deflate
+from supervisor_core.metrics.metric import Metric, RunMetric, Sample
 from supervisor_core.metrics.render import END, Format, header, lines
 from supervisor_core.metrics.table import (
     EXPORTER_CORRUPT_RECORDS,
     EXPORTER_LAST_EVENT,
     EXPORTER_RUN_READ_SUCCESS,
     RUN_METRICS,
-    Metric,
-    RunMetric,
-    Sample,
 )
 from supervisor_core.run.status import RunStatus
 

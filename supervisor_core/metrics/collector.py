@@ -13,8 +13,9 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.metrics.metric import Metric, RunMetric
 from supervisor_core.metrics.render import label_text
-from supervisor_core.metrics.table import METRICS, RUN_METRICS, SCRAPE_SUCCESS, Metric, RunMetric
+from supervisor_core.metrics.table import METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.status import RunStatus
 
 _LOG = logging.getLogger(__name__)

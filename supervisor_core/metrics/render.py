@@ -14,7 +14,7 @@ from math import inf, isfinite
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
 
-from supervisor_core.metrics.table import Metric, Sample
+from supervisor_core.metrics.metric import Metric, Sample
 
 __all__ = [
     "END",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from supervisor_core.run.status import Distribution, ThreadState
+from supervisor_core.run.status import Distribution, ThreadState, WorkerState
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
 """``running``: an open session that moves. ``stalled``: an open session that is heard of and does not move within its
@@ -67,6 +67,8 @@ class Session:
     signal: str | None = None
     restored_checkpoint: str | None = None
     restored_step: int | None = None
+    adopted: bool = False
+    """Whether it found its model alive in the cluster and kept it; `restored_step` is where that stood."""
     skipped: tuple[Mapping[str, str], ...] = ()
     """Checkpoints that its restore passed over, ``{"path", "reason"}``, newest first."""
     state_problem: str | None = None
@@ -120,6 +122,59 @@ class Restart:
     downtime_secs: float | None
     """From the earlier session's end to the later one's start."""
     inferred: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """A restart within a session: the framework's own session was lost with a process of the cluster, and made anew."""
+
+    session: str
+    at: float
+    """When training could go on."""
+    secs: float
+    """From the loss until then."""
+    error: str
+    losses: int
+    """How often it was lost until training could go on."""
+    from_step: int | None
+    to_step: int | None
+    """The step that training went on from."""
+    rewind_steps: int | None
+    """Steps done again, never below 0; None where one of the two is not known."""
+    restored_checkpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpan:
+    """A stretch of time in which another process of the cluster was in one state."""
+
+    state: WorkerState
+    since: float
+    until: float
+    started_at: float | None = None
+    """When its process had begun: another one than in the span before means that it was started again."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHistory:
+    """One other process of the cluster over the run, as its chiefs told. Of the time between two chiefs nothing is
+    known: the spans leave it out."""
+
+    name: str
+    state: WorkerState
+    """The last that was told."""
+    spans: tuple[WorkerSpan, ...]
+    starts: int
+    """How many processes of this name were seen."""
+    last_seen_at: float | None = None
+    phase: str | None = None
+    waiting_for: str | None = None
+    step: int | None = None
+    steps: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +300,10 @@ class Run:
     """Whether no session of it told of itself."""
     sessions: tuple[Session, ...]
     restarts: tuple[Restart, ...]
+    recoveries: tuple[Recovery, ...] = ()
+    """By time."""
+    workers: tuple[WorkerHistory, ...] = ()
+    """By name, numbers in their order."""
     checkpoints: tuple[Checkpoint, ...]
     threads: tuple[ThreadHistory, ...]
     stalls: tuple[Stall, ...]

@@ -14,6 +14,36 @@ ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopp
 """What a service thread is doing: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
 keeps failing, ``stopped`` has ended as asked."""
 
+WorkerState = Literal["waiting", "running", "stalled", "lost", "stopped", "failed"]
+"""What another process of the cluster is doing: ``waiting`` for the chief, ``running``, ``stalled`` beyond its phase's
+budget, ``lost`` when it has fallen silent, ``stopped`` when it ended in good order, ``failed`` when it ended by an
+error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerStatus:
+    """Another process of the cluster at one moment, as the chief sees it. Times are wall-clock seconds since the epoch,
+    by the chief's clock; None where nothing tells."""
+
+    name: str
+    """Its task, ``worker:1``, ``ps:0``; ``host-pid`` where nothing names it."""
+    state: WorkerState
+    phase: str | None = None
+    waiting_for: str | None = None
+    """What it waits for, while it does."""
+    step: int | None = None
+    """The global step that it saw last."""
+    steps: int | None = None
+    """Steps that its present process has done; None for one that does none (a parameter server)."""
+    last_seen_at: float | None = None
+    """When it was heard of last."""
+    started_at: float | None = None
+    """When its present process began, by that process's own clock."""
+    host: str | None = None
+    pid: int | None = None
+    error: str | None = None
+    """What ended it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadStatus:
@@ -98,6 +128,8 @@ class RunStatus:
     checkpoint: CheckpointStatus = field(default_factory=CheckpointStatus)
     threads: tuple[ThreadStatus, ...] = ()
     """No two of one name: the name is what tells their metrics apart."""
+    workers: tuple[WorkerStatus, ...] = ()
+    """The other processes of the cluster, as the chief sees them; no two of one name."""
     steps_lost: int = 0
     """Steps done again after restarts."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)

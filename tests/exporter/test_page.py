@@ -19,8 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor_core.exporter.page import Page, Reading, write_run
 from supervisor_core.metrics.collector import RunCollector
+from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
-from supervisor_core.metrics.table import EXPORTER_RUNS, SCRAPE_SUCCESS, Metric, Sample
+from supervisor_core.metrics.table import EXPORTER_RUNS, SCRAPE_SUCCESS
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
 
 NOW = 1_700_000_000.0

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
-from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus, WorkerStatus
 
 NOW = 1_700_000_000.0
 
@@ -72,6 +72,10 @@ def running() -> RunStatus:
             ThreadStatus(name="checkpoint", state="idle", ticks=7, failures=1, last_tick_at=NOW - 90),
             ThreadStatus(name="summary", state="overdue", ticks=30, last_tick_at=NOW - 150, overdue_secs=30.0),
             ThreadStatus(name="my loop", state="failed"),
+        ),
+        workers=(
+            WorkerStatus(name="worker:1", state="running", steps=70, last_seen_at=NOW - 3),
+            WorkerStatus(name="worker:2", state="lost", last_seen_at=NOW - 300),
         ),
         steps_lost=130,
         activity_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.metrics import table
-from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS, Metric, Sample
+from supervisor_core.metrics.metric import Metric, Sample
+from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS
 from supervisor_core.options import PHASES
 from supervisor_core.run.status import RunStatus
 
