@@ -95,8 +95,16 @@ def test_the_environment_says_it() -> None:
         ({"worker": {"999999999": "b:1"}}, {"type": "worker", "index": 0}, "an index .* is 999999999; .*below 100,000"),
         ({"worker": "a:1,b:1"}, {"type": "worker", "index": 0}, "cluster.worker is 'a:1,b:1'; expected a list"),
         ({"worker": ["a:1", None]}, {"type": "worker", "index": 0}, r"cluster.worker\[1\] is missing; expected an add"),
-        ({"chief": ["a:1", "b:1"]}, {"type": "chief", "index": 0}, "chief:0, chief:1.*expected one chief at most"),
-        ({"chief": ["a:1"], "master": ["b:1"]}, {"type": "chief"}, "chief:0, master:0.*one chief at most"),
+        (
+            {"chief": ["a:1", "b:1"]},
+            {"type": "chief", "index": 0},
+            "cluster is .chief:0, chief:1.; expected one chief at most",
+        ),
+        (
+            {"chief": ["a:1"], "master": ["b:1"]},
+            {"type": "chief"},
+            "cluster is .chief:0, master:0.; expected one chief at most",
+        ),
         (None, {"type": "worker", "index": 1}, "task is 'worker:1'; expected no task.*give it the whole cluster"),
         (None, {"type": "ps", "index": 0}, "task is 'ps:0'"),
     ],
