@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor_core.run.model import Checkpoint, Session, Stall, ThreadHistory
+from supervisor_core.run.model import Checkpoint, Recovery, Session, Stall, ThreadHistory
 from supervisor_core.run.pace import Pace
+from supervisor_core.run.worker_fold import WorkerTold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,4 +37,6 @@ class SessionFacts:
     """When the lease said so."""
     checkpoints: tuple[Checkpoint, ...] = ()
     threads: tuple[ThreadHistory, ...] = ()
+    workers: tuple[WorkerTold, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
     stalls: tuple[Stall, ...] = field(default=())

@@ -38,8 +38,8 @@ class RunFold:
 
     Args:
         name: the run's, as TensorBoard names it.
-        kept_ticks: how many of each service thread's newest ticks, and of its newest spans, are kept; None: all. They
-            are most of what a run of days takes in memory.
+        kept_ticks: how many of each service thread's newest ticks, and of its and of each worker's newest spans, are
+            kept; None: all. They are most of what a run of days takes in memory.
 
     Example:
         >>> fold = RunFold("digits")
@@ -53,7 +53,7 @@ class RunFold:
         self._kept_ticks = kept_ticks
         self._files: dict[str, FileFold] = {}
         self._facts: dict[str, tuple[object, SessionFacts]] = {}
-        self._timelines = TimelineFold()
+        self._timelines = TimelineFold(kept_ticks)
         self._timeline: Timeline | None = None
         self._totals = totals(())
         self._presence = Presence()
@@ -96,6 +96,8 @@ class RunFold:
             inferred=all(session.inferred for session in sessions),
             sessions=sessions,
             restarts=line.restarts,
+            recoveries=line.recoveries,
+            workers=line.workers,
             checkpoints=checkpoints,
             threads=line.threads,
             stalls=_stalls(line, state, now),

@@ -167,6 +167,8 @@ class WorkerHistory:
     spans: tuple[WorkerSpan, ...]
     starts: int
     """How many processes of this name were seen."""
+    session: str | None = None
+    """The session that told of it last; what follows is its last word."""
     last_seen_at: float | None = None
     phase: str | None = None
     waiting_for: str | None = None

@@ -15,10 +15,11 @@ from supervisor_core.events.telemetry import (
     StopRecord,
 )
 from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
-from supervisor_core.run.model import BUCKETS, Checkpoint
+from supervisor_core.run.model import BUCKETS, Checkpoint, Recovery
 from supervisor_core.run.numbers import number, text, truth, whole
 from supervisor_core.run.pace import Pace
 from supervisor_core.run.thread_fold import ThreadFold
+from supervisor_core.run.worker_fold import WorkerFold
 
 
 class SessionFold:
@@ -52,10 +53,11 @@ class SessionFold:
         self.is_stalled = False
         self.pace = Pace()
         self.threads: dict[str, ThreadFold] = {}
+        self.workers: dict[str, WorkerFold] = {}
         self.checkpoints: list[Checkpoint] = []
         self.stalls: list[tuple[float, StallRecord]] = []
+        self.recoveries: list[Recovery] = []
         self.saves = self.save_failures = 0
-        self.recoveries = 0
         self.save_secs = Histogram(SAVE_BOUNDS)
         self.blocked_secs = Histogram(SAVE_BOUNDS)
 
@@ -76,7 +78,7 @@ class SessionFold:
             self._secs(record.activity_secs, whole(record.step))
             self._got_to(whole(record.step))
         elif isinstance(record, RecoveryRecord):
-            self.recoveries += 1
+            self._recovery(at, record)
         else:
             self.stalls.append((at, record))
             self.is_stalled = record.state == "begin"
@@ -104,6 +106,17 @@ class SessionFold:
                 if thread is None:
                     thread = self.threads[name] = ThreadFold(name, self.kept_ticks)
                 thread.beat(at, told)
+        if beat.workers:
+            self._cluster(at, beat.workers)
+
+    def _cluster(self, at: float, workers: Any) -> None:
+        told = [item for item in workers if isinstance(item, Mapping)] if isinstance(workers, tuple) else []
+        named = {name: item for item in told if (name := text(item.get("name"))) is not None}
+        for name, item in named.items():
+            worker = self.workers.get(name)
+            if worker is None:
+                worker = self.workers[name] = WorkerFold(name, self.kept_ticks)
+            worker.beat(at, item)
 
     def _is_over(self, beat: HeartbeatRecord, age: float) -> bool:
         timeout = number(beat.progress_timeout_secs)
@@ -137,6 +150,23 @@ class SessionFold:
             self.save_secs.add(number(record.secs) or 0.0)
             self.blocked_secs.add(number(record.blocked_secs) or 0.0)
             self._moved(at)
+
+    def _recovery(self, at: float, record: RecoveryRecord) -> None:
+        from_step, to_step = whole(record.step), whole(record.restored_step)
+        rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
+        self.recoveries.append(
+            Recovery(
+                session=self.id,
+                at=at,
+                secs=max(0.0, number(record.secs) or 0.0),
+                error=text(record.error) or "",
+                losses=max(1, whole(record.losses) or 1),
+                from_step=from_step,
+                to_step=to_step,
+                rewind_steps=rewind,
+                restored_checkpoint=text(record.restored_checkpoint),
+            )
+        )
 
     def _secs(self, activity: Any, step: int | None) -> None:
         if not isinstance(activity, Mapping):
@@ -188,6 +218,9 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
         into._moved(part.last_progress_at)
     for name, thread in part.threads.items():
         into.threads.setdefault(name, ThreadFold(name, into.kept_ticks)).absorb(thread)
+    for name, worker in part.workers.items():
+        into.workers.setdefault(name, WorkerFold(name, into.kept_ticks)).absorb(worker)
+    into.recoveries.extend(part.recoveries)
     into.checkpoints.extend(part.checkpoints)
     into.stalls.extend(part.stalls)
     into.saves += part.saves

@@ -10,7 +10,7 @@ from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.goodput import BUCKET_OF_PHASE
 from supervisor_core.run.model import BUCKETS, Outcome, Session, Stall
-from supervisor_core.run.numbers import mapping, number, text, whole
+from supervisor_core.run.numbers import mapping, number, text, truth, whole
 from supervisor_core.run.session_fold import SessionFold
 
 LEAST_SILENCE_SECS = 30.0
@@ -68,6 +68,7 @@ def telemetry_facts(
             signal=text(stop.signal) if stop else None,
             restored_checkpoint=text(restored),
             restored_step=whole(record.restored_step) if record else None,
+            adopted=record is not None and truth(record.adopted) is True,
             skipped=_skipped(record) if record else (),
             state_problem=text(record.state_problem) if record else None,
             starting_secs=number(record.starting_secs) if record else None,
@@ -85,7 +86,7 @@ def telemetry_facts(
             save_failures=fold.save_failures,
             save_secs=fold.save_secs.snapshot(),
             blocked_secs=fold.blocked_secs.snapshot(),
-            recoveries=fold.recoveries,
+            recoveries=len(fold.recoveries),
             files=tuple(files),
         ),
         pace=fold.pace.extended(first_step, last_step, activity["productive"]),
@@ -101,6 +102,12 @@ def telemetry_facts(
         threads=tuple(
             history for thread in fold.threads.values() if (history := thread.history(fold.id, ended_at)) is not None
         ),
+        workers=tuple(
+            told
+            for worker in fold.workers.values()
+            if (told := worker.told(fold.id, fold.beat_at, ended_at)) is not None
+        ),
+        recoveries=tuple(fold.recoveries),
         stalls=_stalls(fold.id, fold.stalls, ended_at if stop else None),
     )
 

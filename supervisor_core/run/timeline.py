@@ -8,8 +8,9 @@ from typing import cast, get_args
 
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.goodput import GoodputWalk
-from supervisor_core.run.model import Checkpoint, Outcome, Restart, Session, ThreadHistory
+from supervisor_core.run.model import Checkpoint, Outcome, Recovery, Restart, Session, ThreadHistory, WorkerHistory
 from supervisor_core.run.outlived import outlived
+from supervisor_core.run.worker_fold import WorkerTold, by_name, followed
 
 _OUTCOMES = frozenset(get_args(Outcome)) - {"running", "lost"}
 
@@ -22,6 +23,8 @@ class Timeline:
     sessions: tuple[Session, ...]
     """With their attempts and, but for the last, their outcomes."""
     restarts: tuple[Restart, ...]
+    recoveries: tuple[Recovery, ...]
+    workers: tuple[WorkerHistory, ...]
     checkpoints: tuple[Checkpoint, ...]
     threads: tuple[ThreadHistory, ...]
     walk: GoodputWalk
@@ -31,10 +34,15 @@ class Timeline:
 
 
 class TimelineFold:
-    """Draws timelines, one after the other: where only the last session has changed, from there on."""
+    """Draws timelines, one after the other: where only the last session has changed, from there on.
 
-    def __init__(self) -> None:
-        self._settled = _Growing()
+    Args:
+        kept_spans: how many of each worker's newest spans are kept; None: all.
+    """
+
+    def __init__(self, kept_spans: int | None = None) -> None:
+        self._kept_spans = kept_spans
+        self._settled = _Growing(kept_spans)
         self._following: SessionFacts | None = None
 
     def draw(self, facts: Sequence[SessionFacts]) -> Timeline:
@@ -42,7 +50,7 @@ class TimelineFold:
         ordered = sorted(facts, key=_order)
         settled = self._settled
         if not self._goes_on(ordered):
-            settled = _Growing()
+            settled = _Growing(self._kept_spans)
         # How a session ended is known by the one that follows it, so only those before the last two are settled.
         for index in range(len(settled.told), len(ordered) - 2):
             settled.add(ordered[index], ordered[index + 1])
@@ -64,11 +72,14 @@ class TimelineFold:
 class _Growing:
     """A timeline that sessions are added to."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_spans: int | None) -> None:
+        self._kept_spans = kept_spans
         self.told: list[SessionFacts] = []
         self._facts: list[SessionFacts] = []
         self._sessions: list[Session] = []
         self._restarts: list[Restart] = []
+        self._recoveries: list[Recovery] = []
+        self._workers: dict[str, WorkerTold] = {}
         self._checkpoints: list[Checkpoint] = []
         self._threads: list[ThreadHistory] = []
         self._walk = GoodputWalk()
@@ -77,9 +88,10 @@ class _Growing:
         self._steps_lost = 0
 
     def copy(self) -> _Growing:
-        other = _Growing()
+        other = _Growing(self._kept_spans)
         other.told, other._facts = list(self.told), list(self._facts)
         other._sessions, other._restarts = list(self._sessions), list(self._restarts)
+        other._recoveries, other._workers = list(self._recoveries), dict(self._workers)
         other._checkpoints, other._threads = list(self._checkpoints), list(self._threads)
         other._walk, other._attempt = self._walk.copy(), self._attempt
         other._step, other._steps_lost = self._step, self._steps_lost
@@ -101,6 +113,10 @@ class _Growing:
         self._walk.add(told, is_over=outcome != "running")
         self._facts.append(told)
         self._sessions.append(session)
+        self._recoveries.extend(told.recoveries)
+        for worker in told.workers:
+            name = worker.history.name
+            self._workers[name] = followed(self._workers.get(name), worker, self._kept_spans)
         self._checkpoints.extend(told.checkpoints)
         self._threads.extend(told.threads)
         if session.last_step is not None:
@@ -111,6 +127,8 @@ class _Growing:
             facts=tuple(self._facts),
             sessions=tuple(self._sessions),
             restarts=tuple(self._restarts),
+            recoveries=tuple(sorted(self._recoveries, key=lambda recovery: recovery.at)),
+            workers=tuple(self._workers[name].history for name in sorted(self._workers, key=by_name)),
             checkpoints=tuple(self._checkpoints),
             threads=tuple(self._threads),
             walk=self._walk,

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from supervisor_core.events.chunk import Chunk, Mark, Points, SessionMark, TelemetryMark
-from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, SessionRecord, StallRecord, StopRecord
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    HeartbeatRecord,
+    RecoveryRecord,
+    SessionRecord,
+    StallRecord,
+    StopRecord,
+)
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
 
@@ -121,6 +128,7 @@ class Trainer:
         self.budget = 300.0
         self.age = self.undecided = self.held_up = 0.0
         self.threads: tuple[Mapping[str, Any], ...] = ()
+        self.workers: tuple[Mapping[str, Any], ...] = ()
         self.file = EventsFile(f"/run/events.out.tfevents.{int(started_at)}.host.{id}", started_at)
         self._next_beat = started_at
 
@@ -164,6 +172,7 @@ class Trainer:
             progress_timeout_secs=self.budget,
             activity_secs=dict(self.secs),
             threads=self.threads,
+            workers=self.workers,
         )
         self.file.tell(record, self.step or 0, self.now)
         return self
@@ -230,6 +239,17 @@ class Trainer:
         )
         self.file.tell(record, self.step or 0, self.now)
         return self
+
+    def recover(self, restored_step: int | None, *, lasts: float = 12.0, **more: Any) -> Trainer:
+        """Lose the framework's session, make it anew from a checkpoint, and go on training."""
+        self.enter("restoring").spend(lasts)
+        told = {"error": "UnavailableError: gone", "secs": lasts, "step": self.step, "restored_step": restored_step}
+        if restored_step is not None:
+            told["restored_checkpoint"] = f"/run/model.ckpt-{restored_step}"
+        record = RecoveryRecord(**{"session": self.id, **told, **more})
+        self.file.tell(record, restored_step or 0, self.now)
+        self.step = self.step if restored_step is None else restored_step
+        return self.enter("training")
 
     def stop(self, reason: Any = "completed", **more: Any) -> Trainer:
         """End in good order."""

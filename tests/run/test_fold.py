@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
+from supervisor_core.events.telemetry import RecoveryRecord
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import BUCKETS, Run
+from supervisor_core.run.model import BUCKETS, Recovery, Run
 
 RunOf = Callable[..., Run]
 
@@ -183,14 +184,60 @@ def test_a_stall_ends_with_its_session(trainer: Any, run_of: RunOf) -> None:
     assert stall.until == since + 310
 
 
-def test_a_session_goes_on_in_another_file(killed: Any, trainer: Any, run_of: RunOf, events_file: Any) -> None:
-    """After a reopening the session is one, with what both files tell."""
-    first = killed.file
-    cut = len(first.events) // 2
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.97])
+def test_a_session_goes_on_in_another_file(killed: Any, run_of: RunOf, events_file: Any, part: float) -> None:
+    """After a reopening the session is one, with what both files tell: its recoveries and its cluster's workers too."""
+    killed.recover(1000).train(30).recover(1000)
+    killed.workers = ({"name": "worker:1", "state": "running", "started_at": 5.0},)
+    first = killed.train(30).file
+    cut = int(len(first.events) * part)
     second = events_file(first.path + ".1", first.events[cut][0], first.events[cut:])
-    whole, (session,) = run_of(killed).sessions[0], run_of(second, replace(first, events=first.events[:cut])).sessions
+    whole, found = run_of(killed), run_of(second, replace(first, events=first.events[:cut]))
+    (session,) = found.sessions
     assert session.files == (first.path, second.path)
-    assert replace(session, files=whole.files) == whole
+    assert session.recoveries == 2
+    assert replace(found, sessions=(replace(session, files=(first.path,)),)) == whole
+
+
+def test_a_recovery_is_a_restart_within_the_session(killed: Any, run_of: RunOf) -> None:
+    """When and how long, from which step to which, from what, and why: as told; no restart, and no other session."""
+    killed.recover(1000, losses=2).train(5).recover(None)
+    run = run_of(killed)
+    first, second = run.recoveries
+    assert first == Recovery(
+        session="a",
+        at=killed.now - 5 - 12,
+        secs=12.0,
+        error="UnavailableError: gone",
+        losses=2,
+        from_step=1188,
+        to_step=1000,
+        rewind_steps=188,
+        restored_checkpoint="/run/model.ckpt-1000",
+    )
+    assert (second.from_step, second.to_step, second.rewind_steps, second.losses) == (1005, None, None, 1)
+    assert (len(run.sessions), run.restarts, run.sessions[0].recoveries) == (1, (), 2)
+
+
+def test_a_recovery_may_hold_anything(killed: Any, run_of: RunOf) -> None:
+    """Fields of the wrong type and below 0 are told as nothing, and the recovery still counts."""
+    odd: dict[str, Any] = {"error": 7, "secs": None, "losses": -1, "step": "x", "restored_checkpoint": ()}
+    killed.recover(None, **odd).file.tell(RecoveryRecord(session="a", error="E", secs=-3.0), 1188, killed.now)
+    found, another = run_of(killed).recoveries
+    assert another.secs == 0.0
+    assert (found.error, found.secs, found.losses, found.from_step, found.restored_checkpoint) == (
+        "",
+        0.0,
+        1,
+        None,
+        None,
+    )
+
+
+def test_a_session_says_whether_it_kept_the_model(trainer: Any, run_of: RunOf) -> None:
+    """Adopted is what its record calls so, and nothing else."""
+    found = [run_of(trainer().ready(7, adopted=told)).sessions[0].adopted for told in (True, False, "yes", None)]
+    assert found == [True, False, False, False]
 
 
 def test_a_file_read_anew_replaces_what_it_told(killed: Any, trainer: Any, fold_of: Any) -> None:
@@ -224,7 +271,9 @@ def test_order_and_pieces_change_nothing(data: Any, trainer: Any, events_file: A
     first = trainer("a").spend(12).ready().train(50, 2.0).save().train(7)
     first.file.scalars("loss", range(0, 57), first.now)
     second = trainer("b", first.now + 40).spend(25)
-    third = trainer("c", second.now + 9).spend(7).ready(50).train(30).stop("signal")
+    third = trainer("c", second.now + 9).spend(7).ready(50)
+    third.workers = ({"name": "worker:1", "state": "running", "started_at": 5.0},)
+    third.train(20).recover(60).train(20).stop("signal")
     foreign = events_file("/run/events.out.tfevents.1.eval", first.now).scalars("eval", [10, 20, 5, 30], first.now)
     older = events_file("/run/events.out.tfevents.1699990000.host", 1_699_990_000.0)
     older.log("CHECKPOINT", 0, 1_699_990_001.0, "model.ckpt").log("START", 1, 1_699_990_002.0)

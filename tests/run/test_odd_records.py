@@ -20,6 +20,8 @@ ODD += [
     {"name": "a", "state": "idle", "ticks": "x", "last_tick_at": 1e400},
     {"productive": -3, "stall": 1e300, "x": []},
 ]
+WORKER = {"name": "ps:0", "state": "lost", "started_at": "x", "step": -1, "steps": 1e30, "last_seen_at": [], "pid": {}}
+ODD += [[WORKER, {"name": "ps:0", "state": "failed"}, {"name": "²", "state": "running", "started_at": -1e400}, {}]]
 ODD += [[{"name": "b", "state": ["idle"]}, {"name": 3}], [{"path": None}], {"MainThread": "no list"}, {"t": [1, 2]}]
 
 

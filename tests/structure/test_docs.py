@@ -13,6 +13,7 @@ import pytest
 
 from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
+from supervisor_core.run.status import WorkerStatus
 from supervisor_core.supervision.metrics_endpoint import ADDRESS_VARIABLE
 from tb_plugin.loader import SupervisorLoader
 
@@ -70,6 +71,12 @@ def test_events_page_shows_records_that_are_read_back(kind: str) -> None:
     section = (ROOT / "docs/events.md").read_text().split(f"\n### `{kind}`\n", 1)[1]
     example = section.split("```json\n", 1)[1].split("\n```", 1)[0]
     assert json.loads(to_json(from_json(kind, example))) == json.loads(example)
+
+
+def test_events_page_lists_what_is_told_of_a_worker() -> None:
+    """Each field of a worker in a heartbeat is documented, and no other is."""
+    table = rows((ROOT / "docs/events.md").read_text(), "#### `workers`")
+    assert set(table) == {item.name for item in fields(WorkerStatus)}
 
 
 def test_every_dependency_has_a_reason() -> None:

@@ -1,0 +1,143 @@
+"""`WorkerFold`: one other process of the cluster, heartbeat by heartbeat of one chief; and over the run's chiefs."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from supervisor_core.run.model import WorkerHistory, WorkerSpan
+from supervisor_core.run.numbers import number, text, whole
+from supervisor_core.run.status import WorkerState
+
+_STATES = frozenset(get_args(WorkerState))
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTold:
+    """What one chief, or several one after the other, told of a worker."""
+
+    history: WorkerHistory
+    starts: frozenset[float]
+    """When its processes had begun."""
+
+
+class WorkerFold:
+    """Gathers what the heartbeats of one session tell of one worker; finished spans are only ever added to.
+
+    Args:
+        name: the worker's.
+        kept_spans: how many of its newest spans are kept; None: all.
+    """
+
+    __slots__ = ("_error", "_last", "_since", "_spans", "_started_at", "_starts", "_state", "_until", "name")
+
+    def __init__(self, name: str, kept_spans: int | None = None) -> None:
+        self.name = name
+        self._spans: deque[WorkerSpan] = deque(maxlen=kept_spans)
+        self._starts: set[float] = set()
+        self._last: Mapping[str, Any] = {}
+        self._state: WorkerState | None = None
+        self._since = self._until = 0.0
+        self._started_at: float | None = None
+        self._error: str | None = None
+
+    def beat(self, at: float, told: Mapping[str, Any]) -> None:
+        """Take in what the heartbeat of wall time ``at`` tells of the worker."""
+        state: Any = told.get("state")
+        if text(state) not in _STATES:
+            return
+        at = max(at, self._until)
+        self._enter(state, number(told.get("started_at")), at)
+        self._until = at
+        self._error = text(told.get("error")) or self._error
+        self._last = told
+
+    def absorb(self, later: WorkerFold) -> None:
+        """Go on with what a later file of the same session told."""
+        for span in later._spans if later._state is None else [*later._spans, later._span(later._until)]:
+            self._enter(span.state, span.started_at, max(span.since, self._until))
+            self._until = max(self._until, span.until)
+            self._error = span.error or self._error
+        self._starts |= later._starts
+        self._last = later._last or self._last
+
+    def told(self, session: str, beat_at: float | None, until: float) -> WorkerTold | None:
+        """Return all that the session told; None before anything was.
+
+        Args:
+            session: the session's id.
+            beat_at: when its last heartbeat was: one that does not name the worker any more tells nothing of it.
+            until: when the session ended, or was heard of last.
+        """
+        if self._state is None:
+            return None
+        is_in_last = beat_at is None or self._until >= beat_at
+        told = self._last
+        history = WorkerHistory(
+            name=self.name,
+            state=self._state,
+            spans=(*self._spans, self._span(max(until, self._until) if is_in_last else self._until)),
+            starts=max(1, len(self._starts)),
+            session=session,
+            last_seen_at=number(told.get("last_seen_at")),
+            phase=text(told.get("phase")),
+            waiting_for=text(told.get("waiting_for")),
+            step=_count(told.get("step")),
+            steps=_count(told.get("steps")),
+            host=text(told.get("host")),
+            pid=_count(told.get("pid")),
+            error=text(told.get("error")),
+        )
+        return WorkerTold(history, frozenset(self._starts))
+
+    def _enter(self, state: WorkerState, started_at: float | None, at: float) -> None:
+        """Begin another span, unless state and process are those of the present one."""
+        is_same = started_at is None or self._started_at is None or started_at == self._started_at
+        if state != self._state or not is_same:
+            if self._state is not None:
+                self._spans.append(self._span(at))
+            self._state, self._since, self._error = state, at, None
+        if started_at is not None:
+            self._started_at = started_at
+            self._starts.add(started_at)
+
+    def _span(self, until: float) -> WorkerSpan:
+        assert self._state is not None
+        return WorkerSpan(
+            state=self._state, since=self._since, until=until, started_at=self._started_at, error=self._error
+        )
+
+
+def followed(before: WorkerTold | None, after: WorkerTold, kept_spans: int | None) -> WorkerTold:
+    """Return what is known of a worker when another chief has told of it.
+
+    Args:
+        before: what the earlier chiefs told; None if nothing.
+        after: what the later one told.
+        kept_spans: how many of its newest spans are kept; None: all.
+    """
+    if before is None:
+        return after
+    spans = before.history.spans + after.history.spans
+    if after.history.spans[0].since < before.history.spans[-1].since:  # the chiefs' clocks disagree
+        spans = tuple(sorted(spans, key=lambda span: span.since))
+    if kept_spans is not None:
+        spans = spans[-max(1, kept_spans) :]
+    starts = before.starts | after.starts
+    return WorkerTold(replace(after.history, spans=spans, starts=max(1, len(starts))), starts)
+
+
+def by_name(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Return what sorts names as people count: ``worker:2`` before ``worker:10``."""
+    parts = _DIGITS.split(name)
+    digits = [part.lstrip("0") if index % 2 else part for index, part in enumerate(parts)]
+    return [(len(part) if index % 2 else 0, part) for index, part in enumerate(digits)], name
+
+
+def _count(value: Any) -> int | None:
+    found = whole(value)
+    return found if found is not None and found >= 0 else None
