@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supervisor_core.events.chunk import FileFacts
-from supervisor_core.run.model import Advice, Checkpoint, Goodput, Restart, Session, Stall, ThreadHistory
+from supervisor_core.run.model import (
+    Advice,
+    Checkpoint,
+    Goodput,
+    Recovery,
+    Restart,
+    Session,
+    Stall,
+    ThreadHistory,
+    WorkerHistory,
+    WorkerSpan,
+)
 
 
 def session_json(item: Session) -> dict[str, Any]:
@@ -45,6 +56,21 @@ def restart_json(item: Restart) -> dict[str, Any]:
     }
 
 
+def recovery_json(item: Recovery) -> dict[str, Any]:
+    """Return a restart within a session."""
+    return {
+        "session": item.session,
+        "at": item.at,
+        "secs": item.secs,
+        "error": item.error,
+        "losses": item.losses,
+        "from_step": item.from_step,
+        "to_step": item.to_step,
+        "rewind_steps": item.rewind_steps,
+        "restored_checkpoint": item.restored_checkpoint,
+    }
+
+
 def checkpoint_json(item: Checkpoint) -> dict[str, Any]:
     """Return a save."""
     return {
@@ -74,6 +100,35 @@ def thread_json(item: ThreadHistory) -> dict[str, Any]:
         "last_tick": item.last_tick_at,
         "last_tick_secs": item.last_tick_secs,
         "last_error": item.last_error,
+    }
+
+
+def worker_json(item: WorkerHistory) -> dict[str, Any]:
+    """Return another process of the cluster, as it was last told; its spans apart."""
+    return {
+        "name": item.name,
+        "session": item.session,
+        "state": item.state,
+        "phase": item.phase,
+        "waiting_for": item.waiting_for,
+        "last_seen": item.last_seen_at,
+        "step": item.step,
+        "steps": item.steps,
+        "starts": item.starts,
+        "host": item.host,
+        "pid": item.pid,
+        "error": item.error,
+    }
+
+
+def worker_span_json(item: WorkerSpan) -> dict[str, Any]:
+    """Return a stretch of time in which a worker was in one state."""
+    return {
+        "state": item.state,
+        "since": item.since,
+        "until": item.until,
+        "process_started": item.started_at,
+        "error": item.error,
     }
 
 
