@@ -40,12 +40,15 @@ _DURATIONS = {
     "hold": "For how long something must be so before it is an alert, other than a stall.",
     "stall-hold": "For how long a run must be past its phase's budget before that is an alert.",
     "forget": "After how long without a word a dead run, or an exporter that is gone, is given up.",
+    "worker-hold": "For how long another process of a cluster must be lost before that is an alert.",
+    "worker-wait": "For how long another process of a cluster may wait, or not move, while its chief trains.",
     "behind": "How old what an exporter serves may be; at least twice its refresh interval.",
     "slow-window": "The time over which the speed is averaged; it is compared with 24 times as long.",
 }
 _NUMBERS: dict[str, tuple[click.ParamType[Any], str]] = {
     "checkpoint-intervals": (click.FLOAT, "How many checkpoint intervals the newest checkpoint may be old."),
     "restarts": (click.INT, "How many unplanned restarts within an hour are a loop."),
+    "recoveries": (click.INT, "How many lost sessions of TensorFlow's within half an hour are a loop."),
     "slow-below": (click.FLOAT, "The share of its usual speed below which a training is slow."),
     "goodput-below": (click.FLOAT, "The share of the sessions' time that must go into steps which are kept."),
 }

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
+from supervisor_core.monitoring.alert import Alert, more, number
+from supervisor_core.monitoring.cluster_alerts import cluster_alerts
 from supervisor_core.monitoring.thresholds import Thresholds, duration
-
-Severity = Literal["critical", "warning", "info"]
-"""``critical``: work is being lost, somebody must act now. ``warning``: today. ``info``: when there is time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alert:
-    """An alert rule. The texts are templates of Prometheus."""
-
-    name: str
-    severity: Severity
-    expr: str
-    hold_secs: float
-    """For how long the expression must be true without a break (``for``)."""
-    summary: str
-    description: str
 
 
 def alerts(limits: Thresholds) -> tuple[Alert, ...]:
@@ -30,6 +13,7 @@ def alerts(limits: Thresholds) -> tuple[Alert, ...]:
         _stalled(limits),
         *_checkpoints(limits),
         *_services(limits),
+        *cluster_alerts(limits),
         *_speed(limits),
         *_sources(limits),
     )
@@ -44,9 +28,9 @@ def _stalled(limits: Thresholds) -> Alert:
             "  and on (run) run:supervisor_stalled:known == 1\n"
             "  and on (run) (\n"
             "    run:supervisor_active:trainer\n"
-            f"    or run:supervisor_progress_age:seconds < {_number(limits.forget_secs)}\n"
+            f"    or run:supervisor_progress_age:seconds < {number(limits.forget_secs)}\n"
             "    or time() - max by (run) (supervisor_exporter_last_event_timestamp_seconds)"
-            f" < {_number(limits.forget_secs)}\n"
+            f" < {number(limits.forget_secs)}\n"
             "  )"
         ),
         hold_secs=limits.stall_hold_secs,
@@ -60,9 +44,9 @@ def _stalled(limits: Thresholds) -> Alert:
 
 
 def _checkpoints(limits: Thresholds) -> tuple[Alert, ...]:
-    hold, many = duration(limits.hold_secs), _number(limits.checkpoint_intervals)
-    grace = _number(limits.start_grace_secs)
-    factor, window = _number(limits.interval_factor), duration(limits.save_window_secs)
+    hold, many = duration(limits.hold_secs), number(limits.checkpoint_intervals)
+    grace = number(limits.start_grace_secs)
+    factor, window = number(limits.interval_factor), duration(limits.save_window_secs)
     return (
         Alert(
             name="SupervisorCheckpointTooOld",
@@ -93,7 +77,7 @@ def _checkpoints(limits: Thresholds) -> tuple[Alert, ...]:
                 ")\n"
                 "  unless on (run)\n"
                 "    time() - run:supervisor_checkpoint_last_success_timestamp_seconds:live"
-                f" < {_number(limits.save_window_secs)}\n"
+                f" < {number(limits.save_window_secs)}\n"
                 "  and on (run) run:supervisor_moving:live"
             ),
             hold_secs=limits.hold_secs,
@@ -139,8 +123,8 @@ def _services(limits: Thresholds) -> tuple[Alert, ...]:
             name="SupervisorRestartLoop",
             severity="critical",
             expr=(
-                f"({_more('run:supervisor_unplanned_restarts:trainer', window)} >= {limits.restarts}\n"
-                f"  or {_more('run:supervisor_unplanned_restarts:exporter', window)} >= {limits.restarts})\n"
+                f"({more('run:supervisor_unplanned_restarts:trainer', window)} >= {limits.restarts}\n"
+                f"  or {more('run:supervisor_unplanned_restarts:exporter', window)} >= {limits.restarts})\n"
                 f"  and on (run) max_over_time(run:supervisor_active:known[{duration(limits.hold_secs)}]) == 1"
             ),
             hold_secs=0.0,
@@ -157,7 +141,7 @@ def _services(limits: Thresholds) -> tuple[Alert, ...]:
                 "(\n"
                 "  max by (run, thread) (supervisor_thread_up) == 0\n"
                 "  or\n"
-                f"  max by (run, thread) (supervisor_thread_overdue_seconds) > {_number(limits.overdue_secs)}\n"
+                f"  max by (run, thread) (supervisor_thread_overdue_seconds) > {number(limits.overdue_secs)}\n"
                 ")\n"
                 "  and on (run) run:supervisor_moving:live\n"
                 '  unless on (run) run:supervisor_phase:live{phase=~"stopping|stopped"} == 1'
@@ -184,8 +168,8 @@ def _speed(limits: Thresholds) -> tuple[Alert, ...]:
             expr=(
                 f"avg_over_time({speed}[{now}])\n"
                 f"  / quantile_over_time(0.5, {speed}[{past}])\n"
-                f"  < {_number(limits.slow_below)}\n"
-                f"  and on (run) count_over_time({speed}[{now}]) >= {_number(seen)}\n"
+                f"  < {number(limits.slow_below)}\n"
+                f"  and on (run) count_over_time({speed}[{now}]) >= {number(seen)}\n"
                 f"  and on (run) count_over_time({speed}[{now}] offset {duration(4 * limits.slow_window_secs)}) > 0\n"
                 "  and on (run) run:supervisor_moving:live"
             ),
@@ -204,7 +188,7 @@ def _speed(limits: Thresholds) -> tuple[Alert, ...]:
                 f"    and on (run) resets(run:supervisor_session_seconds:trainer[{window}]) == 0\n"
                 "    unless on (run) run:supervisor_session_seconds:exporter\n"
                 ")\n"
-                f"  < {_number(limits.goodput_below)}\n"
+                f"  < {number(limits.goodput_below)}\n"
                 "  and on (run) run:supervisor_moving:live"
             ),
             hold_secs=limits.hold_secs,
@@ -255,20 +239,11 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
     )
 
 
-def _more(series: str, window: str) -> str:
-    """By how much a series has risen within a window, exactly."""
-    return f"{series} - min_over_time({series}[{window}])"
-
-
 def _share(limits: Thresholds, source: str) -> str:
     """The share of the sessions' time that was kept, over a window in which there was enough of it."""
     window = duration(limits.goodput_window_secs)
     kept, spent = f"run:supervisor_productive_seconds:{source}", f"run:supervisor_session_seconds:{source}"
     return (
         f"  delta({kept}[{window}]) / delta({spent}[{window}])\n"
-        f"    and on (run) delta({spent}[{window}]) > {_number(limits.goodput_window_secs / 3)}"
+        f"    and on (run) delta({spent}[{window}]) > {number(limits.goodput_window_secs / 3)}"
     )
-
-
-def _number(value: float) -> str:
-    return f"{value:.10g}"

@@ -88,6 +88,10 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
             record="run:supervisor_moving:live",
             expr="run:supervisor_active:live == 1 unless run:supervisor_stalled:known == 1",
         ),
+        *(
+            Recording(record=f"run:{metric}:live", expr=f"max by (run, worker) (\n{_told(metric)}\n)")
+            for metric in ("supervisor_worker_up", "supervisor_worker_waiting", "supervisor_worker_stalled")
+        ),
         Recording(record="run:supervisor_phase:live", expr=f"max by (run, phase) (\n{_told('supervisor_phase')}\n)"),
         *(
             _live(metric)
@@ -137,9 +141,9 @@ def _compared(source: str) -> tuple[Recording, ...]:
                 ")"
             ),
         ),
-        Recording(
-            record=f"run:supervisor_checkpoint_failures_total:{source}",
-            expr=f"max by (run) (\n{_told('supervisor_checkpoint_failures_total')}{by}\n)",
+        *(
+            Recording(record=f"run:{metric}:{source}", expr=f"max by (run) (\n{_told(metric)}{by}\n)")
+            for metric in ("supervisor_recoveries_total", "supervisor_checkpoint_failures_total")
         ),
         Recording(
             record=f"run:supervisor_productive_seconds:{source}",

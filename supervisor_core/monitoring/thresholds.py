@@ -64,6 +64,17 @@ class Thresholds:
 
     restart_window_secs: float = 3600.0
 
+    recoveries: int = 3
+    """How many lost sessions of TensorFlow's within `recovery_window_secs` are a loop."""
+
+    recovery_window_secs: float = 1800.0
+
+    worker_hold_secs: float = 120.0
+    """For how long another process of a cluster must be lost before that is an alert: it may be started again."""
+
+    worker_wait_secs: float = 900.0
+    """For how long another process of a cluster may wait, or not move, while its chief trains."""
+
     slow_below: float = 0.5
     """The share of its own past speed below which a training is slow."""
 
@@ -98,8 +109,10 @@ class Thresholds:
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise ValueError(f"{name} is {value}; expected a share above 0 and below 1")
-        if not self.restarts >= 1:
-            raise ValueError(f"restarts is {self.restarts}; expected at least 1")
+        for name in ("restarts", "recoveries"):
+            value = getattr(self, name)
+            if not value >= 1:
+                raise ValueError(f"{name} is {value}; expected at least 1")
         for name in ("checkpoint_intervals", "interval_factor"):
             value = getattr(self, name)
             if not (value > 1 and math.isfinite(value)):

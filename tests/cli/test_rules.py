@@ -29,6 +29,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
     result = run(
         *("rules", "--interval", "1s", "--hold", "2s", "--stall-hold", "500ms", "--forget", "1h30m", "--behind", "9s"),
         *("--slow-window", "4s", "--checkpoint-intervals", "5", "--restarts", "7", "--slow-below", "0.25"),
+        *("--worker-hold", "6s", "--worker-wait", "8s", "--recoveries", "11"),
         *("--goodput-below", "0.75", "--runbook-base", "https://wiki.example.org/alerts"),
     )
     limits = Thresholds(
@@ -40,6 +41,9 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         slow_window_secs=4,
         checkpoint_intervals=5,
         restarts=7,
+        worker_hold_secs=6,
+        worker_wait_secs=8,
+        recoveries=11,
         slow_below=0.25,
         goodput_below=0.75,
     )
@@ -57,6 +61,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         (("--slow-below", "50"), "--slow-below is 50.0; expected a share above 0 and below 1"),
         (("--goodput-below", "nan"), "--goodput-below is nan; expected a share"),
         (("--restarts", "0"), "--restarts is 0; expected at least 1"),
+        (("--recoveries", "0"), "--recoveries is 0; expected at least 1"),
         (("--checkpoint-intervals", "1"), "--checkpoint-intervals is 1.0; expected a number above 1"),
         (("--runbook-base", "docs/alerts.md"), "The runbook base is 'docs/alerts.md'; expected a URL"),
         (("--runbook-base", "https://x/#top"), "without '#'"),

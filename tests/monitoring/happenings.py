@@ -13,6 +13,7 @@ Moments = Mapping[float, "set[str]"]
 STALLED, TOO_OLD, FAILING = "SupervisorTrainingStalled", "SupervisorCheckpointTooOld", "SupervisorSavesFailing"
 FAR, LOOP, THREAD = "SupervisorCheckpointIntervalFar", "SupervisorRestartLoop", "SupervisorThreadDown"
 SLOW, GOODPUT = "SupervisorTrainingSlow", "SupervisorGoodputLow"
+WORKER, STUCK, RECOVERIES = "SupervisorWorkerLost", "SupervisorWorkerStuck", "SupervisorRecoveryLoop"
 UNREADABLE, DOWN = "SupervisorEventsUnreadable", "SupervisorExporterDown"
 
 SILENT: set[str] = set()

@@ -60,6 +60,9 @@ class Target:
     failures: Value = ZERO
     thread_up: Value = ONE
     overdue: Value = ZERO
+    recoveries: Value = ZERO
+    workers: Mapping[str, Callable[[float], str | None]] = field(default_factory=dict)
+    """The state of each other process of the cluster; None: the chief does not know of it."""
     activity: Mapping[str, Value] = field(default_factory=lambda: {"productive": clock, "program_startup": always(30)})
     exporter: Mapping[str, Value] | None = None
 
@@ -71,6 +74,7 @@ class Target:
             ("progress_timeout_seconds", "", ""): self.timeout,
             ("sessions_total", "", ""): self.sessions,
             ("session_start_timestamp_seconds", "", ""): self.session_start or always(self.start),
+            ("recoveries_total", "", ""): self.recoveries,
             ("steps_per_second", "", ""): self.rate,
             ("checkpoint_interval_seconds", "", ""): self.interval,
             ("checkpoint_recommended_interval_seconds", "", ""): self.recommended,
@@ -81,6 +85,9 @@ class Target:
         }
         for phase in PHASES:
             served["phase", "phase", phase] = lambda t, phase=phase: float(self.phase(t) == phase)
+        for worker, state in self.workers.items():
+            for name, read in OF_A_WORKER.items():
+                served[name, "worker", worker] = lambda t, state=state, read=read: read(state(t))
         for reason, value in self.restarts.items():
             served["restarts_total", "reason", reason] = value
         for activity, value in self.activity.items():
@@ -104,6 +111,12 @@ class Target:
     def _while_there(self, value: Value) -> Value:
         return lambda t: value(t) if self.start <= t < self.end else None
 
+
+OF_A_WORKER: Mapping[str, Callable[[str | None], float | None]] = {
+    "worker_up": lambda state: None if state in (None, "stopped") else float(state not in ("lost", "failed")),
+    "worker_waiting": lambda state: None if state is None else float(state == "waiting"),
+    "worker_stalled": lambda state: None if state is None else float(state == "stalled"),
+}
 
 EXPORTERS_OWN: Mapping[str, Value] = {
     "exporter_build_info": ONE,

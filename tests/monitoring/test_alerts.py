@@ -1,6 +1,7 @@
 """Every alert, put by promtool through what happens to trainings: it fires when it is true, and else it is silent.
 
-The scenarios are in scenarios.py. At each moment of one, exactly the alerts fire that are named there, once each.
+The scenarios are in scenarios.py and cluster_scenarios.py.
+At each moment of one, exactly the alerts fire that are named there, once each.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
 from monitoring_happenings import Moments
 from monitoring_scenarios import SCENARIOS
 from monitoring_served import HOUR, Target, values
@@ -17,7 +19,8 @@ from supervisor_core.monitoring.rules import rule_groups
 from supervisor_core.monitoring.thresholds import Thresholds
 from supervisor_core.monitoring.yaml_text import to_yaml
 
-CASES = [(about, *case) for about, cases in SCENARIOS.items() for case in cases]
+EVERY = SCENARIOS | CLUSTER_SCENARIOS
+CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
 ALERTS = {rule["alert"] for group in rule_groups()["groups"] for rule in group["rules"] if "alert" in rule}
 
 
@@ -65,8 +68,8 @@ def test_the_rule_file_is_valid(promtool: Callable[..., None], directory: Path) 
 
 def test_every_alert_is_tried_both_ways() -> None:
     """Each alert has a scenario in which it fires and one in which it is silent throughout; no other name is tested."""
-    assert set(SCENARIOS) == ALERTS
-    for about, cases in SCENARIOS.items():
+    assert set(EVERY) == ALERTS
+    for about, cases in EVERY.items():
         firing = [set().union(*moments.values()) for _, _, moments in cases]
         assert any(about in names for names in firing), f"nothing lets {about} fire"
         assert any(about not in names for names in firing), f"{about} is silent in no scenario"

@@ -20,7 +20,7 @@ from supervisor_core.monitoring.rules import rule_groups
 from supervisor_core.monitoring.thresholds import Thresholds
 from supervisor_core.monitoring.yaml_text import to_yaml
 from supervisor_core.options import Options
-from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.supervision.outcome import Outcome
 from supervisor_core.supervision.supervised_run import SupervisedRun
@@ -64,6 +64,7 @@ def everything(tick: int) -> RunStatus:
             blocked_secs=saves,
         ),
         threads=(ThreadStatus(name="checkpoint", state="idle", ticks=7, last_tick_at=now - 90),),
+        workers=(WorkerStatus(name="worker:1", state="running", steps=tick, last_seen_at=now - 3),),
         steps_lost=130,
         activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
         goodput=0.875,
