@@ -30,6 +30,7 @@ from dataclasses import replace
 from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
 from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
 from supervisor_core.checkpoint.lease_record import LeaseRecord, decode, encode
+from supervisor_core.checkpoint.machine import boot_id, is_running
 from supervisor_core.checkpoint.tenancy import Tenancy, tenancy_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import LogdirInUseError
@@ -93,7 +94,7 @@ class LogdirLease:
         self._exclusive = exclusive
         self._host = host or socket.gethostname()
         self._pid = pid or os.getpid()
-        self._boot = boot or _boot_id()
+        self._boot = boot or boot_id()
         self._file = file or _lease_file(logdir)
         self._spawn = spawn or _in_daemon_thread
         self._record: LeaseRecord | None = None
@@ -259,7 +260,7 @@ class LogdirLease:
             return False
         if _is_ours(holder):
             return True
-        if here and holder.host == self._host and (holder.pid == self._pid or not _is_running(holder.pid)):
+        if here and holder.host == self._host and (holder.pid == self._pid or not is_running(holder.pid)):
             return False
         return self._age_secs(holder) < self._timeout_secs
 
@@ -341,27 +342,9 @@ def _lease_file(logdir: str | os.PathLike[str]) -> LeaseFile:
     return RemoteLeaseFile(os.path.join(os.fspath(logdir), LEASE_NAME))
 
 
-def _boot_id() -> str | None:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip() or None
-    except OSError:
-        return None
-
-
 def _is_ours(holder: LeaseRecord) -> bool:
     """Say whether this very process holds the lease, in another session."""
     return any(lease.session == holder.session for lease in list(_LEASES))
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _in_daemon_thread(renew: Callable[[], None]) -> None:
