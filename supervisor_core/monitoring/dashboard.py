@@ -1,4 +1,4 @@
-"""The Grafana dashboard: the fleet, then one run, then the exporter.
+"""The Grafana dashboard: the fleet, then one run and its cluster, then the exporter.
 
 It asks for what is served, not for what the rules record, so it works without them. Trainer and exporter serve the same
 names: every query takes the maximum by run, or it would show both.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from supervisor_core.monitoring.cluster_panels import cluster_panels
 from supervisor_core.monitoring.panels import (
     DATASOURCE,
     Column,
@@ -15,8 +16,8 @@ from supervisor_core.monitoring.panels import (
     Placeable,
     Query,
     row,
-    run_table,
     stat,
+    table,
     time_series,
 )
 from supervisor_core.monitoring.run_panels import RUN, run_panels
@@ -40,7 +41,7 @@ def dashboard() -> dict[str, Any]:
     return {
         "uid": UID,
         "title": "Supervised training",
-        "description": "Trainings under supervision: the fleet, one run, the exporter.",
+        "description": "Trainings under supervision: the fleet, one run and its cluster, the exporter.",
         "tags": ["supervisor", "training"],
         "timezone": "browser",
         "editable": True,
@@ -52,7 +53,7 @@ def dashboard() -> dict[str, Any]:
         "templating": {"list": [_datasource_variable(), _run_variable()]},
         "annotations": {"list": [_restarts()]},
         "links": [],
-        "panels": _placed([*_fleet(), *run_panels(), *_exporter()]),
+        "panels": _placed([*_fleet(), *run_panels(), *cluster_panels(), *_exporter()]),
     }
 
 
@@ -93,11 +94,15 @@ def _fleet() -> list[Placeable]:
             8,
         ),
         (
-            run_table(
+            table(
                 "Runs",
                 "Every run. A name leads to the run below.",
                 columns,
-                "/d/${__dashboard.uid}?${datasource:queryparam}&var-run=${__data.fields.run}",
+                by="run",
+                link=(
+                    "Show this run",
+                    "/d/${__dashboard.uid}?${datasource:queryparam}&var-run=${__data.fields.run}",
+                ),
             ),
             24,
             9,

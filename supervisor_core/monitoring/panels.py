@@ -126,7 +126,7 @@ def stat(
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a table of runs: one query, one value per run."""
+    """A column of a table: one query, one value per row."""
 
     title: str
     expr: str
@@ -136,17 +136,21 @@ class Column:
     """Value, its text, its colour."""
 
 
-def run_table(title: str, description: str, columns: Sequence[Column], link: str) -> Panel:
-    """Return a table with a row for each run.
+def table(title: str, description: str, columns: Sequence[Column], *, by: str, link: tuple[str, str] | None) -> Panel:
+    """Return a table with a row for each value of a label.
 
     Args:
         title: what it shows.
         description: what to read from it.
         columns: what it asks for.
-        link: where a run's name leads; Grafana's variables are filled in.
+        by: the label, which every query has, and is the first column.
+        link: the title of a link from a value of the label, and where it leads; Grafana's variables are filled in.
     """
     queries = [Query(expr=column.expr, instant=True) for column in columns]
-    overrides = [_override("run", [{"id": "links", "value": [{"title": "Show this run", "url": link}]}])]
+    overrides = []
+    if link is not None:
+        title_of_link, url = link
+        overrides.append(_override(by, [{"id": "links", "value": [{"title": title_of_link, "url": url}]}]))
     for column in columns:
         properties: list[dict[str, Any]] = [{"id": "unit", "value": column.unit}]
         if column.steps:
@@ -172,8 +176,8 @@ def run_table(title: str, description: str, columns: Sequence[Column], link: str
         f"Value #{target['refId']}": column.title for target, column in zip(panel["targets"], columns, strict=True)
     }
     panel["transformations"] = [
-        {"id": "joinByField", "options": {"byField": "run", "mode": "outer"}},
-        {"id": "filterFieldsByName", "options": {"include": {"names": ["run", *names]}}},
+        {"id": "joinByField", "options": {"byField": by, "mode": "outer"}},
+        {"id": "filterFieldsByName", "options": {"include": {"names": [by, *names]}}},
         {"id": "organize", "options": {"excludeByName": {}, "indexByName": {}, "renameByName": names}},
     ]
     return panel

@@ -221,8 +221,12 @@ def _goodput() -> list[Placeable]:
         (
             time_series(
                 "Restarts",
-                "How earlier sessions ended, since the run began.",
-                [Query(expr=f"max by (reason) (supervisor_restarts_total{{{RUN}}})", legend="{{reason}}")],
+                "How earlier sessions ended, since the run began, and how often this one has lost TensorFlow's session "
+                "and made it anew.",
+                [
+                    Query(expr=f"max by (reason) (supervisor_restarts_total{{{RUN}}})", legend="{{reason}}"),
+                    Query(expr=f"max by (run) (supervisor_recoveries_total{{{RUN}}})", legend="within this session"),
+                ],
                 stacking="normal",
             ),
             6,

@@ -74,11 +74,13 @@ def test_every_panel_explains_itself() -> None:
 
 
 def test_what_is_to_be_seen() -> None:
-    """The fleet, then one run with state, pace, checkpoints, threads, goodput and lost steps, then the exporter."""
-    assert [panel["title"] for panel in PANELS if panel["type"] == "row"] == ["Fleet", "Run $run", "Exporter"]
+    """The fleet; one run with state, pace, checkpoints, threads, goodput, lost steps; its cluster; the exporter."""
+    rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
+    assert rows == ["Fleet", "Run $run", "Cluster of $run", "Exporter"]
     titles = {panel["title"] for panel in PANELS}
     assert titles >= {"Runs", "State", "Steps per second", "Age of the newest checkpoint", "Duration of saves"}
     assert titles >= {"Service threads", "Where the time went", "Lost steps"}
+    assert titles >= {"Other processes", "Processes", "Steps per second of each process"}
     assert [item["name"] for item in dashboard()["templating"]["list"]] == ["datasource", "run"]
 
 

@@ -1,0 +1,52 @@
+"""What the dashboard shows of a cluster is what its processes do."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from supervisor_core.metrics.render import lines
+from supervisor_core.metrics.table import RUN_METRICS
+from supervisor_core.monitoring.cluster_panels import cluster_panels
+from supervisor_core.monitoring.yaml_text import to_yaml
+from supervisor_core.run.status import RunStatus, WorkerState, WorkerStatus
+
+SHOWN = {"lost": "lost", "failed": "lost", "running": "up", "waiting": "waiting", "stalled": "stalled"}
+"""State of a process -> the text that is shown. Of one that ended in good order nothing is."""
+
+PANELS = {panel["title"]: panel for panel, _, _ in cluster_panels()}
+
+
+def served() -> list[tuple[str, str]]:
+    """The series of a run whose cluster has a process in each state, heard of at the beginning, and their values."""
+    states = typing.get_args(WorkerState)
+    workers = tuple(WorkerStatus(name=name, state=name, last_seen_at=0.0) for name in states)
+    status = RunStatus(run="r", active=True, phase="training", workers=workers)
+    text = b"".join(lines(m, m.read(status, 0.0)) for m in RUN_METRICS if m.name.startswith("supervisor_worker_"))
+    return [(name, value) for line in text.decode().splitlines() for name, value in [line.rsplit(" ", 1)]]
+
+
+def asked(panel: str, query: int) -> str:
+    """A query of a panel, as Grafana asks it of the run."""
+    return str(PANELS[panel]["targets"][query]["expr"]).replace("$run", "r")
+
+
+def test_each_state_has_its_text(promtool: Callable[..., None], tmp_path: Path) -> None:
+    """Every state of a process is shown by its name; silence is shown of those that are missed."""
+    (mapping,) = PANELS["Other processes"]["fieldConfig"]["defaults"]["mappings"]
+    values = {item["text"]: int(value) for value, item in mapping["options"].items()}
+    samples = [{"labels": f'{{worker="{state}"}}', "value": values[text]} for state, text in SHOWN.items()]
+    silent = [{"labels": f'{{worker="{state}"}}', "value": 60} for state in SHOWN]
+    test: dict[str, Any] = {
+        "interval": "30s",
+        "input_series": [{"series": name, "values": f"{value}x10"} for name, value in served()],
+        "promql_expr_test": [
+            {"expr": asked("Other processes", 0), "eval_time": "60s", "exp_samples": samples},
+            {"expr": asked("Processes", 0), "eval_time": "60s", "exp_samples": samples},
+            {"expr": asked("Processes", 1), "eval_time": "60s", "exp_samples": silent},
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(to_yaml({"rule_files": [], "evaluation_interval": "30s", "tests": [test]}))
+    promtool("test", "rules", tmp_path / "test.yaml")
