@@ -15,8 +15,9 @@ class SessionFacts:
     """One session by itself. Its outcome is ``running`` where nothing says that it has ended."""
 
     session: Session
-    pace: Pace
-    """Productive seconds by step."""
+    paces: tuple[Pace, ...]
+    """Productive seconds by step: from the session's start, and from where each recovery took it back to, each up to
+    the next. At least one."""
     told_secs: Mapping[str, float]
     """Its seconds by bucket as far as they are decided: no later event takes them back."""
     is_start_exact: bool

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from supervisor_core.events.chunk import Chunk, TelemetryMark
-from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.events.telemetry import HeartbeatRecord, RecoveryRecord
 from supervisor_core.run.launches import Launches
 from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.rates import RATE_TAG, RateTail
@@ -97,3 +97,5 @@ class FileFold:
             self.rates.tell(number(mark.record.steps_per_sec))
             if (step := whole(mark.record.step)) is not None:
                 told.append((mark.offset, step))
+        elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that it took back
+            told.append((mark.offset, None))

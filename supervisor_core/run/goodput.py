@@ -1,8 +1,9 @@
 """`GoodputWalk`: where a run's wall time went, session by session.
 
 Each second between the run's first start and its end goes into one bucket: a session's own seconds as it told them, the
-time between two sessions, and, out of the productive seconds, those of the steps that a later session did again. A
-session that left no word died somewhere between two heartbeats: half of that time counts as its own, work that is lost.
+time between two sessions, and, out of the productive seconds, those of the steps that a later session did again, or
+the same one after a recovery. A session that left no word died somewhere between two heartbeats: half of that time
+counts as its own, work that is lost, unless the next one found the model alive.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ DOWNTIME = "infrastructure_recovery_from_disruption"
 
 
 class _Kept(NamedTuple):
-    """The steps of a session that no later one has done again."""
+    """Steps of a session, up to its end or to a recovery, that were not done again later."""
 
     step: int
     """The last of them."""
     secs: float
-    """Productive seconds that went into them."""
+    """The session's productive seconds when it was through with them."""
     pace: Pace
     share: float
     """How much of the session's time counts; the rest was another's, who worked at the same time."""
@@ -69,22 +70,24 @@ class GoodputWalk:
         """
         session = facts.session
         self._inferred |= session.inferred
-        if facts.pace.first_step is not None:
-            self._redo_from(facts.pace.first_step)
-        self._book(facts, is_over)
+        first_step = facts.paces[0].first_step
+        if first_step is not None and not session.adopted:
+            self._redo_from(first_step)
+        productive = self._book(facts, is_over)
         if session.started_at is None or session.ended_at is None:
+            self._gain(productive)
             return
         begin = session.started_at
         if self._until is not None:
+            if session.adopted and self._unheard[1] == WASTED:
+                self._unheard = (self._unheard[0], PRODUCTIVE)
             self._add_gap(session.started_at - self._until, is_decided=facts.is_start_exact or is_over)
             begin = max(begin, self._until)
         own = session.ended_at - session.started_at
         share = max(0.0, session.ended_at - begin) / own if own > 0 else 0.0
         for bucket, secs in session.activity_secs.items():
             self._secs[bucket] += secs * share
-        if facts.pace.last_step is not None and facts.pace.first_step is not None:
-            is_lost = session.outcome == "running"
-            self._kept.append(_Kept(facts.pace.last_step, facts.pace.end_secs, facts.pace, share, is_lost))
+        self._keep(facts, productive, share)
         self._until = max(session.ended_at, begin)
         self._unheard = (0.0, DOWNTIME)
         if session.outcome == "running":
@@ -117,9 +120,28 @@ class GoodputWalk:
             return
         unheard, bucket = self._unheard
         lived = min(gap, unheard)
-        for secs in (self._secs, self._booked) if is_decided else (self._secs,):
-            secs[bucket] += lived
-            secs[DOWNTIME] += gap - lived
+        self._secs[bucket] += lived
+        self._secs[DOWNTIME] += gap - lived
+        if is_decided:
+            if bucket == PRODUCTIVE:
+                self._gain(lived)
+            else:
+                self._booked[bucket] += lived
+            self._booked[DOWNTIME] += gap - lived
+
+    def _keep(self, facts: SessionFacts, productive: float, share: float) -> None:
+        """Count the session's productive seconds, and take back those of the steps that it did again itself."""
+        counted = 0.0
+        for index, pace in enumerate(facts.paces):
+            is_last = index == len(facts.paces) - 1
+            if index and pace.first_step is not None:
+                self._redo_from(pace.first_step)
+            until = productive if is_last else min(pace.end_secs, productive)
+            self._gain(until - counted)
+            counted = until
+            if pace.last_step is not None and pace.first_step is not None:
+                is_lost = not is_last or facts.session.outcome == "running"
+                self._kept.append(_Kept(pace.last_step, pace.end_secs, pace, share, is_lost))
 
     def _redo_from(self, step: int) -> None:
         """Move the productive seconds of all steps after ``step`` to the wasted ones."""
@@ -140,8 +162,8 @@ class GoodputWalk:
         self._gross -= wasted
         self._booked[WASTED] += wasted
 
-    def _book(self, facts: SessionFacts, is_over: bool) -> None:
-        """Count what is decided of the session; productive seconds as the most they ever were."""
+    def _book(self, facts: SessionFacts, is_over: bool) -> float:
+        """Count what is decided of the session; return how many productive seconds are."""
         told: Mapping[str, float] = facts.told_secs
         if is_over:
             full = facts.session.activity_secs
@@ -149,6 +171,10 @@ class GoodputWalk:
         for bucket, secs in told.items():
             if bucket != PRODUCTIVE:
                 self._booked[bucket] += secs
-        self._gross += told.get(PRODUCTIVE, 0.0)
+        return told.get(PRODUCTIVE, 0.0)
+
+    def _gain(self, secs: float) -> None:
+        """Count productive seconds: as the most they ever were."""
+        self._gross += secs
         self._most = max(self._most, self._gross)
         self._booked[PRODUCTIVE] = self._most

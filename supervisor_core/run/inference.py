@@ -232,7 +232,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
             saves=len(draft.checkpoints),
             files=tuple(draft.files),
         ),
-        pace=pace,
+        paces=(pace,),
         told_secs={"productive": span},
         is_start_exact=False,
         ended_itself=draft.stopped,

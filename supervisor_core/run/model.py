@@ -53,7 +53,7 @@ class Session:
     first_step: int | None = None
     """The step it began at: the restored one, or the first that was written."""
     last_step: int | None = None
-    """The step it got to."""
+    """The step it got to, since its last recovery if there was one."""
     steps: int | None = None
     """Steps it did; None where nothing tells."""
     steps_per_sec: float | None = None
@@ -118,7 +118,8 @@ class Restart:
     to_step: int | None
     """The step that the later one went on from."""
     rewind_steps: int | None
-    """Steps done again, ``from_step - to_step``, never below 0; None where one of them is not known."""
+    """Steps done again, ``from_step - to_step``, never below 0; None where one of them is not known. 0 where the later
+    session found the model alive."""
     downtime_secs: float | None
     """From the earlier session's end to the later one's start."""
     inferred: bool
@@ -328,4 +329,4 @@ class Run:
     nonfinite: int
     """Scalar values that are NaN or infinite."""
     steps_lost: int
-    """Steps done again after restarts."""
+    """Steps done again after restarts and recoveries."""

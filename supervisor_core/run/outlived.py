@@ -30,11 +30,16 @@ def outlived(told: SessionFacts, following: SessionFacts) -> SessionFacts:
     activity = dict(session.activity_secs)
     bucket = BUCKET_OF_PHASE.get(session.phase or "", "other")
     activity[bucket] = activity.get(bucket, 0.0) + ended_at - session.ended_at
-    steps = [step for step in (session.last_step, following.previous_step) if step is not None]
-    last_step = max(steps, default=None)
+    steps = [session.last_step]
+    if not told.recoveries or seen_at >= told.recoveries[-1].at:  # else it is of what the recovery took back
+        steps.append(following.previous_step)
+    last_step = max((step for step in steps if step is not None), default=None)
     return replace(
         told,
         session=replace(session, ended_at=ended_at, last_step=last_step, activity_secs=activity),
-        pace=told.pace.extended(session.first_step, last_step, activity.get("productive", 0.0)),
+        paces=(
+            *told.paces[:-1],
+            told.paces[-1].extended(session.first_step, last_step, activity.get("productive", 0.0)),
+        ),
         unheard_secs=unheard_secs,
     )

@@ -44,6 +44,7 @@ class SessionFold:
         self.first_told: tuple[int, int] | None = None
         """The first step that was told, and how many steps it had done by then."""
         self.last_step: int | None = None
+        """How far it has come, since the last recovery that went back."""
         self.beat: HeartbeatRecord | None = None
         self.beat_at: float | None = None
         self.last_progress_at: float | None = None
@@ -51,7 +52,8 @@ class SessionFold:
         """The longest time between two heartbeats of one phase: those come by the clock."""
         self.told_secs: Mapping[str, float] = {}
         self.is_stalled = False
-        self.pace = Pace()
+        self.paces = [Pace()]
+        """See `SessionFacts`."""
         self.threads: dict[str, ThreadFold] = {}
         self.workers: dict[str, WorkerFold] = {}
         self.checkpoints: list[Checkpoint] = []
@@ -167,6 +169,12 @@ class SessionFold:
                 restored_checkpoint=text(record.restored_checkpoint),
             )
         )
+        pace = self.paces[-1]
+        if from_step is not None:
+            pace.reached(from_step, pace.end_secs)
+        if to_step is not None:
+            self.paces.append(Pace(to_step, pace.end_secs))
+            self.last_step = to_step
 
     def _secs(self, activity: Any, step: int | None) -> None:
         if not isinstance(activity, Mapping):
@@ -175,8 +183,8 @@ class SessionFold:
         self.told_secs = told
         productive = told.get("productive", 0.0)
         if step is not None:
-            self.pace.reached(step, productive)
-        self.pace.end_secs = max(self.pace.end_secs, productive)
+            self.paces[-1].reached(step, productive)
+        self.paces[-1].end_secs = max(self.paces[-1].end_secs, productive)
 
     def _got_to(self, step: int | None) -> None:
         if step is not None and (self.last_step is None or step > self.last_step):
@@ -212,8 +220,14 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
         into.cadence_secs = max(into.cadence_secs or 0.0, part.cadence_secs)
     into.told_secs = part.told_secs or into.told_secs
     into.is_stalled = part.is_stalled
-    into.pace.absorb(part.pace)
-    into._got_to(part.last_step)
+    into.paces[-1].absorb(part.paces[0])
+    for pace in part.paces[1:]:
+        into.paces.append(Pace(pace.first_step, max(pace.begin_secs, into.paces[-1].end_secs)))
+        into.paces[-1].absorb(pace)
+    if len(part.paces) > 1:
+        into.last_step = part.last_step
+    else:
+        into._got_to(part.last_step)
     if part.last_progress_at is not None:
         into._moved(part.last_progress_at)
     for name, thread in part.threads.items():

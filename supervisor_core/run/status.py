@@ -131,7 +131,7 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()
     """The other processes of the cluster, as the chief sees them; no two of one name."""
     steps_lost: int = 0
-    """Steps done again after restarts."""
+    """Steps done again after restarts and recoveries."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Seconds by goodput bucket; they sum to the wall time covered."""
     goodput: float | None = None

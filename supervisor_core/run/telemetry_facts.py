@@ -11,6 +11,7 @@ from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.goodput import BUCKET_OF_PHASE
 from supervisor_core.run.model import BUCKETS, Outcome, Session, Stall
 from supervisor_core.run.numbers import mapping, number, text, truth, whole
+from supervisor_core.run.pace import Pace
 from supervisor_core.run.session_fold import SessionFold
 
 LEAST_SILENCE_SECS = 30.0
@@ -89,7 +90,7 @@ def telemetry_facts(
             recoveries=len(fold.recoveries),
             files=tuple(files),
         ),
-        pace=fold.pace.extended(first_step, last_step, activity["productive"]),
+        paces=_paces(fold, first_step, last_step, activity["productive"]),
         told_secs=fold.told_secs,
         is_start_exact=record is not None,
         is_stalled=stop is None and fold.is_stalled,
@@ -139,6 +140,14 @@ def _first_step(fold: SessionFold, start_step: int | None) -> int | None:
         return start_step
     step, done = fold.first_told
     return max(0, step - done)
+
+
+def _paces(
+    fold: SessionFold, first_step: int | None, last_step: int | None, productive_secs: float
+) -> tuple[Pace, ...]:
+    *earlier, latest = fold.paces
+    ended = [pace.extended(first_step, None, pace.end_secs) for pace in earlier]
+    return (*ended, latest.extended(first_step, last_step, productive_secs))
 
 
 def _steps(fold: SessionFold) -> int | None:

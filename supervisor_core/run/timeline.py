@@ -114,6 +114,7 @@ class _Growing:
         self._facts.append(told)
         self._sessions.append(session)
         self._recoveries.extend(told.recoveries)
+        self._steps_lost += sum(recovery.rewind_steps or 0 for recovery in told.recoveries)
         for worker in told.workers:
             name = worker.history.name
             self._workers[name] = followed(self._workers.get(name), worker, self._kept_spans)
@@ -155,6 +156,8 @@ def _outcome(told: SessionFacts, following: SessionFacts) -> Outcome:
 def _restart(before: Session, after: Session, step: int | None) -> Restart:
     from_step, to_step = step, after.first_step
     rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
+    if after.adopted:
+        rewind = 0
     downtime = None
     if before.ended_at is not None and after.started_at is not None:
         downtime = max(0.0, after.started_at - before.ended_at)

@@ -234,6 +234,21 @@ def test_a_recovery_may_hold_anything(killed: Any, run_of: RunOf) -> None:
     )
 
 
+def test_a_session_is_where_its_recovery_took_it_back_to(killed: Any, trainer: Any, run_of: RunOf) -> None:
+    """The scalars of the steps that were taken back tell nothing of where it stands, those written since do; a restart
+    afterwards loses only what was done since."""
+    killed.enter("restoring").file.scalars("loss", range(1180, 1188), killed.now)
+    killed.file.tell(RecoveryRecord(session="a", error="E", restored_step=1000), 1000, killed.now)
+    killed.step = 1000
+    killed.enter("training")
+    assert run_of(killed).step == 1000
+    killed.file.scalars("loss", range(1000, 1006), killed.now)
+    assert (run_of(killed).step, run_of(killed).sessions[0].last_step) == (1005, 1005)
+    killed.train(20).beat()
+    run = run_of(killed, trainer("b", killed.now + 60, attempt=2).ready(1000))
+    assert [(item.from_step, item.rewind_steps) for item in run.restarts] == [(1020, 20)]
+
+
 def test_a_session_says_whether_it_kept_the_model(trainer: Any, run_of: RunOf) -> None:
     """Adopted is what its record calls so, and nothing else."""
     found = [run_of(trainer().ready(7, adopted=told)).sessions[0].adopted for told in (True, False, "yes", None)]

@@ -76,6 +76,73 @@ def test_a_restore_behind_an_earlier_session_wastes_both(trainer: Any, run_of: R
     assert run_of(first, second, third, fourth).goodput.secs[WASTED] == pytest.approx(400 + 200 + 1000 + 3 * 5, abs=7)
 
 
+@pytest.mark.parametrize("restored", [100, 480, 950, 1000])
+def test_what_a_recovery_takes_back_is_wasted(trainer: Any, run_of: RunOf, restored: int) -> None:
+    """Steps that a session does again itself, after a recovery, are wasted like those after a restart; the time of the
+    recovery goes to its phase, and no step is lost twice."""
+    session = trainer().spend(10).ready().train(500, 0.4).train(500, 3.7).beat().spend(3)  # in the midst of a step
+    session.recover(restored, lasts=30.0).train(1200, 0.5).stop()
+    slow = min(1000 - restored, 500) * 3.7 + max(0, 500 - restored) * 0.4 + 3
+    run = run_of(session)
+    goodput = run.goodput
+    assert goodput.secs[WASTED] == pytest.approx(slow, abs=2.5)
+    assert goodput.secs["productive"] == pytest.approx(500 * 0.4 + 500 * 3.7 + 3 + 600 - slow, abs=2.5)
+    assert goodput.secs["checkpoint_restore"] == 30.0
+    assert sum(goodput.secs.values()) == goodput.wall_secs == session.now - session.started_at
+    assert (run.steps_lost, run.recoveries[0].rewind_steps, run.step) == (
+        1000 - restored,
+        1000 - restored,
+        restored + 1200,
+    )
+
+
+def test_recoveries_and_restarts_one_upon_the_other(trainer: Any, run_of: RunOf) -> None:
+    """A recovery of a recovery, one that goes back behind the session's start, a restart after it: each step that was
+    done again is wasted once for each time it was done before."""
+    first = trainer("a").ready().train(1000).beat()
+    second = trainer("b", first.now + 100, attempt=2).ready(900).train(300)  # 100 of the first one's again
+    second.recover(1100).train(200).recover(1100).train(50)  # 100 and 200 of its own
+    second.recover(800).train(20).beat()  # 100 more of the first one's; and, of its own, 900 to 1100, and those 50
+    third = trainer("c", second.now + 100, attempt=3).ready(810).train(100)  # 10
+    run = run_of(first, second, third)
+    lost = [100, 100, 200, 350, 10]
+    assert [item.rewind_steps for item in run.restarts] == [lost[0], lost[4]]
+    assert [item.rewind_steps for item in run.recoveries] == lost[1:4]
+    assert run.steps_lost == sum(lost)
+    assert run.goodput.secs[WASTED] == pytest.approx(sum(lost), abs=12)
+    assert run.goodput.secs["productive"] == pytest.approx(800 + 10 + 100, abs=12)
+    assert run.goodput.booked_secs[WASTED] == run.goodput.secs[WASTED]
+
+
+def test_a_recovery_to_an_unknown_step_wastes_nothing(trainer: Any, run_of: RunOf) -> None:
+    """Where nothing tells from which step training went on, nothing is taken back."""
+    run = run_of(trainer().ready().train(100).recover(None).train(100).stop())
+    assert (run.goodput.secs[WASTED], run.steps_lost, run.recoveries[0].rewind_steps, run.step) == (0.0, 0, None, 200)
+
+
+def test_a_model_that_outlived_its_chief_loses_nothing(trainer: Any, run_of: RunOf) -> None:
+    """A chief that finds its model alive goes on from where it stands: no steps are lost, neither its predecessor's,
+    whose last seconds count as kept too, nor those that workers did in between."""
+    first = trainer("a").ready().train(1000)
+    second = trainer("b", first.now + 60, attempt=2).spend(5).ready(1040, adopted=True).train(100)
+    run = run_of(first, second)
+    (restart,) = run.restarts
+    assert (restart.from_step, restart.to_step, restart.rewind_steps) == (999, 1040, 0)
+    assert (run.sessions[1].first_step, run.sessions[1].adopted, run.steps_lost) == (1040, True, 0)
+    assert (run.goodput.secs[WASTED], run.goodput.secs[DOWNTIME]) == (0.0, 60 - 5)
+    assert run.goodput.booked_secs["productive"] == pytest.approx(1000 + 5 + 100, abs=10)
+
+
+def test_an_adopted_model_may_stand_before_what_was_told(trainer: Any, run_of: RunOf) -> None:
+    """A predecessor that told of a few steps too many has not lost them: adopted is adopted."""
+    first = trainer("a").ready().train(1000)
+    second = trainer("b", first.now + 60, attempt=2).ready(990, adopted=True).train(100)
+    run = run_of(first, second)
+    assert (run.restarts[0].rewind_steps, run.steps_lost, run.goodput.secs[WASTED]) == (0, 0, 0.0)
+    third = trainer("c", second.now + 60, attempt=3).ready(500).train(10)
+    assert run_of(first, second, third).goodput.secs[WASTED] == pytest.approx(500 + 100, abs=20)
+
+
 def test_a_planned_stop_with_a_checkpoint_wastes_nothing(trainer: Any, run_of: RunOf) -> None:
     """A session that went on exactly where the one before it stopped loses no second."""
     first = trainer("a").ready().train(995).spend(0.7).stop("signal")
@@ -117,7 +184,7 @@ def test_an_inferred_goodput_says_so(events_file: Any, run_of: RunOf) -> None:
 
 
 STRETCH = st.tuples(
-    st.sampled_from(["train", "save", "stall", "evaluating", "checkpointing", "clock", "beat"]),
+    st.sampled_from(["train", "save", "stall", "evaluating", "checkpointing", "clock", "beat", "recover"]),
     st.floats(0, 500, allow_subnormal=False),
 )
 
@@ -145,6 +212,8 @@ def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any)
                 session.spend(secs, moving=False)
             elif kind == "clock":
                 session.now -= secs / 10
+            elif kind == "recover":
+                session.recover(max(0, session.step - int(secs) % 13), lasts=secs / 10)
             elif kind == "beat":
                 session.beat()
             else:

@@ -65,3 +65,12 @@ def test_a_lease_that_knows_less_takes_nothing_away(killed: Any, resumed: Any, r
     run = run_of(killed, resumed(previous_step=1100, previous_seen_at=killed.now - 80.0))
     assert run.restarts[0].rewind_steps == 187
     assert run.sessions[0].ended_at == pytest.approx(killed.now, abs=10.0)
+
+
+def test_a_renewal_before_a_recovery_tells_of_steps_that_it_took_back(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """Killed between a recovery and the next renewal: what the lease says was lost in the recovery, and not again."""
+    killed.recover(1000)
+    run = run_of(killed, resumed(previous_step=1188, previous_seen_at=killed.now - 0.5))
+    assert (run.recoveries[0].rewind_steps, run.restarts[0].rewind_steps, run.steps_lost) == (188, 0, 188)
+    later = run_of(killed, resumed(previous_step=1003, previous_seen_at=killed.now + 3.0))
+    assert (later.restarts[0].from_step, later.steps_lost) == (1003, 188 + 3)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from supervisor_core.errors import LogdirInUseError
+from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.options import Options
+from supervisor_core.run.fold import RunFold
 from supervisor_core.supervision.outcome import Outcome
 
 
@@ -43,6 +45,26 @@ def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     assert (session.previous_step, session.previous_seen_at) == (100, pytest.approx(session.started_at, abs=60))
     status = run.status()
     assert (status.sessions, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
+
+
+def test_lost_steps_are_counted_alike_by_session_and_reader(begin, writer) -> None:
+    """After a recovery and a restart that took steps back, a reader of the events counts as many as the metrics do."""
+    run = begin()
+    run.ready()
+    run.progress.step_read(100)
+    run.enter("training")
+    run.enter("restoring")
+    run.recovered(error="UnavailableError: x", losses=1, step=100, checkpoint="model.ckpt-90", at_step=90, secs=1.0)
+    run.progress.rewound(90)
+    run.enter("training")
+    run.progress.step_read(95)
+    run.end(Outcome(reason="error"))
+    run = begin()
+    run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    marks = [TelemetryMark(offset=at, at=1e9 + at, step=0, record=told) for at, told in enumerate(writer.records)]
+    fold = RunFold("run")
+    fold.update([Chunk(path="events", from_start=True, marks=tuple(marks))])
+    assert run.status().steps_lost == fold.run(now=1e9 + len(marks)).steps_lost == 10 + 5
 
 
 def test_a_second_chief_is_refused(begin) -> None:
