@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+from supervisor_core.checkpoint.filesystem import LocalFilesystem
 from supervisor_core.events.telemetry import Record, from_json
 from supervisor_core.options import Options
 from supervisor_core.runtime.registry import ServiceRegistry
@@ -69,3 +73,33 @@ def begin(tmp_path: Path, writer: KeepingWriter) -> Iterator[Callable[..., Super
     for run in runs:
         run.end(Outcome(reason="requested"))
         run.close(0.0)
+
+
+class HeldFilesystem(LocalFilesystem):
+    """Local files; writing waits while the test holds it, and fails while there is a fault."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.free.set()
+        self.fault: Exception | None = None
+        self.writing = threading.Semaphore(0)
+        """Released as each write begins."""
+        self.written: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        """What was put in a file's place, once it is there; a fault in its stead."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.writing.release()
+        self.free.wait()
+        if self.fault is not None:
+            self.written.put({"fault": str(self.fault)})
+            raise self.fault
+        super().replace(path, data)
+        self.written.put(json.loads(data))
+
+
+@pytest.fixture
+def filesystem() -> Iterator[HeldFilesystem]:
+    """A file system that a test holds up; let go after it."""
+    held = HeldFilesystem()
+    yield held
+    held.free.set()

@@ -1,0 +1,134 @@
+"""`TaskRecord`: what a process of the cluster says of itself in its own file, and that file's bytes.
+
+``<logdir>/.supervisor.tasks/<file name>`` holds one JSON object, ASCII, the fields of `TaskRecord` and ``"v": 1``, and
+a newline (0x0a) at its end. It is replaced as a whole with every heartbeat. Published as a contract in
+``docs/events.md``: fields are added, never renamed; a reader ignores the fields it does not know, and refuses any other
+version.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import string
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from typing import Any
+
+VERSION = 1
+MAX_BYTES = 64 * 1024
+"""No file of ours is longer."""
+
+_PLAIN = frozenset(string.ascii_letters + string.digits + "_.")
+_MAX_NAME = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRecord:
+    """A process of the cluster other than the chief. Times are wall-clock seconds since the epoch, by its own clock."""
+
+    task: str
+    """What it is called, ``worker:1``."""
+    session: str
+    """Its session's id, unique: another process of the same task has another one."""
+    host: str
+    boot: str | None = None
+    """The kernel's boot id; None where there is no such thing."""
+    pids: str | None = None
+    """The namespace of process ids, as ``pid:[4026531836]``; None where there is no such thing."""
+    pid: int
+    started_at: float
+    written_at: float
+    beats: int
+    """One more each time the file is written: while it rises, the process lives, whatever the clocks say."""
+    interval_secs: float
+    """The file is written at least this often."""
+    phase: str
+    step: int | None = None
+    """The global step that it saw last."""
+    steps: int | None = None
+    """Steps that it has done; None for a process that does none."""
+    waiting_for: str | None = None
+    """What it waits for, while it does."""
+    stalled: bool = False
+    ended: str | None = None
+    """Why it ended (``completed``, ``signal``, ``error`` ...); None while it runs, and if it was killed."""
+    ended_at: float | None = None
+    error: str | None = None
+    """What ended it."""
+
+
+def file_name(task: str) -> str:
+    """Return the name of a task's file; no two tasks share one.
+
+    Letters, digits, ``_`` and ``.`` stay, ``:`` becomes ``-``, every other character its UTF-8 bytes as ``%2D``, and so
+    does a leading ``.``; of a very long name its beginning stays, ``~`` and a digest follow.
+
+    Example:
+        >>> file_name("worker:1"), file_name("gpu-box-17")
+        ('worker-1.json', 'gpu%2Dbox%2D17.json')
+    """
+    name = "".join(
+        char if char in _PLAIN and (index or char != ".") else "-" if char == ":" else _percent(char)
+        for index, char in enumerate(task)
+    )
+    if len(name) > _MAX_NAME:
+        digest = sha256(task.encode(errors="surrogatepass")).hexdigest()
+        name = f"{name[: _MAX_NAME - 65]}~{digest}"
+    return f"{name}.json"
+
+
+def encode(record: TaskRecord) -> bytes:
+    """Return the file's bytes."""
+    text = json.dumps({"v": VERSION, **asdict(record)}, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii") + b"\n"
+
+
+def decode(data: bytes) -> TaskRecord:
+    """Return what a file's bytes say.
+
+    Raises:
+        ValueError: if they say nothing that can be understood; says why.
+    """
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+    try:
+        raw = json.loads(data.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+    if not isinstance(raw, dict) or raw.get("v") != VERSION or isinstance(raw["v"], bool):
+        raise ValueError(f"it is not of version {VERSION}")
+    try:
+        record = TaskRecord(**{name: value for name, value in raw.items() if name in _TYPES})
+    except TypeError as error:
+        raise ValueError(f"a field is missing: {error}") from error
+    for name, value in asdict(record).items():
+        if not _is_plausible(name, value):
+            raise ValueError(f"{name} is {value!r:.80}")
+    return record
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+    "bool": (bool,),
+}
+_TYPES = {item.name: _TYPES[str(item.type)] for item in fields(TaskRecord)}
+
+
+def _is_plausible(name: str, value: Any) -> bool:
+    if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
+        return False
+    if isinstance(value, int):
+        return abs(value) < 1 << 63
+    if isinstance(value, str):
+        return bool(value) or name not in ("task", "session")
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode(errors="surrogatepass"))

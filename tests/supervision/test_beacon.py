@@ -1,0 +1,256 @@
+"""A process's heartbeat: written off the caller's thread, whatever the file system does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord, StopRecord
+from supervisor_core.supervision.beacon import Beacon
+
+SESSION = "6f1d3c0a9b7e4d21"
+FILE = ".supervisor.tasks/worker-1.json"
+
+
+def heartbeat(phase: str, **values: Any) -> HeartbeatRecord:
+    """A record as the monitor writes it."""
+    return HeartbeatRecord(session=SESSION, phase=phase, **values)
+
+
+@pytest.fixture
+def beacon(tmp_path: Path, filesystem) -> Iterator[Callable[..., Beacon]]:
+    """Start a beacon in the test's logdir, which beats when there is something to tell; all are closed after it."""
+    made: list[Beacon] = []
+
+    def start(session: str = SESSION, **options: Any) -> Beacon:
+        options = {"interval_secs": 10.0, "filesystem": filesystem, **options}
+        made.append(Beacon(str(tmp_path), "worker:1", session, **options))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    filesystem.free.set()
+    for item in made:
+        item.close()
+
+
+def test_a_beacon_says_who_it_is(tmp_path: Path, beacon, filesystem) -> None:
+    """At once, in a file of the shared logdir, which is made where it is missing."""
+    beacon(interval_secs=3.0)
+    said = filesystem.written.get()
+    assert (said["v"], said["task"], said["session"], said["beats"]) == (1, "worker:1", SESSION, 1)
+    assert (said["phase"], said["interval_secs"], said["ended"]) == ("starting", 3.0, None)
+    assert json.loads((tmp_path / FILE).read_bytes()) == said
+
+
+def test_a_change_of_phase_is_said_at_once(beacon, filesystem) -> None:
+    """With the steps; what else a heartbeat has to say can wait for the next beat."""
+    worker = beacon()
+    filesystem.written.get()
+    worker.write(heartbeat("starting", step=3))
+    worker.write(heartbeat("training", step=7, steps=4))
+    said = filesystem.written.get()
+    assert (said["phase"], said["step"], said["steps"], said["beats"]) == ("training", 7, 4, 2)
+    assert filesystem.written.empty()
+
+
+def test_a_beacon_beats_at_its_interval(beacon, filesystem) -> None:
+    """By itself, though nobody has anything to say; what was said meanwhile is in the next beat."""
+    worker = beacon(interval_secs=0.001)
+    worker.write(heartbeat("starting", step=3))
+    beats = [filesystem.written.get()["beats"] for _ in range(3)]
+    assert beats == [1, 2, 3]
+    while filesystem.written.get()["step"] != 3:
+        pass
+
+
+@pytest.mark.parametrize(("asked", "interval_secs"), [(0.0, 10.0), (600.0, 10.0), (2.5, 2.5)])
+def test_a_beacon_beats_often_enough_to_be_missed(beacon, filesystem, asked: float, interval_secs: float) -> None:
+    """Every ten seconds at least, whatever the interval of the heartbeats is."""
+    beacon(interval_secs=asked)
+    assert filesystem.written.get()["interval_secs"] == interval_secs
+
+
+def test_stalls_and_what_it_waits_for_are_said(beacon, filesystem) -> None:
+    """When they begin and when they end."""
+    worker = beacon()
+    filesystem.written.get()
+    worker.write(StallRecord(session=SESSION, state="begin", phase="training", since=0.0))
+    assert filesystem.written.get()["stalled"] is True
+    worker.write(StallRecord(session=SESSION, state="end", phase="training", since=0.0))
+    assert filesystem.written.get()["stalled"] is False
+    worker.waiting_for("the chief")
+    assert filesystem.written.get()["waiting_for"] == "the chief"
+    worker.waiting_for(None)
+    assert filesystem.written.get()["waiting_for"] is None
+
+
+def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, beacon) -> None:
+    """The caller waits for it; nothing comes after it."""
+    worker = beacon()
+    worker.waiting_for("the chief")
+    worker.write(heartbeat("stopped", step=9))
+    worker.write(StopRecord(session=SESSION, reason="error", error="ValueError: NaN" + "." * 10_000, step=9, steps=5))
+    worker.write(heartbeat("training"))
+    worker.waiting_for("more")
+    worker.close()
+    said = json.loads((tmp_path / FILE).read_bytes())
+    assert (said["phase"], said["ended"], said["step"], said["steps"]) == ("stopped", "error", 9, 5)
+    assert said["error"].startswith("ValueError: NaN")
+    assert len(said["error"]) == 2000
+    assert said["ended_at"] >= said["started_at"]
+    assert said["waiting_for"] is None
+
+
+def test_a_phase_of_its_own_for_a_process_that_nobody_watches(beacon, filesystem) -> None:
+    """A parameter server does no steps, and says so until it stops."""
+    server = beacon(phase="serving")
+    assert filesystem.written.get()["phase"] == "serving"
+    server.write(StopRecord(session=SESSION, reason="requested"))
+    said = filesystem.written.get()
+    assert (said["ended"], said["steps"]) == ("requested", None)
+
+
+def test_a_write_that_hangs_is_not_doubled_and_the_last_state_wins(beacon, filesystem) -> None:
+    """Nobody waits for it; once the file system is back, one write says what has become of the process."""
+    filesystem.free.clear()
+    worker = beacon(interval_secs=0.001)
+    filesystem.writing.acquire()
+    for step, phase in enumerate(["restoring", "training", "evaluating"]):
+        worker.write(heartbeat(phase, step=step))
+    filesystem.free.set()
+    assert filesystem.written.get()["phase"] == "starting"
+    said = filesystem.written.get()
+    assert (said["phase"], said["step"], said["beats"]) == ("evaluating", 2, 2)
+
+
+def test_the_end_does_not_wait_for_ever(beacon, filesystem) -> None:
+    """Not for a file system that hangs."""
+    filesystem.free.clear()
+    worker = beacon(final_wait_secs=0.001)
+    worker.write(StopRecord(session=SESSION, reason="completed"))
+    worker.close()
+    filesystem.free.set()
+    filesystem.written.get()
+    assert filesystem.written.get()["ended"] == "completed"
+
+
+def test_a_fault_is_said_once_until_it_has_gone(beacon, filesystem, caplog) -> None:
+    """A full file system is one line in the log, not one with every beat, and holds nobody up."""
+    filesystem.fault = OSError(28, "No space left on device")
+    worker = beacon(interval_secs=0.001)
+    for _ in range(3):
+        assert "No space" in filesystem.written.get()["fault"]
+    filesystem.fault = None
+    while "fault" in filesystem.written.get():
+        pass
+    filesystem.fault = RuntimeError("no such client")
+    while "fault" not in filesystem.written.get():
+        pass
+    worker.write(StopRecord(session=SESSION, reason="completed"))
+    texts = [record.message for record in caplog.records]
+    assert len(texts) == 2
+    assert "worker-1.json could not be written" in texts[0]
+    assert "No space left on device" in texts[0]
+    assert "no such client" in texts[1]
+
+
+def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path, beacon, filesystem) -> None:
+    """A logdir that is cleared under a living process gets its file back."""
+    worker = beacon()
+    filesystem.written.get()
+    (tmp_path / FILE).unlink()
+    (tmp_path / ".supervisor.tasks").rmdir()
+    worker.write(heartbeat("restoring"))
+    assert filesystem.written.get()["phase"] == "restoring"
+    assert (tmp_path / FILE).exists()
+
+
+def test_of_two_of_one_name_the_later_wins(beacon, filesystem, caplog) -> None:
+    """The earlier says so once, and is silent from then on; it does not hold up its own end."""
+    earlier = beacon("a" * 16)
+    assert filesystem.written.get()["session"] == "a" * 16
+    later = beacon("b" * 16)
+    assert filesystem.written.get()["session"] == "b" * 16
+    earlier.write(heartbeat("training"))
+    earlier.write(StopRecord(session="a" * 16, reason="completed"))
+    later.write(heartbeat("training"))
+    assert filesystem.written.get()["session"] == "b" * 16
+    assert filesystem.written.empty()
+    (record,) = caplog.records
+    assert "session " + "b" * 16 in record.message
+    assert "worker_name" in record.message
+
+
+def test_the_later_wins_though_the_earlier_wrote_once_more(tmp_path: Path, beacon, filesystem) -> None:
+    """A write of the earlier that was under way does not make the later give way."""
+    beacon("a" * 16)
+    filesystem.written.get()
+    before = (tmp_path / FILE).read_bytes()
+    later = beacon("b" * 16)
+    filesystem.written.get()
+    (tmp_path / FILE).write_bytes(before)
+    later.write(heartbeat("training"))
+    assert filesystem.written.get()["session"] == "b" * 16
+
+
+def test_what_the_killed_left_is_cleared(tmp_path: Path, beacon, filesystem) -> None:
+    """Half-written files of this task go; other tasks' stay."""
+    directory = tmp_path / ".supervisor.tasks"
+    directory.mkdir()
+    (directory / "worker-1.json.tmp123").write_bytes(b"{")
+    (directory / "worker-10.json.tmp123").write_bytes(b"{")
+    beacon()
+    filesystem.written.get()
+    assert sorted(path.name for path in directory.iterdir()) == ["worker-1.json", "worker-10.json.tmp123"]
+
+
+def test_no_thread_no_heartbeat_no_error(tmp_path: Path, caplog) -> None:
+    """Where no thread can be had, it is said, and the end waits for nobody."""
+
+    def refuse(beat: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    worker = Beacon(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=refuse)
+    worker.start()
+    worker.write(StopRecord(session=SESSION, reason="completed"))
+    assert "can't start new thread" in caplog.text
+
+
+def test_a_beacon_stops_with_its_thread(tmp_path: Path) -> None:
+    """Closed, it leaves no thread behind; closing again, or starting, changes nothing."""
+    threads: list[threading.Thread] = []
+
+    def spawn(beat: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=beat))
+        threads[-1].start()
+
+    worker = Beacon(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=spawn)
+    worker.start()
+    worker.start()
+    worker.close()
+    worker.close()
+    worker.start()
+    threads[0].join()
+    assert len(threads) == 1
+    assert worker.task == "worker:1"
+    assert worker.dropped == 0
+
+
+def test_a_forked_child_says_nothing(beacon, filesystem, monkeypatch, caplog) -> None:
+    """The heartbeat stays the parent's: the child neither writes nor waits."""
+    caplog.set_level(logging.INFO)
+    worker = beacon()
+    filesystem.written.get()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: 1)
+        worker.write(StopRecord(session=SESSION, reason="completed"))
+        worker.close()
+    worker.write(heartbeat("training"))
+    assert filesystem.written.get()["ended"] is None
