@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 from supervisor_core.options import STALL_TIMEOUT_SECS
-from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory
-from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus
+from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory, WorkerHistory
+from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus, WorkerState, WorkerStatus
 
 _ACTIVE: dict[RunState, bool | None] = {
     "running": True,
@@ -18,6 +19,11 @@ _ACTIVE: dict[RunState, bool | None] = {
     "unknown": None,
 }
 
+_ALL: frozenset[WorkerState] = frozenset(get_args(WorkerState))
+_DOWN: frozenset[WorkerState] = frozenset(("lost", "failed"))
+_STILL_SO: dict[RunState, frozenset[WorkerState]] = {"running": _ALL, "stalled": _ALL, "lost": _DOWN, "failed": _DOWN}
+"""What a chief's last word on a worker is still worth, by what has become of the chief."""
+
 
 def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
     """Return what an exporter serves of a run: the trainer's own metrics, though the trainer may be dead.
@@ -25,6 +31,10 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
     A run that was lost, has failed or is stalled stays active, so that alerts on it go on; one that has failed has the
     time that a stop may take to be started again. Of a run without telemetry only that is
     told which its events show: neither a phase nor whether it is active.
+
+    Of the cluster's other processes is told what is still so. While their chief is heard of, its word counts. Once
+    it is lost or has failed, those that it had called lost or failed remain so, since they are as likely why; of the
+    others nothing is known any more, and nothing is told. After a planned end they are over with their run.
 
     Args:
         run: the run.
@@ -55,6 +65,7 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         stalled=run.state == "stalled" if told else None,
         checkpoint=_checkpoint(run, last),
         threads=tuple(_thread(history) for history in run.threads if history.session == last.id),
+        workers=_workers(run, last, now),
         steps_lost=run.steps_lost,
         activity_secs=run.goodput.booked_secs,
         goodput=run.goodput.ratio,
@@ -98,6 +109,36 @@ def _thread(history: ThreadHistory) -> ThreadStatus:
         overdue_secs=history.overdue_secs,
         last_error=history.last_error,
         last_failure_at=history.last_failure_at,
+    )
+
+
+def _workers(run: Run, last: Session, now: float) -> tuple[WorkerStatus, ...]:
+    worth = _STILL_SO.get(run.state, frozenset())
+    return tuple(
+        _worker(history, now)
+        for history in run.workers
+        if history.state in worth and history.session == last.id and _is_named(history, last)
+    )
+
+
+def _is_named(history: WorkerHistory, last: Session) -> bool:
+    """Whether the session's latest heartbeat names the worker: its history goes on to the session's end then."""
+    return last.ended_at is None or history.spans[-1].until >= last.ended_at
+
+
+def _worker(history: WorkerHistory, now: float) -> WorkerStatus:
+    return WorkerStatus(
+        name=history.name,
+        state=history.state,
+        phase=history.phase,
+        waiting_for=history.waiting_for,
+        step=history.step,
+        steps=history.steps,
+        last_seen_at=None if history.last_seen_at is None else min(history.last_seen_at, now),
+        started_at=history.spans[-1].started_at,
+        host=history.host,
+        pid=history.pid,
+        error=history.error,
     )
 
 

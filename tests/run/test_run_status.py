@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.model import BUCKETS, Run
 from supervisor_core.run.run_status import run_status
-from supervisor_core.run.status import RunStatus
+from supervisor_core.run.status import RunStatus, WorkerStatus
 
 RunOf = Callable[..., Run]
 
@@ -97,6 +98,59 @@ def test_threads_are_those_of_the_last_session(killed: Any, resumed: Any, run_of
         session.beat()
     [thread] = run_status(run_of(killed, resumed), resumed.now).threads
     assert (thread.name, thread.ticks, thread.interval_secs) == ("checkpoint", 2, 600)
+
+
+WORKERS: tuple[dict[str, Any], ...] = (
+    {"name": "ps:0", "state": "running", "last_seen_at": 1e10, "started_at": 4.0, "host": "h", "pid": 3},
+    {"name": "worker:1", "state": "lost", "last_seen_at": 7.0, "step": 30, "steps": 12, "phase": "training"},
+    {"name": "worker:2", "state": "failed", "error": "OSError: x"},
+    {"name": "worker:3", "state": "waiting", "waiting_for": "the model"},
+    {"name": "worker:4", "state": "stopped"},
+)
+
+
+def told_by(session: Any) -> Any:
+    """A chief that tells of a worker in each state."""
+    session.workers = WORKERS
+    return session.beat()
+
+
+def test_workers_are_those_of_a_chief_that_lives(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """Field by field as its latest heartbeat has them, and none that only an earlier chief knew, or that it names no
+    more; nothing was seen later than now."""
+    killed.workers = ({"name": "worker:0", "state": "running"},)
+    resumed.workers = ({"name": "worker:9", "state": "running"},)
+    run = run_of(killed.beat(), told_by(resumed.beat().train(1)))
+    assert len(run.workers) == len(WORKERS) + 2
+    now = resumed.now + 1
+    assert [asdict(worker) for worker in run_status(run, now).workers] == [
+        {**asdict(WorkerStatus(**worker)), "last_seen_at": seen}
+        for worker, seen in zip(WORKERS, (now, 7.0, None, None, None), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "later", "left"),
+    [
+        (None, 86_400.0, ["worker:1", "worker:2"]),
+        ("error", 1.0, ["worker:1", "worker:2"]),
+        ("completed", 1.0, []),
+        ("exhausted", 1.0, []),
+        ("requested", 1.0, []),
+        ("signal", 1.0, []),
+    ],
+)
+def test_of_a_dead_chiefs_workers_that_is_told_which_is_still_so(
+    killed: Any, run_of: RunOf, reason: str | None, later: float, left: list[str]
+) -> None:
+    """Who was lost is lost, and who was up is not called so for ever; after a planned end nobody is missed."""
+    told_by(killed)
+    if reason is not None:
+        killed.stop(reason)
+    status = run_status(run_of(killed, now=killed.now + later), killed.now + later)
+    assert [worker.name for worker in status.workers] == left
+    (up,) = [metric for metric in RUN_METRICS if metric.name == "supervisor_worker_up"]
+    assert {sample.labels["worker"]: sample.value for sample in up.read(status, killed.now)} == dict.fromkeys(left, 0)
 
 
 def test_counted_seconds_never_fall(killed: Any, resumed: Any, fold_of: Any) -> None:
