@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from supervisor_core.events.file_writer import FileWriter
     from supervisor_core.options import Options
+    from supervisor_core.tf1.cluster.cluster_task import ClusterTask
     from supervisor_core.tf1.coordinator import Coordinator, LooperThread
     from supervisor_core.tf1.monitored.checkpoint_saver_hook import CheckpointSaverHook
     from supervisor_core.tf1.monitored.global_step_waiter_hook import GlobalStepWaiterHook
@@ -51,6 +52,7 @@ __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "ChiefSessionCreator",
+    "ClusterTask",
     "Coordinator",
     "FeedFnHook",
     "FileWriter",
@@ -84,6 +86,7 @@ _MODULES = {
     "CheckpointSaverHook": "tf1.monitored.checkpoint_saver_hook",
     "CheckpointSaverListener": "tf1.monitored.reused",
     "ChiefSessionCreator": "tf1.monitored.session_creator",
+    "ClusterTask": "tf1.cluster.cluster_task",
     "Coordinator": "tf1.coordinator",
     "FeedFnHook": "tf1.monitored.reused",
     "FileWriter": "events.file_writer",

@@ -5,6 +5,7 @@ Errors of the caller's own making (a wrong argument) are plain ``ValueError`` an
     SupervisorError
     +-- OptionsError            an option that cannot be used (also a ValueError)
     +-- LogdirInUseError        another live chief holds the logdir
+    +-- RunFinishedError        a worker came, or waits, though the run has finished
     +-- CheckpointError
     |   +-- DamagedCheckpointError   one checkpoint's files do not verify
     |   +-- NoUsableCheckpointError  there are checkpoints, and none can be read
@@ -31,6 +32,10 @@ class OptionsError(SupervisorError, ValueError):
 
 class LogdirInUseError(SupervisorError, RuntimeError):
     """Another live process is the chief of this logdir; the text says which one and since when."""
+
+
+class RunFinishedError(SupervisorError, RuntimeError):
+    """The run that a worker was to take part in has finished; the text says when and how."""
 
 
 class CheckpointError(SupervisorError, RuntimeError):

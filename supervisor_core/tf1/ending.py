@@ -24,6 +24,8 @@ class Ending:
     """Whether somebody had asked for a stop before the training loop ended."""
     exhausted: bool = False
     """Whether the training loop ended because the input did, and no error is to be raised for that."""
+    had_finished: bool = False
+    """Whether there was nothing to do: the run had finished when this process came."""
     final_checkpoint: str | None = None
     final_checkpoint_step: int | None = None
 
@@ -56,6 +58,8 @@ class Ending:
             return Outcome(reason="error", error=f"{type(error).__name__}: {error}"[:1000], **facts)
         if self.signum is not None:
             return Outcome(reason="signal", **facts)
+        if self.had_finished:
+            return Outcome(reason="completed", **facts)
         if self.exhausted or (body_error is not None and coord.is_clean_stop(body_error)):
             return Outcome(reason="exhausted", **facts)
         return Outcome(reason="requested" if self.stop_was_requested else "completed", **facts)

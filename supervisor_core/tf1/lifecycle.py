@@ -19,9 +19,11 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.runtime.signals import SignalWatch
+from supervisor_core.supervision.chief_watch import ChiefWatch
 from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.ending import Ending
+from supervisor_core.tf1.origin import Origin
 from supervisor_core.tf1.restore import Restored
 
 _LOG = logging.getLogger("supervisor_core")
@@ -43,6 +45,7 @@ class Lifecycle:
         logdir: the run's directory; None where nothing is written.
         writer: the run's summary writer, or None.
         is_chief: whether this process writes.
+        task: what a worker is called in its cluster; None for a chief, and for a process that belongs to none.
         checkpoints: takes the checkpoints; None where none are taken, or they are not known yet: see `use`.
         checkpoint_interval_secs: seconds between two. Default: what ``checkpoints`` says.
         clock: the time.
@@ -57,6 +60,7 @@ class Lifecycle:
         logdir: str | None,
         writer: Any,
         is_chief: bool,
+        task: str | None = None,
         checkpoints: Checkpointing | None,
         checkpoint_interval_secs: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -72,6 +76,7 @@ class Lifecycle:
         self._logdir = logdir
         self._writer = writer
         self._is_chief = is_chief
+        self._task = task
         self._clock = clock
         self._run: SupervisedRun | None = None
         self._session: Any = None
@@ -79,6 +84,7 @@ class Lifecycle:
         self._finished = threading.Event()
         self._watch: SignalWatch | None = None
         self._close_lock = threading.Lock()
+        self._chief: ChiefWatch | None = None
 
     @property
     def run(self) -> SupervisedRun:
@@ -124,6 +130,9 @@ class Lifecycle:
         self._ending = Ending(signum=self._watch.received if self._watch else None)
         self._finished.clear()
         self._run = None
+        if self._logdir and self._task is not None:
+            wait_secs = self._options.finished_wait_secs
+            self._chief = ChiefWatch(self._logdir, finished_wait_secs=wait_secs, clock=self._clock)
         run = SupervisedRun(
             logdir=self._logdir,
             facade=self._facade,
@@ -132,6 +141,7 @@ class Lifecycle:
             services=self.services,
             checkpoint_interval_secs=self._interval_secs,
             is_chief=self._is_chief,
+            task=self._task,
             on_taken_over=lambda error: self._coord.request_stop(error),
             clock=self._clock,
         )
@@ -150,22 +160,19 @@ class Lifecycle:
         if self._ending.signum is not None:
             coord.request_stop()
 
-    def ready(self, sess: Any, restored: Restored | None, services: Sequence[Mapping[str, Any]]) -> None:
-        """Take note that the session is ready, and of what it came from."""
+    def ready(self, sess: Any, origin: Origin, services: Sequence[Mapping[str, Any]]) -> None:
+        """Take note that the session is ready, and of where its model came from."""
         self._session = sess
+        restored = origin.restored
         if self.checkpoints is not None:
             self.checkpoints.attach(sess, self.run, self._writer, restored)
-        if restored is None:
-            self.run.ready(services=services)
-            return
-        self.run.saves.restored(
-            path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
-        )
+        self._note_restored(restored)
         self.run.ready(
-            restored_checkpoint=restored.path,
-            restored_step=restored.step,
-            skipped=[{"path": item.path, "reason": item.reason} for item in restored.skipped],
-            state_problem=restored.state_problem,
+            restored_checkpoint=None if restored is None else restored.path,
+            restored_step=origin.step,
+            adopted=origin.adopted,
+            skipped=[{"path": item.path, "reason": item.reason} for item in restored.skipped] if restored else (),
+            state_problem=None if restored is None else restored.state_problem,
             services=services,
         )
 
@@ -174,12 +181,12 @@ class Lifecycle:
         self._session = None
         self.run.enter("restoring")
 
-    def recovered(self, sess: Any, restored: Restored | None, error: str, losses: int, secs: float) -> None:
+    def recovered(self, sess: Any, origin: Origin, error: str, losses: int, secs: float) -> None:
         """Take note that another TensorFlow session has taken the place of the one that was lost.
 
         Args:
             sess: the new one.
-            restored: what it came from, if anything.
+            origin: where its model came from.
             error: what was raised when the old one was lost.
             losses: how often that happened until now.
             secs: how long it took.
@@ -189,14 +196,20 @@ class Lifecycle:
             error=error,
             losses=losses,
             step=self.run.progress.snapshot().global_step,
-            checkpoint=None if restored is None else restored.path,
-            at_step=None if restored is None else restored.step,
+            checkpoint=None if origin.restored is None else origin.restored.path,
+            at_step=origin.step,
             secs=secs,
         )
-        if restored is not None:
-            self.run.saves.restored(
-                path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
-            )
+        self._note_restored(origin.restored)
+
+    def kept_back(self) -> str | None:
+        """Return why a worker must not begin: its run has finished; see `ChiefWatch.look`. Of a chief, nothing."""
+        return None if self._chief is None else self._chief.look()
+
+    def finished(self) -> None:
+        """Take note that there is nothing to do: the run had finished when this process came. Asks for a stop."""
+        self._ending.had_finished = True
+        self._coord.request_stop()
 
     def service_failed(self, name: str, error: BaseException, tick: int) -> None:
         """Take note of a service's failed tick: the heartbeat that says so is written at once."""
@@ -269,6 +282,12 @@ class Lifecycle:
                 self._finished.set()
                 self._watch = None
         watch.finish()
+
+    def _note_restored(self, restored: Restored | None) -> None:
+        if restored is not None:
+            self.run.saves.restored(
+                path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
+            )
 
     def _save_last(self, checkpoints: Checkpointing) -> None:
         trigger: Trigger = "final" if self._ending.signum is None else "signal"

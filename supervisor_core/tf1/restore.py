@@ -85,7 +85,7 @@ def restore_newest(
         if recovery.state_problem:
             _LOG.warning("Checkpoint state file: %s", recovery.state_problem)
         _LOG.info("Restored %s.", path)
-        saver.recover_last_checkpoints([saved.path for saved in store.history().kept if saved.deletable])
+        _hand_over(saver, store)
         verified = recovery.verified
         stored = verified.step if verified is not None else None
         return Restored(
@@ -96,6 +96,16 @@ def restore_newest(
             skipped=recovery.skipped,
             state_problem=recovery.state_problem,
         )
+
+
+def hand_over(saver: Any, directory: str | None, basename: str | None) -> None:
+    """Hand a saver the checkpoints of a directory that it may delete as it saves, though none of them was restored."""
+    if saver and directory:
+        _hand_over(saver, CheckpointStore(directory, basename or "model.ckpt"))
+
+
+def _hand_over(saver: Any, store: CheckpointStore) -> None:
+    saver.recover_last_checkpoints([saved.path for saved in store.history().kept if saved.deletable])
 
 
 def _restore(sess: Any, saver: Any, path: str) -> None:

@@ -182,9 +182,10 @@ class CheckpointSaver:
         draft = Draft(self._store, self._path(attempt.step))
         try:
             base = os.path.join(os.path.dirname(draft.path), last_part(self._save_path))
-            written = self._saver.save(
-                session, base, global_step=attempt.step, write_meta_graph=False, write_state=False
-            )
+            with session.graph.as_default():  # or else, in a thread of ours, TensorFlow takes it for an eager program
+                written = self._saver.save(
+                    session, base, global_step=attempt.step, write_meta_graph=False, write_state=False
+                )
             if written is None:  # a saver without variables writes nothing
                 draft.discard()
                 return
@@ -198,7 +199,8 @@ class CheckpointSaver:
         """Have a saver of the program's own do all that it does, and look at what came of it."""
         if self._refuses(session, attempt):
             return
-        path = self._saver.save(session, self._save_path, global_step=self._global_step)
+        with session.graph.as_default():
+            path = self._saver.save(session, self._save_path, global_step=self._global_step)
         attempt.path, attempt.step, attempt.consistent = path, step_in_name(path or ""), False
         filesystem, name = filesystem_for(path or "")
         if path and filesystem.is_file(f"{name}.index"):

@@ -2,27 +2,27 @@
 
 Source: ``tf.compat.v1.train.SessionManager``; its arguments, order of operations, exceptions and their texts are kept
 (contract, items 15 to 21). What differs is safety: recovery walks back over damaged checkpoints, a session that cannot
-be made ready is closed, and waiting polls with backoff for as long as was asked.
+be made ready is closed, waiting polls with backoff for as long as was asked, though TensorFlow may block, and a chief
+that comes after a crash keeps the model that it finds alive in its cluster.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.tf1.announcement import Announcement
+from supervisor_core.tf1.cluster.announcement import Announcement
+from supervisor_core.tf1.cluster.patience import Patience
+from supervisor_core.tf1.cluster.surroundings import Surroundings
 from supervisor_core.tf1.readiness import why_not_ready
-from supervisor_core.tf1.restore import Restored, restore_explicit, restore_newest
+from supervisor_core.tf1.restore import Restored, hand_over, restore_explicit, restore_newest
 
 _LOG = logging.getLogger("supervisor_core")
 
-FIRST_POLL_SECS = 0.1
-"""The first wait between two polls, in seconds; doubled until it is ``recovery_wait_secs``."""
+_AWAY = (tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 class SessionManager:
@@ -39,9 +39,7 @@ class SessionManager:
         session_factory: called with ``(target, graph, config)`` for each session. Default: ``tf.compat.v1.Session``.
         announcement: how the chief tells workers that the model is ready. Default: by its variables alone.
         checkpoint_basename: what checkpoint files are called, for those that no state file names. Default: any name.
-        wait: waits for the seconds given and tells whether to give up. Default: waits, and never gives up.
-        on_restore: called before the first byte of a checkpoint is read.
-        clock: the time.
+        surroundings: the run that sessions are made for. Default: none.
 
     Raises:
         ValueError: if there is a ``ready_for_local_init_op`` without a ``local_init_op``.
@@ -66,9 +64,7 @@ class SessionManager:
         session_factory: Callable[[str, Any, Any], Any] | None = None,
         announcement: Announcement | None = None,
         checkpoint_basename: str | None = None,
-        wait: Callable[[float], bool] | None = None,
-        on_restore: Callable[[], None] = lambda: None,
-        clock: Clock = SYSTEM_CLOCK,
+        surroundings: Surroundings | None = None,
     ) -> None:
         if ready_for_local_init_op is not None and local_init_op is None:
             raise ValueError(
@@ -85,15 +81,19 @@ class SessionManager:
         self._session_factory = session_factory or _plain_session
         self._announcement = announcement
         self._checkpoint_basename = checkpoint_basename
-        self._wait = wait or threading.Event().wait
-        self._on_restore = on_restore
-        self._clock = clock
+        self._surroundings = surroundings or Surroundings()
         self._restored: Restored | None = None
+        self._adopted = False
 
     @property
     def restored(self) -> Restored | None:
         """What the last session was restored from, and what was passed over; None when it was initialised."""
         return self._restored
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the last session's model was found alive in the cluster, and kept as it was."""
+        return self._adopted
 
     def prepare_session(
         self,
@@ -110,6 +110,7 @@ class SessionManager:
     ) -> Any:
         """Return a session whose model is ready: restored from a checkpoint, or else initialised.
 
+        A model that the run's session before this one has left alive in the cluster, when it was cut off, is kept.
         Restored: neither ``init_op`` nor ``init_fn`` runs. Else ``init_op``, then ``init_fn(sess)``. Then in either
         case ``ready_for_local_init_op``, ``local_init_op``, ``ready_op``.
 
@@ -129,13 +130,20 @@ class SessionManager:
             RuntimeError: if the model can neither be restored nor initialised, or is not ready afterwards.
             ValueError: if both a directory and a file name are given.
             NoUsableCheckpointError: if there are checkpoints and none can be read.
+            tf.errors.DeadlineExceededError: if the cluster has not answered in time; the text says who has not.
             tf.errors.NotFoundError, tf.errors.InvalidArgumentError: if the checkpoint is of another model; the text
                 lists missing, extra and reshaped variables.
         """
-        sess = self._open(master, config)
+        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
+        sess = self._open(master, config, patience)
+        patience.over()
+        self._restored, self._adopted = None, False
         try:
+            if self._adopt(sess):
+                hand_over(saver, checkpoint_dir, self._checkpoint_basename)
+                return sess
             if self._announcement is not None:
-                sess.run(self._announcement.take_back)
+                self._announcement.take_back(sess)
             loaded = self._restore(
                 sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
             )
@@ -147,7 +155,7 @@ class SessionManager:
                 if init_fn:
                     init_fn(sess)
             if self._announcement is not None:
-                sess.run(self._announcement.announce)
+                self._announcement.announce(sess, self._surroundings.session)
             reason = self._local_init(sess)
             if reason is not None:
                 raise RuntimeError(
@@ -191,7 +199,10 @@ class SessionManager:
         Raises:
             ValueError: if both a directory and a file name are given.
         """
-        sess = self._open(master, config)
+        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
+        sess = self._open(master, config, patience)
+        patience.over()
+        self._restored, self._adopted = None, False
         try:
             loaded = self._restore(
                 sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
@@ -227,38 +238,79 @@ class SessionManager:
         Raises:
             tf.errors.DeadlineExceededError: if the model was not ready in time; the text says what was missing.
             tf.errors.CancelledError: if a stop was requested while waiting.
+            RunFinishedError: if the run has finished, and begins no more.
         """
-        bound = float("inf") if max_wait_secs is None else max_wait_secs
-        deadline = self._clock.monotonic() + bound
-        poll = min(FIRST_POLL_SECS, self._recovery_wait_secs)
+        self._restored, self._adopted = None, False
+        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
-            sess = self._open(master, config)
-            try:
-                reason = self._local_init(sess)
-                if reason is None:
-                    reason = why_not_ready(self._ready_op, sess, "Model not ready")
-                if reason is None and self._announcement is not None:
-                    reason = why_not_ready(self._announcement.missing, sess, "Model not ready")
-            except BaseException:
+            if _is_remote(master):
+                sess, reason = patience.outlast(
+                    lambda: self._poll(master, config),
+                    who=lambda: self._surroundings.kept_back() or self._surroundings.missing(config),
+                    discard=lambda polled: _close_quietly(polled[0]),
+                )
+            else:
+                sess, reason = self._poll(master, config)
+            if reason is None:
+                patience.over()
+                return sess
+            patience.pause(reason)
+
+    def _poll(self, master: str, config: Any) -> tuple[Any, str | None]:
+        """Return a new session and None if a worker may begin; else None and what there is to wait for."""
+        reason = self._surroundings.kept_back()
+        if reason is not None:
+            return None, reason
+        sess = None
+        try:
+            sess = self._session_factory(master, self._graph, config)
+            reason = self._why_not_ready(sess)
+        except _AWAY as error:
+            if not _is_remote(master):
                 _close_quietly(sess)
                 raise
-            if reason is None:
-                return sess
+            reason = f"a process of the cluster that has gone: {str(error).partition(chr(10))[0]}"
+        except BaseException:
             _close_quietly(sess)
-            remaining = deadline - self._clock.monotonic()
-            if remaining <= 0:
-                raise tf.errors.DeadlineExceededError(
-                    None, None, f"Session was not ready after waiting {bound:g} secs. Waited for the chief: {reason}"
-                )
-            _LOG.info("Waiting for the chief to make the model ready: %s", reason)
-            if self._wait(min(poll, remaining)):
-                raise tf.errors.CancelledError(
-                    None, None, f"A stop was requested while waiting for the chief to make the model ready: {reason}"
-                )
-            poll = min(2 * poll, self._recovery_wait_secs)
+            raise
+        if reason is None:
+            return sess, None
+        _close_quietly(sess)
+        return None, reason
 
-    def _open(self, master: str, config: Any) -> Any:
-        return self._session_factory(master, self._graph, config)
+    def _why_not_ready(self, sess: Any) -> str | None:
+        reason = self._local_init(sess) or why_not_ready(self._ready_op, sess, "Model not ready")
+        if reason is None and self._announcement is not None:
+            reason = why_not_ready(self._announcement.missing, sess, "Model not ready")
+        return None if reason is None else f"the chief to make the model ready: {reason}"
+
+    def _adopt(self, sess: Any) -> bool:
+        """Keep the model if it is the run's own, alive, and whole; tell whether it was kept."""
+        if self._announcement is None:
+            return False
+        session = self._announcement.announced_by(sess)
+        if session is None or not self._surroundings.owns(session):
+            return False
+        reason = self._local_init(sess) or why_not_ready(self._ready_op, sess, "Model not ready")
+        if reason is not None:
+            _LOG.warning("Only a part of the model of session %s is alive in the cluster: %s", session, reason)
+            return False
+        self._announcement.announce(sess, self._surroundings.session)
+        _LOG.warning("The model of session %s is alive in the cluster: it is kept, and nothing is restored.", session)
+        self._adopted = True
+        return True
+
+    def _open(self, master: str, config: Any, patience: Patience) -> Any:
+        """Return a new session; one in a cluster once all the processes that it needs have answered."""
+        if not _is_remote(master):
+            return self._session_factory(master, self._graph, config)
+
+        def connected() -> Any:
+            sess = self._session_factory(master, self._graph, config)
+            sess._extend_graph()  # which makes the session; the first run would do it, and block
+            return sess
+
+        return patience.outlast(connected, who=lambda: self._surroundings.missing(config), discard=_close_quietly)
 
     def _restore(
         self,
@@ -269,29 +321,31 @@ class SessionManager:
         wait_for_checkpoint: bool,
         max_wait_secs: float,
     ) -> bool:
-        self._restored = None
         if directory and filename:
             raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
         if not saver or not (directory or filename):
             return False
         if filename:
-            self._on_restore()
+            self._surroundings.restoring()
             self._restored = restore_explicit(sess, saver, filename)
             return True
         assert directory is not None
-        deadline = self._clock.monotonic() + max_wait_secs
-        poll = min(FIRST_POLL_SECS, self._recovery_wait_secs)
+        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
             self._restored = restore_newest(
-                sess, saver, directory, basename=self._checkpoint_basename, on_restore=self._on_restore
+                sess,
+                saver,
+                directory,
+                basename=self._checkpoint_basename,
+                on_restore=self._surroundings.restoring,
             )
-            remaining = deadline - self._clock.monotonic()
-            if self._restored is not None or not wait_for_checkpoint or remaining <= 0:
+            if self._restored is not None or not wait_for_checkpoint or not patience.remaining_secs:
+                patience.over()
                 return self._restored is not None
-            _LOG.info("Waiting for a checkpoint to be available in %s.", directory)
-            if self._wait(min(poll, remaining)):
+            try:
+                patience.pause(f"a checkpoint to be available in {directory}.")
+            except tf.errors.CancelledError:
                 return False
-            poll = min(2 * poll, self._recovery_wait_secs)
 
     def _local_init(self, sess: Any) -> str | None:
         """Run the local init op if the model is ready for it; return the reason where it is not."""
@@ -310,9 +364,15 @@ def _plain_session(target: str, graph: Any, config: Any) -> Any:
     return tf.compat.v1.Session(target, graph=graph, config=config)
 
 
+def _is_remote(master: str) -> bool:
+    """Whether a session on this master goes through a server, whose cluster may keep it waiting for ever."""
+    return "://" in master
+
+
 def _close_quietly(sess: Any) -> None:
     try:
-        sess.close()
+        if sess is not None:
+            sess.close()
     except Exception as error:  # a session that is given up: nothing depends on its end, and the cause is elsewhere
         _LOG.info("Closing a session that was given up failed: %s", error)
 

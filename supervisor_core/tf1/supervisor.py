@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.service import ServiceThread
 from supervisor_core.tf1 import defaults
 from supervisor_core.tf1.additions import Additions
-from supervisor_core.tf1.announcement import announcement_for
 from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.cluster.announcement import announcement_for
+from supervisor_core.tf1.cluster.finished_session import FinishedSession
+from supervisor_core.tf1.cluster.surroundings import RunSurroundings
+from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.managed_session import managed_session
 from supervisor_core.tf1.model import SupervisedModel
+from supervisor_core.tf1.origin import Origin
 from supervisor_core.tf1.session_factory import SessionFactory
 from supervisor_core.tf1.session_manager import SessionManager
 from supervisor_core.tf1.standard_services import StandardServices
@@ -133,11 +138,9 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         self._save_summaries_secs = save_summaries_secs if is_chief else None
         self._save_model_secs = save_model_secs if is_chief else None
         self._save_path = os.path.join(logdir, checkpoint_basename) if is_chief and logdir else None
-        self._summary_writer = None
-        if is_chief:
-            self._summary_writer = summary_writer
-            if summary_writer is Supervisor.USE_DEFAULT:
-                self._summary_writer = FileWriter(logdir) if logdir else None
+        self._summary_writer = summary_writer if is_chief else None
+        if is_chief and summary_writer is Supervisor.USE_DEFAULT:
+            self._summary_writer = FileWriter(logdir) if logdir else None
         self._graph_record = GraphRecord(self._graph, self._graph_def, self._meta_graph_def)
         self._gate = Gate(clock=self._clock)
         lifecycle = Lifecycle(
@@ -147,6 +150,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             logdir=logdir,
             writer=self._summary_writer,
             is_chief=is_chief,
+            task=None if is_chief else task_name(self._options, self._graph),
             checkpoints=self._build_checkpoints(),
             clock=self._clock,
         )
@@ -165,9 +169,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
                 session_factory=self._sessions.new,
                 announcement=announcement_for(self._graph),
                 checkpoint_basename=checkpoint_basename,
-                wait=self._coord.wait_for_stop,
-                on_restore=lambda: self._lifecycle.run.enter("restoring"),
-                clock=self._clock,
+                surroundings=RunSurroundings(lifecycle, self._coord.wait_for_stop, self._clock),
             )
         self._graph.finalize()
 
@@ -213,6 +215,8 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             max_wait_secs: how long to wait, in seconds.
             start_standard_services: start the services and the queue runners.
 
+        A worker that comes when the run has finished gets a session in which nothing can be run, and a stop.
+
         Raises:
             LogdirInUseError: if another live chief holds the logdir.
             NoUsableCheckpointError: if there are checkpoints and none can be read.
@@ -239,13 +243,18 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             else:
                 sess = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
             services = self._standard_services(sess).described() if start_standard_services else ()
-            self._lifecycle.ready(sess, getattr(self._session_manager, "restored", None), services)
+            origin = Origin.told_by(self._session_manager, sess, self._global_step)
+            self._lifecycle.ready(sess, origin, services)
             if start_standard_services:
                 if self._is_chief:
                     _LOG.info("Starting standard services.")
                     self.start_standard_services(sess)
                 _LOG.info("Starting queue runners.")
                 self.start_queue_runners(sess)
+        except RunFinishedError as error:
+            _LOG.warning("%s", error)
+            self._lifecycle.finished()
+            return FinishedSession(self._graph, str(error))
         except BaseException as error:
             self._lifecycle.ending.body_error = error
             self._lifecycle.end(error)
@@ -321,15 +330,14 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             global_step = read_global_step(sess, self._global_step)
         self._summary_writer.add_summary(summary, global_step)
 
-    @contextmanager
     def managed_session(
         self,
         master: str = "",
         config: Any = None,
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
-    ) -> Iterator[Any]:
-        """Yield a session whose model is ready, and end everything in good order when the block ends.
+    ) -> AbstractContextManager[Any]:
+        """Be a ``with`` block's session whose model is ready, and end everything in good order when the block ends.
 
         An exception of the block or of a service is raised when the block ends; `OutOfRangeError`, exhausted input, is
         a clean end. SIGTERM and SIGINT make ``should_stop()`` true; the process then ends as the signal would have it.
@@ -340,7 +348,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             start_standard_services: start the services and the queue runners.
             close_summary_writer: close the writer at the end.
         """
-        with managed_session(
+        return managed_session(
             self,
             self._lifecycle,
             stop_log=_STOP,
@@ -348,8 +356,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             master=master,
             config=config,
             start_standard_services=start_standard_services,
-        ) as sess:
-            yield sess
+        )
 
     def _standard_services(self, sess: Any) -> StandardServices:
         return StandardServices(

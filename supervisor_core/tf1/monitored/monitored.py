@@ -13,12 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.errors import RunFinishedError
 from supervisor_core.options import Options
 from supervisor_core.tf1.additions import Additions
+from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.finalized import explain_finalized
 from supervisor_core.tf1.monitored.hooked_runs import HookedRuns
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
-from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator
+from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
 from supervisor_core.tf1.monitored.session_loss import PREEMPTION, SessionLoss
 from supervisor_core.tf1.monitored.step_function import check_step_function
 
@@ -72,6 +74,7 @@ class Monitored(Additions):
             hooks=self._hooks,
             options=options,
             stop_grace_secs=stop_grace_period_secs,
+            is_worker=isinstance(self._creator, WorkerSessionCreator),
             logdir=logdir,
         )
         self._loss = SessionLoss(options)
@@ -84,7 +87,8 @@ class Monitored(Additions):
         except BaseException as error:
             self._give_up(error)
             raise
-        self._lifecycle.run.enter("training")
+        if not self._lifecycle.ending.had_finished:
+            self._lifecycle.run.enter("training")
 
     @property
     def graph(self) -> Any:
@@ -173,19 +177,28 @@ class Monitored(Additions):
     def _open_first(self) -> None:
         try:
             self._open()
+        except RunFinishedError as error:
+            self._finished(error)
         except PREEMPTION as error:
             if not self._recovers:
                 raise
             self._recover(error)
 
+    def _finished(self, error: RunFinishedError) -> None:
+        """Go on without a session: there is nothing left to do."""
+        _LOG.warning("%s", error)
+        self._session = FinishedSession(self._default_graph, str(error))
+        self._runs = HookedRuns(self._session, (), self._runtime.losses, self._runtime.step)
+        self._lifecycle.finished()
+
     def _open(self) -> None:
         """Make a TensorFlow session, start its threads, and tell the hooks."""
-        lifecycle, coord = self._runtime.lifecycle, self._runtime.coord
-        if hasattr(self._creator, "watch"):
-            self._creator.watch(coord.wait_for_stop, lambda: lifecycle.run.enter("restoring"))
+        coord = self._runtime.coord
+        if hasattr(self._creator, "work_in"):
+            self._creator.work_in(self._runtime.surroundings())
         plain = self._creator.create_session()
         self._session = plain
-        self._session = self._runtime.supervise(plain, getattr(self._creator, "restored", None))
+        self._session = self._runtime.supervise(plain, self._creator)
         runners = self._default_graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
         inner = self._session.ungated() if hasattr(self._session, "ungated") else self._session
         for queue_runner in runners:
@@ -234,6 +247,9 @@ class Monitored(Additions):
             except PREEMPTION as again:
                 error = again
                 continue
+            except RunFinishedError as finished:
+                self._finished(finished)
+                return
             break
         runtime.lifecycle.run.enter("training")
 
@@ -262,7 +278,9 @@ class Monitored(Additions):
         try:
             self._lifecycle.run.enter("stopping")
             try:
-                if error is None:
+                if ending.had_finished:
+                    pass  # no hook has seen the session
+                elif error is None:
                     for hook in self._hooks:
                         hook.end(self._session)
                 else:

@@ -19,6 +19,8 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.policy import Policy
 from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.cluster.surroundings import RunSurroundings
+from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
@@ -31,7 +33,7 @@ from supervisor_core.tf1.monitored.runtime_hook import RuntimeHook
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
 from supervisor_core.tf1.monitored.step_counter_hook import StepCounterHook
 from supervisor_core.tf1.monitored.unfinalized import unfinalized
-from supervisor_core.tf1.restore import Restored
+from supervisor_core.tf1.origin import Origin
 from supervisor_core.tf1.service_policy import service_policy
 from supervisor_core.tf1.services import StepReader
 from supervisor_core.tf1.session_factory import SessionFactory
@@ -57,6 +59,7 @@ class MonitoredRuntime:
         hooks: the session's hooks.
         options: how the run behaves.
         stop_grace_secs: seconds that threads have to end.
+        is_worker: whether the session waits for a chief's.
         logdir: the run's directory, for its name, where no hook says.
         clock: the time.
     """
@@ -68,6 +71,7 @@ class MonitoredRuntime:
         hooks: Sequence[Any],
         options: Options,
         stop_grace_secs: float,
+        is_worker: bool = False,
         logdir: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -90,6 +94,7 @@ class MonitoredRuntime:
         self._logdir = self._savers[0].checkpoint_dir if self._savers else self._directory
         self._name_source = self._logdir or logdir
         self._facade = facade
+        self._is_worker = is_worker
         self._own = own
         self._writers = RunWriters()
         self._writer: Any = None
@@ -113,6 +118,7 @@ class MonitoredRuntime:
             logdir=self._name_source,
             writer=self._writer,
             is_chief=bool(self._savers),
+            task=task_name(self.options, tf.compat.v1.get_default_graph()) if self._is_worker else None,
             checkpoints=None,
             checkpoint_interval_secs=self._savers[0].interval_secs if self._savers else None,
             clock=self._clock,
@@ -130,8 +136,17 @@ class MonitoredRuntime:
         for hook in self._own:
             hook.join(self)
 
-    def supervise(self, sess: Any, restored: Restored | None) -> Any:
-        """Return a supervised session around a new one; begins its records, and starts to read its step."""
+    def surroundings(self) -> RunSurroundings:
+        """Return what the makers of this run's sessions are to know of it."""
+        return RunSurroundings(self.lifecycle, self.coord.wait_for_stop, self._clock)
+
+    def supervise(self, sess: Any, maker: Any) -> Any:
+        """Return a supervised session around a new one; begins its records, and starts to read its step.
+
+        Args:
+            sess: the new one.
+            maker: what made it, which may tell where its model came from.
+        """
         graph = sess.graph
         first = self._graph_record is None
         if first:
@@ -139,20 +154,21 @@ class MonitoredRuntime:
                 self.global_step = _global_step(graph)
         factory = SessionFactory(self._gate, self.lifecycle, self.global_step, self._clock)
         supervised = factory.supervise(sess)
+        origin = Origin.told_by(maker, supervised, self.global_step)
         self.losses.forget()
         if first:
             self._record_graph(graph)
             self._build_checkpoints(graph)
             if self.global_step is None and self._own:
                 _LOG.warning(_NO_GLOBAL_STEP)
-            self.lifecycle.ready(supervised, restored, self._services())
+            self.lifecycle.ready(supervised, origin, self._services())
         else:
             assert self._lost is not None
             secs = self._clock.monotonic() - self._lost.since
-            self.lifecycle.recovered(supervised, restored, self._lost.error, self._lost.times, secs)
+            self.lifecycle.recovered(supervised, origin, self._lost.error, self._lost.times, secs)
         self._lost = None
         for checkpoints in self._checkpoints.values():
-            checkpoints.attach(supervised, self.lifecycle.run, self._writer, restored)
+            checkpoints.attach(supervised, self.lifecycle.run, self._writer, origin.restored)
         if self.global_step is not None:
             step = read_global_step(supervised, self.global_step)
             self._progress.rewound(step)

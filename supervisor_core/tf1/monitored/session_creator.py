@@ -6,18 +6,15 @@ walks back over damaged checkpoints, waiting polls with backoff, a session that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.tf1.announcement import Announcement, announcement_for
+from supervisor_core.tf1.cluster.announcement import Announcement, announcement_for
+from supervisor_core.tf1.cluster.surroundings import Surroundings
 from supervisor_core.tf1.monitored.unfinalized import unfinalized
 from supervisor_core.tf1.restore import Restored
 from supervisor_core.tf1.session_manager import SessionManager
-
-Wait = Callable[[float], bool]
-"""Waits for the seconds given and tells whether to give up."""
 
 
 class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
@@ -29,17 +26,21 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
         self._config = config
         self._manager: SessionManager | None = None
         self._announcement: Announcement | None = None
-        self._wait: Wait | None = None
-        self._on_restore: Callable[[], None] = lambda: None
+        self._surroundings: Surroundings | None = None
 
     @property
     def restored(self) -> Restored | None:
         """What the last session was restored from; None when it was initialised, here or by the chief."""
         return None if self._manager is None else self._manager.restored
 
-    def watch(self, wait: Wait, on_restore: Callable[[], None]) -> None:
-        """Have the next sessions waited for, and their restores announced, by these."""
-        self._wait, self._on_restore = wait, on_restore
+    @property
+    def adopted(self) -> bool:
+        """Whether the last session's model was found alive in the cluster, and kept as it was."""
+        return self._manager is not None and self._manager.adopted
+
+    def work_in(self, surroundings: Surroundings) -> None:
+        """Make the next sessions for a run, which is told of it and may interrupt it."""
+        self._surroundings = surroundings
 
     def _ready_manager(self) -> SessionManager:
         self._scaffold.finalize()
@@ -54,8 +55,7 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
             ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
             graph=graph,
             announcement=self._announcement,
-            wait=self._wait,
-            on_restore=self._on_restore,
+            surroundings=self._surroundings,
         )
         return self._manager
 

@@ -1,0 +1,64 @@
+"""`Announcement`: how a chief tells its workers that the model is ready, ``init_fn`` included, and by whom.
+
+Workers see the variables, which are initialised before ``init_fn`` has run. So the chief sets one more when it is
+through, on the device of the first variable and in no collection, and takes it back before it begins. Its value is the
+chief's session, so that a chief which comes after a crash knows the model that its run has left in the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+_VARIABLE_OPS = ("Variable", "VariableV2", "VarHandleOp")
+_NAME = "supervisor_model_is_ready"
+_MISSING = "the chief is still initialising the model (init_fn)"
+
+
+class Announcement:
+    """The ops to announce, to take back, and to look. Adds them to the graph.
+
+    Args:
+        graph: the model's graph, not yet finalized.
+        device: where the mark is kept: a device that chief and workers share.
+    """
+
+    def __init__(self, graph: Any, device: str) -> None:
+        with graph.as_default(), tf.name_scope(_NAME), tf.device(device), tf.control_dependencies(None):
+            mark = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_NAME)
+            self._session = tf.compat.v1.placeholder(tf.string, [], name="session")
+            self._announce = tf.raw_ops.AssignVariableOp(resource=mark, value=self._session)
+            self._take_back = tf.raw_ops.DestroyResourceOp(resource=mark, ignore_lookup_error=True)
+            self._is_set = tf.raw_ops.VarIsInitializedOp(resource=mark)
+            self._value = tf.raw_ops.ReadVariableOp(resource=mark, dtype=tf.string)
+            self.missing = tf.boolean_mask(tf.constant([_MISSING]), tf.reshape(tf.logical_not(self._is_set), [1]))
+            """What is missing, as a 1-D string tensor; empty once the chief has announced."""
+
+    def announce(self, sess: Any, session: str) -> None:
+        """Say that the model is ready.
+
+        Args:
+            sess: the session to say it in.
+            session: the chief's session.
+        """
+        sess.run(self._announce, feed_dict={self._session: session})
+
+    def take_back(self, sess: Any) -> None:
+        """Say that the model is not ready, or not yet."""
+        sess.run(self._take_back)
+
+    def announced_by(self, sess: Any) -> str | None:
+        """Return the session that has announced the model; None if none has."""
+        if not sess.run(self._is_set):
+            return None
+        value: bytes = sess.run(self._value)
+        return value.decode("utf-8", "replace")
+
+
+def announcement_for(graph: Any) -> Announcement | None:
+    """Return an announcement for a graph whose variables are placed on devices, as those of replicas must be."""
+    for op in graph.get_operations():
+        if op.type in _VARIABLE_OPS and op.device:
+            return Announcement(graph, op.device)
+    return None

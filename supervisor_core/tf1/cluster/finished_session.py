@@ -1,0 +1,32 @@
+"""`FinishedSession`: what a worker gets that comes when its run has finished."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+
+class FinishedSession(tf.compat.v1.Session):
+    """A session in which nothing can be run: a training loop that looks at ``should_stop()`` never does.
+
+    Whatever is run all the same raises `OutOfRangeError`, as input that has come to its end does, so that the ``with``
+    block around it ends well.
+
+    Args:
+        graph: the worker's graph.
+        reason: what to say.
+    """
+
+    def __init__(self, graph: Any, reason: str) -> None:
+        super().__init__(graph=graph)
+        super().close()
+        self._reason = reason
+
+    def run(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise `OutOfRangeError`."""
+        raise tf.errors.OutOfRangeError(None, None, self._reason)
+
+    def make_callable(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a callable that raises `OutOfRangeError`."""
+        return self.run

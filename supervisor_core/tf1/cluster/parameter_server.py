@@ -1,0 +1,78 @@
+"""`ParameterServer`: a process that holds variables for the others, seen by the chief, and gone when all is done."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import RunFinishedError
+from supervisor_core.events.telemetry import StopReason, StopRecord
+from supervisor_core.options import Options
+from supervisor_core.supervision.beacon import Beacon
+from supervisor_core.supervision.chief_watch import ChiefWatch
+from supervisor_core.supervision.roster import Roster
+
+_LOG = logging.getLogger("supervisor_core")
+
+LOOK_SECS = 2.0
+"""How often a parameter server looks whether the run has finished."""
+
+
+class ParameterServer:
+    """Waits beside the TensorFlow server of this process until nobody needs it any more.
+
+    Args:
+        logdir: the run's directory, shared with the chief.
+        task: what the process is called, ``ps:0``.
+        options: intervals.
+        wait: waits so many seconds; tells whether to end now. Default: never says so.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        task: str,
+        options: Options,
+        *,
+        wait: Callable[[float], bool] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._wait = wait or threading.Event().wait
+        self._session = uuid.uuid4().hex[:16]
+        self._task = task
+        self._beacon = Beacon(
+            logdir, task, self._session, interval_secs=options.heartbeat_secs, phase="serving", clock=clock
+        )
+        self._chief = ChiefWatch(logdir, finished_wait_secs=options.finished_wait_secs, clock=clock)
+        self._roster = Roster(logdir, clock=clock, lost_after_secs=options.lease_timeout_secs, interval_secs=LOOK_SECS)
+
+    def serve(self) -> None:
+        """Return when the run has finished and its workers have ended; a run that is cut off is waited for."""
+        self._beacon.start()
+        reason: StopReason = "requested"
+        try:
+            while not self._wait(LOOK_SECS):
+                if self._is_finished() and not self._is_needed():
+                    _LOG.info("%s: the run has finished, and nobody needs its variables any more.", self._task)
+                    reason = "completed"
+                    return
+        finally:
+            self._beacon.write(StopRecord(session=self._session, reason=reason))
+            self._beacon.close()
+
+    def _is_finished(self) -> bool:
+        try:
+            self._chief.look()
+        except RunFinishedError:
+            return True
+        return False
+
+    def _is_needed(self) -> bool:
+        """Whether a worker is still at work: one that goes on after its chief would be torn from its variables."""
+        self._roster.look()
+        at_work = [each for each in self._roster.workers() if each.phase != "serving"]
+        return any(each.state in ("running", "stalled") for each in at_work)

@@ -1,0 +1,121 @@
+"""`Patience`: waiting for the rest of a cluster, as long as was asked, and saying for whom."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+import tensorflow as tf
+
+from supervisor_core.runtime.blocking_call import BlockingCall
+from supervisor_core.tf1.cluster.surroundings import Surroundings
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("supervisor_core")
+
+FIRST_POLL_SECS = 0.1
+"""The first wait between two polls, in seconds; doubled until it is the longest."""
+
+LOOK_SECS = 1.0
+"""How often one that waits for a blocked call looks whether a stop was requested."""
+
+NAME_SECS = 5.0
+"""For how long a call may block before it is found out who does not answer; and how long that may take."""
+
+
+class Patience:
+    """One wait, from now on.
+
+    Args:
+        bound_secs: how long it may last; None: for ever.
+        longest_poll_secs: the longest time between two polls.
+        surroundings: whom to ask whether to give up, and to tell what is waited for.
+    """
+
+    def __init__(self, bound_secs: float | None, longest_poll_secs: float, surroundings: Surroundings) -> None:
+        self._bound_secs = float("inf") if bound_secs is None else bound_secs
+        self._longest_secs = longest_poll_secs
+        self._poll_secs = min(FIRST_POLL_SECS, longest_poll_secs)
+        self._surroundings = surroundings
+        self._deadline = surroundings.clock.monotonic() + self._bound_secs
+        self._told: str | None = None
+
+    @property
+    def remaining_secs(self) -> float:
+        """How long it may last from now on; 0 when it is over."""
+        return max(0.0, self._deadline - self._surroundings.clock.monotonic())
+
+    def pause(self, what: str) -> None:
+        """Wait until the next poll.
+
+        Args:
+            what: what is waited for.
+
+        Raises:
+            tf.errors.DeadlineExceededError: if it has lasted as long as it may.
+            tf.errors.CancelledError: if a stop was requested.
+        """
+        self._check(what)
+        self._tell(what)
+        stopped = self._surroundings.wait(min(self._poll_secs, self.remaining_secs))
+        self._poll_secs = min(2 * self._poll_secs, self._longest_secs)
+        if stopped:
+            self._cancel(what)
+
+    def outlast(self, call: Callable[[], T], *, who: Callable[[], str], discard: Callable[[T], object]) -> T:
+        """Make a call that may block for ever, in a thread of its own, and return what it returns.
+
+        Args:
+            call: what to call.
+            who: says who keeps it from returning; may take a while.
+            discard: called with the result if it comes when nobody waits any more.
+
+        Raises:
+            tf.errors.DeadlineExceededError: if it has lasted as long as it may.
+            tf.errors.CancelledError: if a stop was requested.
+        """
+        blocking = BlockingCall(call, name="supervisor_cluster_call", discard=discard)
+        try:
+            what, since = "the cluster to answer", self._surroundings.clock.monotonic()
+            while not blocking.wait(min(LOOK_SECS, self.remaining_secs)):
+                if self._surroundings.wait(0.0):
+                    self._cancel(what)
+                now = self._surroundings.clock.monotonic()
+                if now - since >= NAME_SECS or not self.remaining_secs:
+                    what, since = self._named(who, what), now
+                    self._tell(what)
+                self._check(what)
+            result = blocking.result()
+        except BaseException:
+            blocking.abandon()
+            raise
+        return result
+
+    def over(self) -> None:
+        """Say that nothing is waited for any more."""
+        if self._told is not None:
+            self._surroundings.waiting_for(None)
+        self._told = None
+
+    @staticmethod
+    def _named(who: Callable[[], str], before: str) -> str:
+        naming = BlockingCall(who, name="supervisor_cluster_reach")
+        return naming.result() if naming.wait(NAME_SECS) else before
+
+    def _tell(self, what: str) -> None:
+        if what != self._told:
+            _LOG.info("Waiting for %s", what)
+            self._surroundings.waiting_for(what)
+        self._told = what
+
+    def _check(self, what: str) -> None:
+        if not self.remaining_secs:
+            raise tf.errors.DeadlineExceededError(
+                None, None, f"Session was not ready after waiting {self._bound_secs:g} secs. Waited for {what}"
+            )
+
+    @staticmethod
+    def _cancel(what: str) -> None:
+        raise tf.errors.CancelledError(None, None, f"A stop was requested while waiting for {what}")

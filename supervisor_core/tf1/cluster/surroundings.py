@@ -1,0 +1,90 @@
+"""`Surroundings`: what a session manager is told by the run that it makes sessions for, and what it tells the run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.tf1.cluster.reach import unreachable_tasks
+from supervisor_core.tf1.lifecycle import Lifecycle
+
+
+class Surroundings:
+    """Those of a session manager on its own: nobody interrupts it, nobody listens, and every model is strange to it."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
+        self._never = threading.Event()
+
+    @property
+    def session(self) -> str:
+        """The id of the session that prepares a model, by which the model is known again."""
+        return ""
+
+    def wait(self, secs: float) -> bool:
+        """Wait so many seconds; tell whether to give up."""
+        return self._never.wait(secs)
+
+    def restoring(self) -> None:
+        """Hear that a checkpoint is about to be read."""
+
+    def waiting_for(self, what: str | None) -> None:
+        """Hear what is waited for; None: for nothing any more."""
+
+    def kept_back(self) -> str | None:
+        """Return why a worker must not begin though the model may be ready; None if nothing speaks against it.
+
+        Raises:
+            RunFinishedError: if there is nothing to begin any more.
+        """
+        return None
+
+    def owns(self, session: str) -> bool:
+        """Tell whether a model that this session announced is the run's own, and good to go on with."""
+        return False
+
+    def missing(self, config: Any) -> str:
+        """Return which processes of the cluster do not answer, for a person to read."""
+        return unreachable_tasks(config)
+
+
+class RunSurroundings(Surroundings):
+    """Those of a session manager that works for a supervised run.
+
+    Args:
+        lifecycle: the run; a session of it must be under way.
+        wait: waits for a stop, so many seconds at most; tells whether it was requested.
+        clock: the time.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, wait: Callable[[float], bool], clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(clock)
+        self._lifecycle = lifecycle
+        self._wait_for_stop = wait
+
+    @property
+    def session(self) -> str:
+        """The run's session under way."""
+        return self._lifecycle.run.session_id
+
+    def wait(self, secs: float) -> bool:
+        """Wait so many seconds; tell whether a stop was requested."""
+        return self._wait_for_stop(secs)
+
+    def restoring(self) -> None:
+        """Have the run say that it restores."""
+        self._lifecycle.run.enter("restoring")
+
+    def waiting_for(self, what: str | None) -> None:
+        """Have the run say what it waits for."""
+        self._lifecycle.run.waiting_for(what)
+
+    def kept_back(self) -> str | None:
+        """Return whether the run has finished, as far as its lease tells."""
+        return self._lifecycle.kept_back()
+
+    def owns(self, session: str) -> bool:
+        """Tell whether the model is this session's, or that of the one before it if that was cut off."""
+        return self._lifecycle.run.goes_on_from(session)
