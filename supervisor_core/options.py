@@ -46,6 +46,10 @@ class Options:
     """At a planned stop, wait at most so many seconds for two more scrapes, so that Prometheus learns of the stop.
     Nobody waits when nothing scraped before. 0 never waits."""
 
+    worker_name: str | None = None
+    """What this process is called among the cluster's, as ``worker:1``. Default: the task in the environment's
+    ``TF_CONFIG``, or that of the graph's devices, or host and process."""
+
     heartbeat_secs: float = 10.0
     """Seconds between heartbeat records. 0 writes them only when the phase changes."""
 
@@ -96,6 +100,10 @@ class Options:
     exclusive_logdir: bool = True
     """Refuse to be the second live chief of a logdir."""
 
+    finished_wait_secs: float = 60.0
+    """How long a worker that finds its run finished waits for a chief that begins it anew, in seconds, before it ends
+    too. A worker that had seen the run at work does not wait."""
+
     lease_timeout_secs: float = 60.0
     """A chief on another host that has not renewed its lease for so many seconds counts as dead."""
 
@@ -103,7 +111,13 @@ class Options:
     """Stall budgets by phase, in seconds; phases left out keep `STALL_TIMEOUT_SECS`."""
 
     def __post_init__(self) -> None:
-        for name in ("heartbeat_secs", "metrics_linger_secs", "signal_grace_secs", "snapshot_wait_secs"):
+        for name in (
+            "heartbeat_secs",
+            "metrics_linger_secs",
+            "signal_grace_secs",
+            "snapshot_wait_secs",
+            "finished_wait_secs",
+        ):
             self._check_secs(name, getattr(self, name), zero=True)
         for name in ("retry_initial_secs", "retry_max_secs", "lease_timeout_secs"):
             self._check_secs(name, getattr(self, name), zero=False)
@@ -121,7 +135,7 @@ class Options:
         for name in ("save_on_stop", "save_on_error", "handle_signals", "verify_checkpoints", "exclusive_logdir"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionsError(f"Options.{name} is {getattr(self, name)!r}; expected True or False.")
-        for name in ("run_name", "metrics_address"):
+        for name in ("run_name", "worker_name", "metrics_address"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise OptionsError(f"Options.{name} is {value!r}; expected None or a string that is not empty.")

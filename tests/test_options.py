@@ -29,6 +29,8 @@ from supervisor_core.options import PHASES, STALL_TIMEOUT_SECS, Options
         {"save_on_stop": "yes"},
         {"save_on_error": 1},
         {"run_name": ""},
+        {"worker_name": ""},
+        {"worker_name": 1},
         {"metrics_address": 9464},
         {"stall_timeout_secs": [("training", 1)]},
         {"stall_timeout_secs": {"trainig": 1}},

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
 from supervisor_core.options import Options
-from supervisor_core.run.status import RunStatus, ThreadStatus
+from supervisor_core.run.status import RunStatus, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.progress import Progress
-from supervisor_core.runtime.recorder import Recorder
+from supervisor_core.runtime.recorder import TelemetrySink
 from supervisor_core.runtime.save_tally import SaveTally
 from supervisor_core.runtime.stall import StallWatch, python_stacks
 
@@ -57,6 +57,8 @@ class RunMonitor:
         saves: the session's saves.
         recorder: where heartbeats and stalls are written.
         threads: returns the state of every service thread.
+        workers: returns the cluster's other processes, as far as this one sees them.
+        heartbeat_secs: seconds between heartbeats; 0 for those at changes of phase only. Default: the options'.
         on_renewal: called with the step, every so often; must not block.
         renewal_secs: how often.
         clock: the time.
@@ -69,8 +71,10 @@ class RunMonitor:
         options: Options,
         progress: Progress,
         saves: SaveTally,
-        recorder: Recorder,
+        recorder: TelemetrySink,
         threads: Callable[[], Iterable[ThreadStatus]],
+        workers: Callable[[], Iterable[WorkerStatus]] = lambda: (),
+        heartbeat_secs: float | None = None,
         on_renewal: Callable[[int | None], None] = lambda step: None,
         renewal_secs: float = TICK_SECS,
         clock: Clock = SYSTEM_CLOCK,
@@ -81,6 +85,8 @@ class RunMonitor:
         self._saves = saves
         self._recorder = recorder
         self._threads = threads
+        self._workers = workers
+        self._heartbeat_secs = options.heartbeat_secs if heartbeat_secs is None else heartbeat_secs
         self._on_renewal = on_renewal
         self._clock = clock
         self._stalls = StallWatch()
@@ -129,8 +135,8 @@ class RunMonitor:
         self._progress.sample()
         self._look_for_stall()
         now = self._clock.monotonic()
-        if self._options.heartbeat_secs and now >= self._next_beat:
-            self._next_beat = now + self._options.heartbeat_secs
+        if self._heartbeat_secs and now >= self._next_beat:
+            self._next_beat = now + self._heartbeat_secs
             self.beat()
         if now >= self._next_renewal:
             self._next_renewal = now + self._renewal_secs
@@ -150,6 +156,7 @@ class RunMonitor:
                 progress_timeout_secs=self._options.stall_timeout(now.phase),
                 activity_secs=now.activity_secs,
                 threads=tuple(asdict(thread) for thread in self._threads()),
+                workers=tuple(asdict(worker) for worker in self._workers()),
                 events_dropped=self._recorder.dropped,
             )
             self._recorder.write(record, now.global_step)
@@ -177,6 +184,7 @@ class RunMonitor:
             step_secs=now.step_secs,
             checkpoint=self._saves.status(self._mtbf_secs()),
             threads=tuple(self._threads()),
+            workers=tuple(self._workers()),
             steps_lost=who.steps_lost,
             activity_secs=now.activity_secs,
             events_dropped=self._recorder.dropped,

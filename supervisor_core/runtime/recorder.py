@@ -20,6 +20,17 @@ class SummaryWriter(Protocol):
         """Hand everything to the operating system."""
 
 
+class TelemetrySink(Protocol):
+    """Where a session's telemetry goes. Never raises, and must not hold anybody up for long."""
+
+    @property
+    def dropped(self) -> int:
+        """How many events could not be written."""
+
+    def write(self, record: Record, step: int | None = None, *, durable: bool = False) -> None:
+        """Take a record; see `Recorder.write`."""
+
+
 class Recorder:
     """Writes telemetry records through a summary writer. Never raises: telemetry must not end a training.
 

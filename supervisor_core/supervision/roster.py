@@ -110,7 +110,7 @@ class Roster:
         except Exception as error:  # clients of file systems raise what they like; the next look tries again
             self._say_once("", f"cannot be listed: {error}")
             return False
-        self._said &= {*names}
+        self._said &= {*names, "."}
         self._forgive(began)
         before = {name: sighting.state for name, sighting in self._seen.items()}
         found = {name: self._sight(filesystem, name, began) for name in names}
@@ -130,7 +130,9 @@ class Roster:
             names = sorted(name for name in filesystem.list_names(self._directory) if name.endswith(".json"))
         except FileNotFoundError:
             return []
-        if len(names) > MAX_TASKS:
+        if len(names) <= MAX_TASKS:
+            self._said.discard(".")
+        else:
             self._say_once(".", f"holds {len(names):,} tasks; only {MAX_TASKS:,} of them are looked at")
         return names[:MAX_TASKS]
 
@@ -151,6 +153,8 @@ class Roster:
             if before is None:
                 return None
             record = before.record
+        except FileNotFoundError:  # deleted since it was listed
+            return before
         except Exception as error:  # as above; it may be there again at the next look
             self._say_once(name, f"cannot be read: {error}")
             return before

@@ -1,7 +1,8 @@
 """`SupervisedRun`: one session of a run, from its begin to its end, whatever the framework.
 
 A facade tells it what happens (``begin``, ``ready``, ``enter`` a phase, ``saved``, ``end``); it holds the logdir's
-lease, writes the telemetry, keeps the heartbeat and serves the metrics.
+lease, writes the telemetry, keeps the heartbeat and serves the metrics. In a cluster the chief's session also watches
+the other processes, each of which has a session of its own that keeps a heartbeat file instead of writing events.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.lease import LogdirLease
 from supervisor_core.checkpoint.lease_record import LeaseRecord
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -24,12 +26,23 @@ from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.monitor import TICK_SECS, RunMonitor, SessionIdentity
 from supervisor_core.runtime.progress import Progress
-from supervisor_core.runtime.recorder import Recorder, SummaryWriter
+from supervisor_core.runtime.recorder import Recorder, SummaryWriter, TelemetrySink
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.runtime.save_tally import SaveTally
-from supervisor_core.supervision.environment import run_name, versions
+from supervisor_core.supervision.beacon import Beacon
+from supervisor_core.supervision.environment import run_name, task_name, versions
 from supervisor_core.supervision.metrics_endpoint import MetricsEndpoint
 from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.supervision.roster import Roster
+
+CUT_OFF = ("lost", "signal")
+"""How a session ends that had more to do, and nothing wrong with its model."""
+
+LOOK_SECS = 5.0
+"""How often the chief looks at the other processes' heartbeats, unless its own are more frequent."""
+
+REMOTE_LOOK_SECS = 15.0
+"""The same where each look is a request to an object store."""
 
 
 class SupervisedRun:
@@ -39,10 +52,12 @@ class SupervisedRun:
         logdir: the run's directory; None when nothing is written.
         facade: what the program called, for the session record.
         options: how the run behaves.
-        writer: the run's summary writer; None writes nothing.
+        writer: the run's summary writer; None writes nothing. A worker's is not used where there is a logdir.
         services: the session's service threads.
         checkpoint_interval_secs: configured seconds between checkpoints; None where none are taken.
         is_chief: whether to hold the logdir's lease; workers do not.
+        task: what a worker is called, as ``worker:1``, where neither `Options.worker_name` nor ``TF_CONFIG`` says.
+            Default: host and process.
         on_taken_over: called when another chief has taken the logdir over, with the error that says so.
         clock: the time.
     """
@@ -57,6 +72,7 @@ class SupervisedRun:
         services: ServiceRegistry,
         checkpoint_interval_secs: float | None = None,
         is_chief: bool = True,
+        task: str | None = None,
         on_taken_over: Callable[[BaseException], None] = lambda error: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -67,22 +83,34 @@ class SupervisedRun:
         self._interval_secs = checkpoint_interval_secs
         self._clock = clock
         self._on_taken_over = on_taken_over
-        self._recorder = Recorder(writer)
+        self._recorder: TelemetrySink = Recorder(writer)
         self._lease: LogdirLease | None = None
+        self._roster: Roster | None = None
+        self._beacon: Beacon | None = None
+        session_id = uuid.uuid4().hex[:16]
+        info = {"logdir": str(logdir or ""), "host": socket.gethostname(), "pid": str(os.getpid()), "facade": facade}
         if logdir and is_chief:
             self._lease = LogdirLease(
                 logdir, timeout_secs=options.lease_timeout_secs, exclusive=options.exclusive_logdir, clock=clock
             )
+            self._roster = Roster(
+                logdir,
+                lost_after_secs=options.lease_timeout_secs,
+                interval_secs=_look_secs(logdir, options),
+                on_change=self._tell_of_workers,
+                clock=clock,
+            )
+        elif not is_chief:
+            info["task"] = task_name(options.worker_name, task)
+            if logdir:
+                self._recorder = self._beacon = Beacon(
+                    logdir, info["task"], session_id, interval_secs=options.heartbeat_secs, clock=clock
+                )
         self._identity = SessionIdentity(
-            session_id=uuid.uuid4().hex[:16],
+            session_id=session_id,
             run=run_name(options.run_name, logdir),
             started_at=clock.wall(),
-            info={
-                "logdir": str(logdir or ""),
-                "host": socket.gethostname(),
-                "pid": str(os.getpid()),
-                "facade": facade,
-            },
+            info=info,
             versions=versions(),
         )
         self._monitor = RunMonitor(
@@ -92,6 +120,8 @@ class SupervisedRun:
             saves=self.saves,
             recorder=self._recorder,
             threads=services.statuses,
+            workers=(lambda: ()) if self._roster is None else self._roster.workers,
+            heartbeat_secs=None if self._beacon is None else TICK_SECS,
             on_renewal=self._renew_lease,
             renewal_secs=TICK_SECS if self._lease is None else self._lease.renewal_secs,
             clock=clock,
@@ -136,7 +166,11 @@ class SupervisedRun:
             self._previous = before.previous
             self._monitor.identify(self._identity)
         self._begun = True
+        if self._beacon is not None:
+            self._beacon.start()
         self._monitor.start()
+        if self._roster is not None:
+            self._roster.start()
         self._endpoint = MetricsEndpoint(
             self.options, lambda: [self.status()], lambda: self.progress.phase == "training"
         )
@@ -146,6 +180,7 @@ class SupervisedRun:
         *,
         restored_checkpoint: str | None = None,
         restored_step: int | None = None,
+        adopted: bool = False,
         skipped: Sequence[Mapping[str, str]] = (),
         state_problem: str | None = None,
         services: Sequence[Mapping[str, Any]] = (),
@@ -165,6 +200,7 @@ class SupervisedRun:
             run=self._identity.run,
             restored_checkpoint=restored_checkpoint,
             restored_step=restored_step,
+            adopted=adopted,
             skipped=tuple(skipped),
             state_problem=state_problem,
             previous_outcome=self._previous.outcome if self._previous else None,
@@ -178,6 +214,14 @@ class SupervisedRun:
             versions=self._identity.versions,
         )
         self._recorder.write(record, restored_step, durable=True)
+
+    def goes_on_from(self, session: str) -> bool:
+        """Tell whether a model that a session has left alive somewhere is good to go on with: that of this session
+        itself, or of the one before it if that was cut off. One that had failed may have failed by its model."""
+        if session == self.session_id:
+            return True
+        before = self._previous
+        return before is not None and before.session == session and before.outcome in CUT_OFF
 
     def recovered(
         self, *, error: str, losses: int, step: int | None, checkpoint: str | None, at_step: int | None, secs: float
@@ -213,6 +257,11 @@ class SupervisedRun:
         """Change the phase."""
         self._monitor.enter(phase)
 
+    def waiting_for(self, what: str | None) -> None:
+        """Say what a worker waits for, for the chief to show; None when it waits no more. A chief's is not shown."""
+        if self._beacon is not None:
+            self._beacon.waiting_for(what)
+
     def phase(self, phase: str) -> AbstractContextManager[None]:
         """Be in a phase for the length of a ``with`` block."""
         return self._monitor.phase(phase)
@@ -245,6 +294,8 @@ class SupervisedRun:
             if self._ended or not self._begun:
                 return
             self._ended = True
+        if self._roster is not None:
+            self._roster.stop()
         self._monitor.stop()
         if outcome.reason != "error":  # what has failed was not stopped as planned: somebody must start it again
             self._monitor.deactivate()
@@ -262,6 +313,8 @@ class SupervisedRun:
             activity_secs=now.activity_secs,
         )
         self._recorder.write(record, now.global_step, durable=True)
+        if self._beacon is not None:
+            self._beacon.close()
         if self._lease is not None:
             self._lease.release(outcome.reason, last_step=now.global_step, steps_lost=self._identity.steps_lost)
 
@@ -278,6 +331,10 @@ class SupervisedRun:
         """Write a heartbeat now: something has happened that should be seen."""
         self._monitor.beat()
 
+    def _tell_of_workers(self) -> None:
+        if not self._ended:
+            self.beat()
+
     def _count_lost(self, restored_step: int | None) -> None:
         if restored_step is None or self._lease is None:
             return
@@ -292,3 +349,9 @@ class SupervisedRun:
             self._lease.renew(last_step=step)
         except LogdirInUseError as error:  # another chief works here now: to go on would overwrite what is theirs
             self._on_taken_over(error)
+
+
+def _look_secs(logdir: str, options: Options) -> float:
+    if local_path(logdir) is None:
+        return REMOTE_LOOK_SECS
+    return min(LOOK_SECS, options.heartbeat_secs or LOOK_SECS)

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord
 from supervisor_core.options import Options
-from supervisor_core.run.status import ThreadStatus
+from supervisor_core.run.status import ThreadStatus, WorkerStatus
 from supervisor_core.runtime.monitor import RunMonitor, SessionIdentity
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import Recorder
@@ -33,7 +33,7 @@ class Heard(Recorder):
 def make(clock):
     """Make a monitor over fakes; returns it with what it hears and its progress."""
 
-    def make(options: Options | None = None, **identity: Any):
+    def make(options: Options | None = None, *, heartbeat_secs: float | None = None, **identity: Any):
         options = options or Options(heartbeat_secs=10)
         heard, progress = Heard(), Progress(clock, options.stall_timeout)
         who = SessionIdentity(session_id="s1", run="a", started_at=clock.wall_now, **identity)
@@ -45,6 +45,8 @@ def make(clock):
             saves=SaveTally(600.0),
             recorder=heard,
             threads=lambda: (ThreadStatus(name="checkpoint", state="idle"),),
+            workers=lambda: (WorkerStatus(name="worker:1", state="waiting", waiting_for="the chief"),),
+            heartbeat_secs=heartbeat_secs,
             on_renewal=renewals.append,
             renewal_secs=15.0,
             clock=clock,
@@ -89,6 +91,25 @@ def test_a_heartbeat_shows_the_threads(make) -> None:
     (record,) = heard.of(HeartbeatRecord)
     assert record.threads[0]["name"] == "checkpoint"
     assert record.threads[0]["state"] == "idle"
+
+
+def test_a_heartbeat_shows_the_cluster(make) -> None:
+    """Field by field, as the metrics do."""
+    monitor, heard, _, _ = make()
+    monitor.beat()
+    (record,) = heard.of(HeartbeatRecord)
+    (worker,) = monitor.status().workers
+    assert WorkerStatus(**record.workers[0]) == worker
+    assert (worker.name, worker.waiting_for) == ("worker:1", "the chief")
+
+
+def test_heartbeats_may_come_more_often_than_the_options_say(make, clock) -> None:
+    """Where they go to a file that is not the run's."""
+    monitor, heard, _, _ = make(Options(heartbeat_secs=0), heartbeat_secs=1.0)
+    for _ in range(5):
+        monitor.tick()
+        clock.advance(1)
+    assert len(heard.of(HeartbeatRecord)) == 5
 
 
 def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock) -> None:

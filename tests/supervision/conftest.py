@@ -26,13 +26,16 @@ class KeepingWriter:
         self.records: list[Record] = []
         self.synced: list[str] = []
         self.dropped = 0
+        self._changed = threading.Condition()
 
     def add_summary(self, summary: bytes, global_step: int | None = None) -> None:
         from tensorboard.compat.proto import summary_pb2
 
         (value,) = summary_pb2.Summary.FromString(summary).value
         kind = value.tag.removeprefix("supervisor/")
-        self.records.append(from_json(kind, value.tensor.string_val[0].decode()))
+        with self._changed:
+            self.records.append(from_json(kind, value.tensor.string_val[0].decode()))
+            self._changed.notify_all()
 
     def flush(self) -> None:
         raise AssertionError("a writer that can sync is synced")
@@ -43,6 +46,12 @@ class KeepingWriter:
     def of(self, kind: str) -> list[Any]:
         """The records of a kind, in order."""
         return [record for record in self.records if record.kind == kind]
+
+    def wait_for(self, kind: str, is_meant: Callable[[Any], bool]) -> Any:
+        """The first record of a kind that is meant, once it is there."""
+        with self._changed:
+            self._changed.wait_for(lambda: any(is_meant(record) for record in self.of(kind)))
+            return next(record for record in self.of(kind) if is_meant(record))
 
 
 @pytest.fixture

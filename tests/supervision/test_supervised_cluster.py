@@ -1,0 +1,134 @@
+"""Chief and workers on one logdir: who writes what, and what the chief's file and metrics show of the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.options import Options
+from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.supervision.supervised_run import SupervisedRun
+
+SOON = Options(heartbeat_secs=0.01)
+
+
+def said(tmp_path: Path, name: str = "worker-1.json") -> dict[str, Any]:
+    """What a process's file says."""
+    content: dict[str, Any] = json.loads((tmp_path / ".supervisor.tasks" / name).read_bytes())
+    return content
+
+
+def shows(state: str, **values: Any):
+    """Whether a heartbeat shows a process in a state, and so much more of it."""
+
+    def is_meant(record: HeartbeatRecord) -> bool:
+        return any({"state": state, **values}.items() <= worker.items() for worker in record.workers)
+
+    return is_meant
+
+
+@pytest.fixture(autouse=True)
+def no_task_in_the_environment(monkeypatch) -> None:
+    """Whatever runs the tests is not part of their clusters."""
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+def test_a_worker_keeps_a_heartbeat_and_writes_no_events(begin, writer, tmp_path: Path) -> None:
+    """Its file says what its session is, and how it ended; its metrics name its task."""
+    run = begin(is_chief=False, task="worker:1")
+    run.ready()
+    run.enter("training")
+    run.progress.step_read(7)
+    assert run.status().info["task"] == "worker:1"
+    assert run.status().workers == ()
+    run.end(Outcome(reason="exhausted"))
+    file = said(tmp_path)
+    assert (file["session"], file["phase"], file["ended"], file["step"]) == (run.session_id, "stopped", "exhausted", 7)
+    assert writer.records == []
+
+
+def test_a_chief_is_no_worker(begin, tmp_path: Path) -> None:
+    """It has no heartbeat file, and nothing that it waits for."""
+    run = begin(task="worker:0")
+    run.waiting_for("nobody")
+    assert "task" not in run.status().info
+    assert not (tmp_path / ".supervisor.tasks").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [(Options(worker_name="trainer"), "trainer.json"), (Options(), "ps-0.json")],
+)
+def test_a_worker_bears_the_name_that_it_was_given(
+    begin, tmp_path: Path, monkeypatch, options: Options, name: str
+) -> None:
+    """By the options, else by the environment, else by the program."""
+    config = {"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "ps", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    begin(options, is_chief=False, task="worker:1").end(Outcome(reason="completed"))
+    assert said(tmp_path, name)["ended"] == "completed"
+
+
+def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:
+    """Each change is in the events file as it happens, and the metrics show the same."""
+    chief = begin(SOON)
+    worker = begin(is_chief=False, task="worker:1")
+    writer.wait_for("heartbeat", shows("waiting", phase="starting"))
+    worker.enter("training")
+    writer.wait_for("heartbeat", shows("running", phase="training"))
+    worker.waiting_for("the chief")
+    writer.wait_for("heartbeat", shows("waiting", waiting_for="the chief"))
+    worker.waiting_for(None)
+    worker.end(Outcome(reason="error", error="ValueError: NaN"))
+    writer.wait_for("heartbeat", shows("failed", error="ValueError: NaN", pid=int(worker.status().info["pid"])))
+    (seen,) = chief.status().workers
+    assert (seen.name, seen.state) == ("worker:1", "failed")
+
+
+def test_a_change_is_written_though_there_are_no_heartbeats(begin, writer) -> None:
+    """When it happens is worth a record of its own."""
+    begin(is_chief=False, task="worker:1").end(Outcome(reason="error", error="ValueError: NaN"))
+    begin(Options(heartbeat_secs=0))
+    record = writer.wait_for("heartbeat", shows("failed", name="worker:1"))
+    assert record.phase == "starting"
+
+
+def test_the_chiefs_last_word_is_of_the_workers_too(begin, writer) -> None:
+    """Those that end with it are seen to have ended."""
+    chief = begin(SOON)
+    worker = begin(is_chief=False, task="worker:1")
+    writer.wait_for("heartbeat", shows("waiting"))
+    worker.end(Outcome(reason="completed"))
+    chief.end(Outcome(reason="completed"))
+    last = writer.of("heartbeat")[-1]
+    assert (last.phase, [worker["state"] for worker in last.workers]) == ("stopped", ["stopped"])
+
+
+def test_a_chief_without_a_cluster_shows_none(begin, writer) -> None:
+    """No directory is made, no field filled."""
+    run = begin(SOON)
+    run.beat()
+    assert writer.of("heartbeat")[-1].workers == ()
+    assert run.status().workers == ()
+
+
+def test_without_a_logdir_a_worker_still_has_a_name() -> None:
+    """There is nowhere to beat; its metrics tell which process they are of."""
+    run = SupervisedRun(
+        logdir=None,
+        facade="Test",
+        options=Options(),
+        writer=None,
+        services=ServiceRegistry(),
+        is_chief=False,
+        task="ps:0",
+    )
+    run.begin()
+    run.waiting_for("the chief")
+    run.end(Outcome(reason="completed"))
+    assert run.status().info["task"] == "ps:0"
