@@ -30,7 +30,7 @@ from supervisor_core.runtime.recorder import Recorder, SummaryWriter, TelemetryS
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.runtime.save_tally import SaveTally
 from supervisor_core.supervision.beacon import Beacon
-from supervisor_core.supervision.environment import run_name, task_name, versions
+from supervisor_core.supervision.environment import run_name, versions
 from supervisor_core.supervision.metrics_endpoint import MetricsEndpoint
 from supervisor_core.supervision.outcome import Outcome
 from supervisor_core.supervision.roster import Roster
@@ -56,8 +56,7 @@ class SupervisedRun:
         services: the session's service threads.
         checkpoint_interval_secs: configured seconds between checkpoints; None where none are taken.
         is_chief: whether to hold the logdir's lease; workers do not.
-        task: what a worker is called, as ``worker:1``, where neither `Options.worker_name` nor ``TF_CONFIG`` says.
-            Default: host and process.
+        task: what a worker is called among the cluster's processes, as ``worker:1``. Default: host and process.
         on_taken_over: called when another chief has taken the logdir over, with the error that says so.
         clock: the time.
     """
@@ -101,7 +100,7 @@ class SupervisedRun:
                 clock=clock,
             )
         elif not is_chief:
-            info["task"] = task_name(options.worker_name, task)
+            info["task"] = task or f"{info['host']}-{info['pid']}"
             if logdir:
                 self._recorder = self._beacon = Beacon(
                     logdir, info["task"], session_id, interval_secs=options.heartbeat_secs, clock=clock

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.options import Options
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.supervision.outcome import Outcome
 from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.task_record import file_name
 
 SOON = Options(heartbeat_secs=0.01)
 
@@ -30,12 +29,6 @@ def shows(state: str, **values: Any):
         return any({"state": state, **values}.items() <= worker.items() for worker in record.workers)
 
     return is_meant
-
-
-@pytest.fixture(autouse=True)
-def no_task_in_the_environment(monkeypatch) -> None:
-    """Whatever runs the tests is not part of their clusters."""
-    monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
 def test_a_worker_keeps_a_heartbeat_and_writes_no_events(begin, writer, tmp_path: Path) -> None:
@@ -60,18 +53,13 @@ def test_a_chief_is_no_worker(begin, tmp_path: Path) -> None:
     assert not (tmp_path / ".supervisor.tasks").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [(Options(worker_name="trainer"), "trainer.json"), (Options(), "ps-0.json")],
-)
-def test_a_worker_bears_the_name_that_it_was_given(
-    begin, tmp_path: Path, monkeypatch, options: Options, name: str
-) -> None:
-    """By the options, else by the environment, else by the program."""
-    config = {"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "ps", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    begin(options, is_chief=False, task="worker:1").end(Outcome(reason="completed"))
-    assert said(tmp_path, name)["ended"] == "completed"
+def test_a_worker_that_nothing_names_is_told_by_host_and_process(begin, tmp_path: Path) -> None:
+    """No two of a cluster are the same."""
+    run = begin(is_chief=False)
+    run.end(Outcome(reason="completed"))
+    info = run.status().info
+    assert info["task"] == f"{info['host']}-{info['pid']}"
+    assert said(tmp_path, file_name(info["task"]))["task"] == info["task"]
 
 
 def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:
