@@ -13,10 +13,13 @@ from supervisor_core.run.plain import (
     goodput_json,
     plain,
     problems_json,
+    recovery_json,
     restart_json,
     session_json,
     stall_json,
     thread_json,
+    worker_json,
+    worker_span_json,
 )
 
 SCHEMA_VERSION = 1
@@ -49,6 +52,10 @@ def run_json(run: Run, files: Sequence[FileFacts], now: float) -> dict[str, Any]
         "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
         "sessions": [session_json(item) for item in run.sessions],
         "restarts": [restart_json(item) for item in run.restarts],
+        "recoveries": [recovery_json(item) for item in run.recoveries],
+        "workers": [
+            {**worker_json(item), "spans": [worker_span_json(span) for span in item.spans]} for item in run.workers
+        ],
         "checkpoints": [checkpoint_json(item) for item in run.checkpoints],
         "threads": [thread_json(item) for item in run.threads],
         "stalls": [stall_json(item) for item in run.stalls],

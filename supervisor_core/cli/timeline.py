@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from supervisor_core.cli import cluster
 from supervisor_core.cli.overview import state
 from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, rate, share, size
+from supervisor_core.cli.tables import headed, newest
 from supervisor_core.run.model import Advice, Checkpoint, Goodput, Run
 
-SHOWN_ROWS = 20
-"""Rows of a table that are shown, the newest; ``--json`` has all."""
-
-Item = TypeVar("Item")
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
 
 _OF_OUTCOME = {"running": "█", "lost": "▒", "error": "▓", "unknown": "░"}
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
 _LEGEND = "█ session  ▒ lost  ▓ error  ░ not told   ◆ checkpoint  ✗ failed   ! stall or overdue   ─ idle"
+_LEGEND_OF_CLUSTER = "↺ started anew   █ at work  · waiting  ▒ lost  ▓ error  ! stalled"
 
 
 def timeline(run: Run, now: float, width: int) -> RenderableType:
@@ -31,6 +29,10 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     parts: list[RenderableType] = [Text.from_markup(_headline(run, now)), Text()]
     parts.extend(_bars(run, now, width))
     parts.append(_sessions(run))
+    if run.recoveries:
+        parts += [Text(), cluster.recoveries(run.recoveries)]
+    if run.workers:
+        parts += [Text(), cluster.workers(run, now)]
     if run.checkpoints:
         parts += [Text(), _checkpoints(run.checkpoints)]
     if run.stalls:
@@ -90,18 +92,18 @@ def _bars(run: Run, now: float, width: int) -> Iterator[RenderableType]:
     span = f"{moment(start)}  {duration(end - start)}"
     yield Text(f"{'':<{label}}  {span}{moment(end):>{max(room - len(span), 0)}}", style="dim")
     yield Text(f"{'':<{label}}  {_LEGEND}", style="dim")
+    if run.workers or run.recoveries:
+        yield Text(f"{'':<{label}}  {_LEGEND_OF_CLUSTER}", style="dim")
     yield Text()
 
 
 def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
-    yield (
-        "sessions",
-        [
-            (item.started_at, item.ended_at or item.started_at, _OF_OUTCOME.get(item.outcome, "█"))
-            for item in run.sessions
-            if item.started_at
-        ],
-    )
+    sessions = [
+        (item.started_at, item.ended_at or item.started_at, _OF_OUTCOME.get(item.outcome, "█"))
+        for item in run.sessions
+        if item.started_at
+    ]
+    yield "sessions", [*sessions, *((item.at - item.secs, item.at, cluster.ANEW) for item in run.recoveries)]
     saves = [(item.at, item.at, "◆" if item.ok else "✗") for item in run.checkpoints if item.at]
     if saves:
         yield "checkpoints", sorted(saves, key=lambda save: save[2] == "✗")
@@ -113,17 +115,20 @@ def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
         ticks = [(tick.at, tick.at, "█" if tick.ok else "✗") for tick in thread.seen_ticks]
         lanes.setdefault(thread.name, []).extend([*spans, *ticks])
     yield from lanes.items()
+    yield from cluster.lanes(run)
 
 
 def _sessions(run: Run) -> Table:
-    table = _table("session", "started", "lasted", "steps", "ended", "then")
+    table = headed("session", "started", "lasted", "steps", "ended", "then")
     restarts = {item.from_session: item for item in run.restarts}
-    for session in _newest(run.sessions):
+    adopted = {item.id for item in run.sessions if item.adopted}
+    for session in newest(run.sessions):
         began, ended = session.started_at, session.ended_at
         restart = restarts.get(session.id)
         then = ""
         if restart is not None:
-            then = f"{duration(restart.downtime_secs)} down, {count(restart.rewind_steps)} steps again"
+            again = "model kept" if restart.to_session in adopted else f"{count(restart.rewind_steps)} steps again"
+            then = f"{duration(restart.downtime_secs)} down, {again}"
         outcome = " ".join(filter(None, (session.outcome, session.signal, session.error)))
         table.add_row(
             f"{session.attempt}{' (inferred)' if session.inferred else ''}",
@@ -137,8 +142,8 @@ def _sessions(run: Run) -> Table:
 
 
 def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
-    table = _table("checkpoint", "at", "size", "took", "held up", "trigger", "")
-    for item in _newest(checkpoints):
+    table = headed("checkpoint", "at", "size", "took", "held up", "trigger", "")
+    for item in newest(checkpoints):
         what = item.error or {True: "on disk", False: "gone", None: ""}[item.on_disk]
         table.add_row(
             escape((item.path or "").replace("\\", "/").rsplit("/", 1)[-1] or f"step {count(item.step)}"),
@@ -153,8 +158,8 @@ def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
 
 
 def _stalls(run: Run) -> Table:
-    table = _table("stall since", "lasted", "phase", "step", "deepest frame of each thread")
-    for item in _newest(run.stalls):
+    table = headed("stall since", "lasted", "phase", "step", "deepest frame of each thread")
+    for item in newest(run.stalls):
         frames = "; ".join(f"{thread}: {stack[-1]}" for thread, stack in item.stacks.items() if stack)
         lasts = "" if item.until else " so far"
         table.add_row(moment(item.since), duration(item.secs) + lasts, item.phase, count(item.step), escape(frames))
@@ -163,20 +168,9 @@ def _stalls(run: Run) -> Table:
 
 def _goodput(goodput: Goodput) -> Table:
     note = " (inferred)" if goodput.inferred else ""
-    table = _table(f"wall time{note}", duration(goodput.wall_secs), "")
+    table = headed(f"wall time{note}", duration(goodput.wall_secs), "")
     for bucket, secs in goodput.secs.items():
         if secs > 0:
             part = secs / goodput.wall_secs
             table.add_row(bucket.replace("_", " "), duration(secs), f"{share(part):>7} {'█' * round(30 * part)}")
     return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _newest(items: Sequence[Item]) -> Sequence[Item]:
-    return items[-SHOWN_ROWS:]

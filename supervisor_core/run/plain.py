@@ -39,6 +39,7 @@ def session_json(item: Session) -> dict[str, Any]:
         "pid": item.pid,
         "facade": item.facade,
         "restored_checkpoint": item.restored_checkpoint,
+        "adopted": item.adopted,
         "skipped_checkpoints": [dict(skipped) for skipped in item.skipped],
     }
 

@@ -19,7 +19,9 @@ from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
     Record,
+    RecoveryRecord,
     SessionRecord,
+    StallRecord,
     StopRecord,
     summary_bytes,
 )
@@ -121,6 +123,33 @@ def test_the_table_and_one_run(run: Callable[..., Result], write: Write, monkeyp
     assert "30 steps again" in one and "m-100" in one and "a/[bold]" not in one
 
 
+def test_a_cluster_is_seen(run: Callable[..., Result], write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recoveries and workers, as JSON and on the terminal: what was lost and why, who is down, what is waited for."""
+    monkeypatch.setenv("COLUMNS", "80")
+    workers = (
+        {"name": "worker:10", "state": "waiting", "waiting_for": "the model", "started_at": 1.0},
+        {"name": "worker:2", "state": "failed", "error": "OSError: [red]", "host": "h2", "pid": 7, "started_at": 1.0},
+    )
+    logdir = write(
+        "a",
+        *first_session(),
+        (140.0, 130, RecoveryRecord(session="a1", error="Err: [x]", losses=2, step=130, restored_step=100, secs=7.0)),
+        (990.0, 120, HeartbeatRecord(session="a1", phase="training", step=120, workers=workers)),
+    )
+    (seen,) = json.loads(run("inspect", logdir, "--json").stdout)["runs"]
+    (recovery,) = seen["recoveries"]
+    assert (recovery["from_step"], recovery["to_step"], recovery["rewind_steps"]) == (130, 100, 30)
+    assert (seen["steps_lost"], seen["step"]) == (30, 120)
+    assert [(item["name"], item["state"], item["starts"]) for item in seen["workers"]] == [
+        ("worker:2", "failed", 1),
+        ("worker:10", "waiting", 1),
+    ]
+    shown = run("inspect", logdir, "--run", "a").stdout
+    assert "7 s" in shown and "back from 130 to 100" in shown and "Err: [x] (the last of 2)" in shown
+    assert re.search(r"^worker:2 +failed +- .* h2 7", shown, re.MULTILINE)
+    assert "worker:2: OSError: [red]\n" in shown and "worker:10: waits for the model\n" in shown
+
+
 def documented(section: str) -> set[str]:
     """The fields that a section of docs/inspect.md describes."""
     text = DOCS.read_text("utf-8")
@@ -131,25 +160,27 @@ def documented(section: str) -> set[str]:
 
 def test_every_field_is_documented(run: Callable[..., Result], write: Write) -> None:
     """docs/inspect.md describes each field of the object, and no other."""
-    beat: dict[str, Any] = {"name": "summary", "state": "idle", "ticks": 1}
-    from supervisor_core.events.telemetry import StallRecord
-
+    thread: dict[str, Any] = {"name": "summary", "state": "idle", "ticks": 1}
+    worker: dict[str, Any] = {"name": "worker:1", "state": "running", "started_at": 1.0}
     write("a", *first_session())
     logdir = write(
         "a",
         *second_session()[:1],
-        (200.0, 150, HeartbeatRecord(session="a2", phase="training", step=150, threads=(beat,))),
+        (200.0, 150, HeartbeatRecord(session="a2", phase="training", step=150, threads=(thread,), workers=(worker,))),
+        (205.0, 150, RecoveryRecord(session="a2", error="UnavailableError: gone", step=150, restored_step=100)),
         (210.0, 150, StallRecord(session="a2", state="begin", phase="training", since=1.0, stacks={"M": ("f", "g")})),
     )
     whole = json.loads(run("inspect", logdir, "--json").stdout)
     (seen,) = whole["runs"]
     assert set(whole) == documented("")
     assert set(seen) == documented("A run")
-    for part in ("sessions", "restarts", "checkpoints", "threads", "stalls"):
+    for part in ("sessions", "restarts", "recoveries", "workers", "checkpoints", "threads", "stalls"):
         assert seen[part], part
         assert {key for item in seen[part] for key in item} == documented(part)
     for part in ("goodput", "advice"):
         assert set(seen[part]) == documented(part)
+    spans = re.search(r"^\| `spans` \|.*`\{(.*)\}`", DOCS.read_text("utf-8"), re.MULTILINE)
+    assert spans is not None and set(seen["workers"][0]["spans"][0]) == set(re.findall(r'"(\w+)"', spans[1]))
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real logdirs are not there (../shared/logdirs)")

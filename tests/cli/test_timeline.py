@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from supervisor_core.cli.overview import STATES, overview
-from supervisor_core.cli.timeline import SHOWN_ROWS, advice_text, bar, timeline
+from supervisor_core.cli.tables import SHOWN_ROWS
+from supervisor_core.cli.timeline import advice_text, bar, timeline
 from supervisor_core.run.model import (
     Advice,
     Checkpoint,

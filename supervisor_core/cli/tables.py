@@ -1,0 +1,26 @@
+"""The tables of a run: how they look, and how many rows of each are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from rich.table import Table
+
+SHOWN_ROWS = 20
+"""Rows of a table that are shown; ``--json`` has all."""
+
+Item = TypeVar("Item")
+
+
+def headed(*columns: str) -> Table:
+    """Return an empty table with these headings."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    return made
+
+
+def newest(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the last of them, as many as are shown."""
+    return items[-SHOWN_ROWS:]

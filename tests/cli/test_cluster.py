@@ -1,0 +1,152 @@
+"""A cluster on a terminal: its recoveries, and its other processes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from supervisor_core.cli import cluster
+from supervisor_core.cli.tables import SHOWN_ROWS
+from supervisor_core.cli.timeline import timeline
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.model import Recovery, Restart, Run, Session, WorkerHistory, WorkerSpan
+
+START = 1795222244.0
+
+
+def session(id: str, since: float, until: float, outcome: Any, **more: Any) -> Session:
+    """Return a session of our own."""
+    times: dict[str, Any] = {"started_at": START + since, "ended_at": START + until}
+    return Session(id=id, attempt=int(id[1:]), outcome=outcome, inferred=False, **times, **more)
+
+
+def worker(name: str, state: Any, *starts: float, **more: Any) -> WorkerHistory:
+    """Return a worker that was started at these times, 100 s each, and told of last by the second session."""
+    spans = [
+        WorkerSpan(state="running", since=START + at, until=START + at + 100, started_at=START + at) for at in starts
+    ]
+    values: dict[str, Any] = {"session": "s2", "last_seen_at": START + 990, **more}
+    return WorkerHistory(name=name, state=state, spans=tuple(spans), starts=len(spans), **values)
+
+
+RECOVERY = Recovery(
+    session="s1",
+    at=START + 250,
+    secs=12.0,
+    error="UnavailableError: [gone]",
+    losses=1,
+    from_step=420,
+    to_step=400,
+    rewind_steps=20,
+)
+
+
+def run(*workers: WorkerHistory, recoveries: tuple[Recovery, ...] = (), **changes: Any) -> Run:
+    """Return a run of two sessions, the second of which runs, with this cluster."""
+    sessions = (session("s1", 0, 500, "lost"), session("s2", 500, 1000, "running"))
+    empty = RunFold("a").run(START)
+    values = {"state": "running", "sessions": sessions, **changes}
+    return replace(empty, workers=workers, recoveries=recoveries, **values)
+
+
+def text(what: RenderableType, width: int = 80) -> str:
+    """Return what a terminal would show, without the blanks at the lines' ends."""
+    console = Console(width=width, color_system=None, highlight=False)
+    with console.capture() as captured:
+        console.print(what)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def test_a_recovery_is_a_line() -> None:
+    """When training could go on, how long that took, how many steps it went back, and why; steps that are not known are
+    not made up."""
+    several = replace(RECOVERY, losses=3, to_step=None, error="AbortedError: x")
+    first, second = text(cluster.recoveries((RECOVERY, several)), 120).splitlines()[1:]
+    assert re.split(" {2,}", first)[1:] == ["12 s", "back from 420 to 400", "UnavailableError: [gone]"]
+    assert re.split(" {2,}", second)[1:] == ["12 s", "-", "AbortedError: x (the last of 3)"]
+
+
+def test_recoveries_and_starts_are_on_the_axis() -> None:
+    """A recovery covers its part of the session's bar; a worker that was started again has a mark there."""
+    shown = text(timeline(run(worker("worker:1", "running", 0, 400), recoveries=(RECOVERY,)), START + 1000, 80))
+    lanes = {line.split("  ")[0]: line for line in reversed(shown.splitlines())}
+    assert lanes["sessions"].count("↺") in (1, 2)
+    assert lanes["sessions"].index("↺") < lanes["worker:1"].index("↺")
+    assert lanes["worker:1"].count("↺") == 1
+    assert "↺ started anew" in shown
+    assert "↺" not in text(timeline(run(), START + 1000, 80))
+
+
+def test_a_worker_is_a_line_and_its_trouble_another() -> None:
+    """Name, state, silence, steps, starts and where it is, within 80 columns; then why it is not at work."""
+    shown = text(
+        cluster.workers(
+            run(
+                worker("ps:0", "running", 0, host="h", pid=3),
+                worker("[red]", "failed", 0, 200, error="OSError: [bold] gone", step=1234567, steps=98765),
+                worker("worker:2", "waiting", 0, waiting_for="the chief"),
+            ),
+            START + 1000,
+        )
+    ).splitlines()
+    assert [line.split() for line in shown[1:4]] == [
+        ["ps:0", "running", "10", "s", "-", "-", "1", "h", "3"],
+        ["[red]", "failed", "10", "s", "1,234,567", "98,765", "2", "-"],
+        ["worker:2", "waiting", "10", "s", "-", "-", "1", "-"],
+    ]
+    assert shown[4:] == ["[red]: OSError: [bold] gone", "worker:2: waits for the chief"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told", "state"),
+    [
+        ({}, "running", "running"),
+        ({"state": "stalled"}, "waiting", "waiting"),
+        ({"state": "lost"}, "running", "was running"),
+        ({"state": "lost"}, "lost", "lost"),
+        ({"state": "completed"}, "stalled", "was stalled"),
+        ({"state": "completed"}, "stopped", "stopped"),
+    ],
+)
+def test_what_a_dead_chief_said_was_so(changes: dict[str, Any], told: Any, state: str) -> None:
+    """A state that may have changed since is not shown as the present one."""
+    line = text(cluster.workers(run(worker("ps:0", told, 0), **changes), START + 1000)).splitlines()[1]
+    assert re.split(" {2,}", line)[1] == state
+
+
+def test_what_an_earlier_chief_said_was_so() -> None:
+    """A worker that the present session does not know is not shown as running."""
+    assert "was running" in text(cluster.workers(run(worker("ps:0", "running", 0, session="s1")), START + 1000))
+
+
+def test_of_many_workers_those_in_trouble_are_shown() -> None:
+    """A hundred that run push none off the screen that does not; and it is said how many are left out."""
+    many = [worker(f"worker:{index}", "running", 0) for index in range(100)]
+    many[50], many[99] = worker("worker:50", "waiting", 0), worker("worker:99", "lost", 0)
+    shown = text(cluster.workers(run(*many), START + 1000)).splitlines()
+    assert len(shown) == SHOWN_ROWS + 2
+    assert [line.split()[0] for line in shown[-3:-1]] == ["worker:50", "worker:99"]
+    assert shown[-1] == "and 80 more"
+    assert [name for name, _ in cluster.lanes(run(*many))] == [line.split()[0] for line in shown[1:-1]]
+
+
+def test_a_model_that_was_kept_is_said_at_the_boundary() -> None:
+    """Beside the time that the run was down: no steps are done again."""
+    restart = Restart(
+        at=START + 500,
+        from_session="s1",
+        to_session="s2",
+        reason="lost",
+        from_step=420,
+        to_step=440,
+        rewind_steps=0,
+        downtime_secs=60.0,
+        inferred=False,
+    )
+    sessions = (session("s1", 0, 500, "lost"), session("s2", 500, 1000, "running", adopted=True))
+    shown = text(timeline(run(sessions=sessions, restarts=(restart,)), START + 1000, 120))
+    assert "1 min down, model kept" in shown
