@@ -8,13 +8,15 @@ import re
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
-from supervisor_core.run.status import WorkerStatus
+from supervisor_core.run.status import WorkerState, WorkerStatus
 from supervisor_core.supervision.metrics_endpoint import ADDRESS_VARIABLE
+from supervisor_core.supervision.task_record import TaskRecord, decode, encode
 from supervisor_core.supervision.tf_config import TF_CONFIG_VARIABLE
 from tb_plugin.loader import SupervisorLoader
 
@@ -78,6 +80,16 @@ def test_events_page_lists_what_is_told_of_a_worker() -> None:
     """Each field of a worker in a heartbeat is documented, and no other is."""
     table = rows((ROOT / "docs/events.md").read_text(), "#### `workers`")
     assert set(table) == {item.name for item in fields(WorkerStatus)}
+
+
+def test_events_page_lists_every_field_of_the_other_processes_heartbeats() -> None:
+    """Their files are documented field by field; the example is one, whole."""
+    heading = "## Heartbeats of the other processes"
+    section = (ROOT / "docs/events.md").read_text().split(f"\n{heading}\n", 1)[1].split("\n#", 1)[0]
+    assert set(rows(section.split("\nHow the chief judges")[0])) == {"v"} | {item.name for item in fields(TaskRecord)}
+    example = section.split("```json\n", 1)[1].split("\n```", 1)[0]
+    assert json.loads(encode(decode(example.encode()))) == json.loads(example)
+    assert set(rows(section.split("\nHow the chief judges")[1])) == set(get_args(WorkerState))
 
 
 def test_every_dependency_has_a_reason() -> None:
