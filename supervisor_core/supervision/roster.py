@@ -178,7 +178,10 @@ class Roster:
 
     def _read(self, filesystem: Filesystem, name: str) -> TaskRecord:
         path = os.path.join(self._directory, name)
-        record = read_record(filesystem, path)
+        try:
+            record = read_record(filesystem, path)
+        except OSError:  # on network file systems, what is replaced while it is read is stale
+            record = read_record(filesystem, path)
         # A process that ends says so first: its last word may have come after the reading.
         return read_record(filesystem, path) if self._is_gone(record) else record
 

@@ -48,8 +48,13 @@ class Shared(LocalFilesystem):
 
     def __init__(self) -> None:
         self.faults: dict[str, Exception] = {}
+        self.passing_faults: dict[str, Exception] = {}
+        """Each raised once."""
+        self.free = threading.Event()
+        self.free.set()
 
     def list_names(self, directory: str) -> list[str]:
+        self.free.wait()
         if "list_names" in self.faults:
             raise self.faults["list_names"]
         return super().list_names(directory)
@@ -57,6 +62,8 @@ class Shared(LocalFilesystem):
     def open(self, path: str) -> Reader:
         if os.path.basename(path) in self.faults:
             raise self.faults[os.path.basename(path)]
+        if os.path.basename(path) in self.passing_faults:
+            raise self.passing_faults.pop(os.path.basename(path))
         return super().open(path)
 
 
@@ -394,6 +401,31 @@ def test_a_file_that_cannot_be_read_leaves_its_process_as_it_was(roster, say, cl
     assert len(caplog.records) == 2
 
 
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(roster, say, shared, caplog) -> None:
+    """That is no fault worth a word."""
+    chief = roster()
+    say()
+    shared.passing_faults["worker-1.json"] = OSError(116, "Stale file handle")
+    assert states(chief) == {"worker:1": "running"}
+    assert caplog.records == []
+
+
+def test_stopping_does_not_wait_for_ever(roster, say, shared, monkeypatch) -> None:
+    """Not for a file system that hangs; what was seen last stays, and is told without waiting."""
+    monkeypatch.setattr("supervisor_core.supervision.roster.LAST_LOOK_SECS", 0.001)
+    changed = threading.Event()
+    chief = roster(interval_secs=3600.0, on_change=changed.set)
+    say()
+    chief.start()
+    changed.wait()
+    shared.free.clear()
+    chief.stop()
+    assert chief._thread.is_alive()
+    assert only(chief).state == "running"
+    shared.free.set()
+    chief._thread.join()
+
+
 def test_a_chief_that_was_suspended_takes_nobody_for_lost(roster, say, clock) -> None:
     """It looks again after an hour, before the others, suspended like it, have written."""
     chief = roster()
@@ -417,7 +449,7 @@ def test_so_many_are_looked_at_and_no_more(roster, directory: Path, say, caplog)
     assert "holds 1,001 tasks" in record.message
 
 
-def test_the_thread_looks_and_stops(tmp_path: Path, say, shared) -> None:
+def test_the_thread_looks_and_stops(roster, say) -> None:
     """What goes wrong does not end it; the last look, when it stops, is told nobody."""
     looked: threading.Semaphore = threading.Semaphore(0)
     changed: list[str] = []
@@ -428,7 +460,7 @@ def test_the_thread_looks_and_stops(tmp_path: Path, say, shared) -> None:
         if len(changed) == 1:
             raise ZeroDivisionError
 
-    chief = Roster(tmp_path, lost_after_secs=60.0, interval_secs=0.001, on_change=tell, filesystem=shared)
+    chief = roster(interval_secs=0.001, on_change=tell)
     say()
     chief.start()
     looked.acquire()
@@ -439,10 +471,10 @@ def test_the_thread_looks_and_stops(tmp_path: Path, say, shared) -> None:
     assert not chief._thread.is_alive()
 
 
-def test_stopping_looks_once_more(tmp_path: Path, say) -> None:
+def test_stopping_looks_once_more(roster, say) -> None:
     """Who ends together with the chief is seen to have ended."""
     changed = threading.Event()
-    chief = Roster(tmp_path, lost_after_secs=60.0, interval_secs=3600.0, on_change=changed.set)
+    chief = roster(interval_secs=3600.0, on_change=changed.set)
     say()
     chief.start()
     changed.wait()
