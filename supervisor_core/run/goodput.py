@@ -156,11 +156,11 @@ class GoodputWalk:
             if step > first:
                 self._kept.append(kept._replace(step=step, secs=secs))
                 break
+        self._gross -= wasted
+        self._booked[WASTED] += wasted  # as told: what is left of a session's seconds may still be rounded otherwise
         wasted = min(wasted, self._secs[PRODUCTIVE])
         self._secs[PRODUCTIVE] -= wasted
         self._secs[WASTED] += wasted
-        self._gross -= wasted
-        self._booked[WASTED] += wasted
 
     def _book(self, facts: SessionFacts, is_over: bool) -> float:
         """Count what is decided of the session; return how many productive seconds are."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from supervisor_core.run.fold import RunFold
@@ -187,22 +187,21 @@ STRETCH = st.tuples(
     st.sampled_from(["train", "save", "stall", "evaluating", "checkpointing", "clock", "beat", "recover"]),
     st.floats(0, 500, allow_subnormal=False),
 )
+SESSION = st.tuples(st.floats(-50, 500), st.booleans(), st.booleans(), st.lists(STRETCH, max_size=5))
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    sessions=st.lists(st.tuples(st.floats(-50, 500), st.booleans(), st.lists(STRETCH, max_size=5)), max_size=4),
-    later=st.floats(-100, 1000),
-)
+@example(sessions=[(0.0, False, False, [("save", 188.50077350576194), ("train", 272.0), ("recover", 5.0)])], later=0.0)
+@given(sessions=st.lists(SESSION, max_size=4), later=st.floats(-100, 1000))
 def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any) -> None:
     """Whatever happens, clocks that jump and sessions that overlap included: no bucket is below 0, the sum is the wall
     time exactly, a session's own sum to its length; and, with steady clocks, no counter ever falls."""
     fold, now, step = RunFold("run"), 1_700_000_000.0, 0
     before = dict.fromkeys(BUCKETS, 0.0)
-    steady = all(gap >= 0 and "clock" not in dict(stretches) for gap, _, stretches in sessions)
-    for index, (gap, ends, stretches) in enumerate(sessions):
+    steady = all(gap >= 0 and "clock" not in dict(stretches) for gap, _, _, stretches in sessions)
+    for index, (gap, ends, adopts, stretches) in enumerate(sessions):
         session = trainer(str(index), now + gap, attempt=index + 1).spend(3)
-        session.ready(max(0, step - 7))
+        session.ready(step + 3 if adopts else max(0, step - 7), adopted=adopts)
         for kind, secs in stretches:
             if kind == "train":
                 session.train(5, secs / 5)
