@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.tf1.cluster.closing import close_session
 from supervisor_core.tf1.plans import plans_for
 from supervisor_core.tf1.run_traits import RunAnalysis, RunTraits
 
@@ -127,8 +128,8 @@ class SupervisedSession(tf.compat.v1.Session):
         pass
 
     def close(self) -> None:
-        """Close the session, as ``tf.compat.v1.Session.close`` does."""
-        self._plain.close()
+        """Close the session, as ``tf.compat.v1.Session.close`` does; one whose cluster does not answer is left."""
+        close_session(self._plain)
 
     def ungated(self) -> Any:
         """Return the plain session inside: for queue runners, whose runs may block for as long as a queue is full.

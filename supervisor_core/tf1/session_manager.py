@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.tf1.cluster.announcement import Announcement
+from supervisor_core.tf1.cluster.closing import close_session, is_remote
 from supervisor_core.tf1.cluster.patience import Patience
 from supervisor_core.tf1.cluster.surroundings import Surroundings
 from supervisor_core.tf1.readiness import why_not_ready
@@ -243,7 +244,7 @@ class SessionManager:
         self._restored, self._adopted = None, False
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
-            if _is_remote(master):
+            if is_remote(master):
                 sess, reason = patience.outlast(
                     lambda: self._poll(master, config),
                     who=lambda: self._surroundings.kept_back() or self._surroundings.missing(config),
@@ -266,7 +267,7 @@ class SessionManager:
             sess = self._session_factory(master, self._graph, config)
             reason = self._why_not_ready(sess)
         except _AWAY as error:
-            if not _is_remote(master):
+            if not is_remote(master):
                 _close_quietly(sess)
                 raise
             reason = f"a process of the cluster that has gone: {str(error).partition(chr(10))[0]}"
@@ -302,7 +303,7 @@ class SessionManager:
 
     def _open(self, master: str, config: Any, patience: Patience) -> Any:
         """Return a new session; one in a cluster once all the processes that it needs have answered."""
-        if not _is_remote(master):
+        if not is_remote(master):
             return self._session_factory(master, self._graph, config)
 
         def connected() -> Any:
@@ -364,15 +365,10 @@ def _plain_session(target: str, graph: Any, config: Any) -> Any:
     return tf.compat.v1.Session(target, graph=graph, config=config)
 
 
-def _is_remote(master: str) -> bool:
-    """Whether a session on this master goes through a server, whose cluster may keep it waiting for ever."""
-    return "://" in master
-
-
 def _close_quietly(sess: Any) -> None:
     try:
         if sess is not None:
-            sess.close()
+            close_session(sess)
     except Exception as error:  # a session that is given up: nothing depends on its end, and the cause is elsewhere
         _LOG.info("Closing a session that was given up failed: %s", error)
 

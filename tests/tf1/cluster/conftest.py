@@ -1,0 +1,180 @@
+"""A cluster of real processes on this machine: a parameter server, a chief, two workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.run.model import Run, WorkerHistory
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+PROGRAM = Path(__file__).with_name("program.py")
+JOBS = {"ps": 1, "chief": 1, "worker": 2}
+PATIENCE_SECS = 120.0
+
+
+class Process:
+    """One process of a cluster."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=os.getcwd(),
+            env={**os.environ, **environment},
+        )
+        self.lines: list[str] = []
+        self._told = threading.Condition()
+        self._read = 0
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+
+    def line(self, *parts: str) -> str:
+        """Return the next line that holds all these parts; fail if none comes, or the process ends before."""
+        deadline = time.monotonic() + PATIENCE_SECS
+        while True:
+            with self._told:
+                while self._read < len(self.lines):
+                    self._read += 1
+                    line = self.lines[self._read - 1]
+                    if all(part in line for part in parts):
+                        return line
+                alive = self._reader.is_alive()
+                assert alive and time.monotonic() < deadline, f"no line with {parts} in:\n" + "\n".join(self.lines)
+                self._told.wait(1.0)
+
+    def step(self, *parts: str) -> int:
+        """Return the number at the end of the next line that holds these parts."""
+        return int(self.line(*parts).rpartition(" ")[2])
+
+    def enough(self) -> None:
+        """Have it end in good order."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("enough\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """Kill it, as `kill -9` does."""
+        self._process.kill()
+        self._process.wait()
+
+    def ended(self) -> int:
+        """Return its exit code once it has ended."""
+        try:
+            return self._process.wait(PATIENCE_SECS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError("it does not end:\n" + "\n".join(self.lines)) from None
+
+    def close(self) -> None:
+        """Leave nothing of it behind."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._told:
+                self.lines.append(line.rstrip("\n"))
+                self._told.notify_all()
+        with self._told:
+            self._told.notify_all()
+
+
+@dataclass
+class Cluster:
+    """Processes by their task, ``worker:0``; see the module's docstring."""
+
+    facade: str
+    logdir: str
+    addresses: dict[str, list[str]]
+    prefixes: dict[str, list[str]] = field(default_factory=dict)
+    """What a task's command begins with: how to get into another network."""
+    processes: dict[str, Process] = field(default_factory=dict)
+    _open: ExitStack = field(default_factory=ExitStack)
+
+    def start(self, *tasks: str) -> None:
+        """Start processes, all at once: most of their time goes into importing tensorflow."""
+        for task in tasks:
+            job, _, index = task.partition(":")
+            config = {"cluster": self.addresses, "task": {"type": job, "index": int(index)}}
+            command = [*self.prefixes.get(task, []), sys.executable, str(PROGRAM), self.facade, self.logdir]
+            process = Process(command, {"TF_CONFIG": json.dumps(config), "TF_CPP_MIN_LOG_LEVEL": "3"})
+            self._open.callback(process.close)
+            self.processes[task] = process
+
+    def __getitem__(self, task: str) -> Process:
+        return self.processes[task]
+
+    def run(self) -> Run:
+        """Return what the chief's events files tell of the run."""
+        return LogdirWatch(self.logdir).refresh().runs["."].run
+
+    def worker(self, name: str) -> WorkerHistory | None:
+        """Return what the chief has told of another process."""
+        runs = LogdirWatch(self.logdir).refresh().runs
+        return next((worker for run in runs.values() for worker in run.run.workers if worker.name == name), None)
+
+    def sees(self, name: str, state: str) -> Callable[[], bool]:
+        """Return a function that tells whether the chief has told that a process is in this state."""
+        return lambda: (worker := self.worker(name)) is not None and worker.state == state
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        self._open.close()
+
+
+@pytest.fixture(scope="module")
+def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Returns a function that opens a cluster for a ``with`` block, no process of which is started yet."""
+
+    @contextmanager
+    def opened(facade: str, host: str = "127.0.0.1") -> Iterator[Cluster]:
+        addresses = {job: [f"{host}:{port}" for port in free_ports(count, host)] for job, count in JOBS.items()}
+        cluster = Cluster(facade, str(tmp_path_factory.mktemp("cluster") / "run"), addresses)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+    return opened
+
+
+def free_ports(count: int, host: str) -> list[int]:
+    """Return ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((host, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@pytest.fixture(scope="module")
+def until() -> Callable[[Callable[[], object]], None]:
+    """Returns a function that waits until a condition is true, and fails when that takes too long."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        pause, deadline = threading.Event(), time.monotonic() + PATIENCE_SECS
+        while not condition():
+            assert time.monotonic() < deadline, f"not true within {PATIENCE_SECS} s"
+            pause.wait(0.1)
+
+    return wait
