@@ -52,6 +52,7 @@ class SessionFold:
         """The longest time between two heartbeats of one phase: those come by the clock."""
         self.told_secs: Mapping[str, float] = {}
         self.is_stalled = False
+        self._is_going_back = False
         self.paces = [Pace()]
         """See `SessionFacts`."""
         self.threads: dict[str, ThreadFold] = {}
@@ -87,7 +88,9 @@ class SessionFold:
 
     def _beat(self, at: float, beat: HeartbeatRecord) -> None:
         age = number(beat.progress_age_secs) or 0.0
-        step = whole(beat.step)
+        # Until training goes on, the trainer may count from where it was.
+        self._is_going_back &= beat.phase == "restoring"
+        step = None if self._is_going_back else whole(beat.step)
         self._secs(beat.activity_secs, step)
         if self.beat is None:
             # Seconds after the last progress are in `activity_secs` only once they have turned out to be a stall.
@@ -174,7 +177,8 @@ class SessionFold:
             pace.reached(from_step, pace.end_secs)
         if to_step is not None:
             self.paces.append(Pace(to_step, pace.end_secs))
-            self.last_step = to_step
+        self.last_step = to_step  # None: the next heartbeat tells
+        self._is_going_back = True
 
     def _secs(self, activity: Any, step: int | None) -> None:
         if not isinstance(activity, Mapping):
@@ -224,7 +228,7 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     for pace in part.paces[1:]:
         into.paces.append(Pace(pace.first_step, max(pace.begin_secs, into.paces[-1].end_secs)))
         into.paces[-1].absorb(pace)
-    if len(part.paces) > 1:
+    if part.recoveries:
         into.last_step = part.last_step
     else:
         into._got_to(part.last_step)

@@ -249,6 +249,17 @@ def test_a_session_is_where_its_recovery_took_it_back_to(killed: Any, trainer: A
     assert [(item.from_step, item.rewind_steps) for item in run.restarts] == [(1020, 20)]
 
 
+@pytest.mark.parametrize("told", [0, None])
+def test_what_is_told_before_training_goes_on_is_of_before_the_recovery(killed: Any, run_of: RunOf, told: Any) -> None:
+    """A heartbeat that comes between the recovery's record and the new step has the old one: where the model is now is
+    what the record says, and, where that says nothing, the heartbeats once training goes on."""
+    killed.enter("restoring").file.tell(RecoveryRecord(session="a", error="E", restored_step=told), 0, killed.now)
+    killed.beat()
+    killed.step = 0
+    killed.enter("training").train(20).beat()
+    assert run_of(killed).step == 20
+
+
 def test_a_session_says_whether_it_kept_the_model(trainer: Any, run_of: RunOf) -> None:
     """Adopted is what its record calls so, and nothing else."""
     found = [run_of(trainer().ready(7, adopted=told)).sessions[0].adopted for told in (True, False, "yes", None)]
