@@ -186,7 +186,7 @@ class SupervisedRun:
     ) -> None:
         """Say that the session is ready to train, and what it came from: writes the session record, durably."""
         activity = self.progress.snapshot().activity_secs
-        self._count_lost(restored_step)
+        self._count_lost(restored_step, adopted)
         if restored_step is not None:
             self.progress.step_read(restored_step)
         record = SessionRecord(
@@ -334,8 +334,11 @@ class SupervisedRun:
         if not self._ended:
             self.beat()
 
-    def _count_lost(self, restored_step: int | None) -> None:
+    def _count_lost(self, restored_step: int | None, adopted: bool) -> None:
         if restored_step is None or self._lease is None:
+            return
+        if adopted:  # nothing is: the chief before may only have told of a step too many
+            self._lease.record_rewind(0, restored_step)
             return
         lost = self._lease.record_restore(restored_step)
         self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + lost)

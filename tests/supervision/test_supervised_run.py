@@ -67,6 +67,20 @@ def test_lost_steps_are_counted_alike_by_session_and_reader(begin, writer) -> No
     assert run.status().steps_lost == fold.run(now=1e9 + len(marks)).steps_lost == 10 + 5
 
 
+def test_a_model_that_was_kept_loses_no_steps(begin) -> None:
+    """Even if it stands a step before the one that its last chief told of; what is lost later is counted from there."""
+    run = begin()
+    run.progress.step_read(100)
+    run.end(Outcome(reason="signal"))
+    run = begin()
+    run.ready(restored_step=99, adopted=True)
+    assert (run.status().steps_lost, run.status().global_step) == (0, 99)
+    run.end(Outcome(reason="error"))
+    run = begin()
+    run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    assert run.status().steps_lost == 9
+
+
 def test_a_second_chief_is_refused(begin) -> None:
     """And the first goes on as if nothing had been."""
     run = begin()
