@@ -58,7 +58,8 @@ async function licences({ inputs }) {
     const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(file);
     if (found) packages.add(found[1]);
   }
-  const parts = ["The tab is built from its own sources (Apache-2.0, see LICENSE) and from these packages.\n"];
+  const others = packages.size ? "and from these packages" : "alone";
+  const parts = [`The tab is built from its own sources (Apache-2.0, see LICENSE) ${others}.\n`];
   for (const name of [...packages].sort()) {
     const folder = path.join(here, "node_modules", name);
     const about = JSON.parse(await readFile(path.join(folder, "package.json"), "utf8"));

@@ -1,16 +1,17 @@
-/** One tag over the axis. uPlot keeps the scales, axes and grid; the lines are ours, since segments may overlap. */
-import uPlot from "uplot";
+/** One tag over the axis: grid, scale, restarts, and the lines of its segments. */
 import type { Plot } from "../logic/plot";
 import { momentOf } from "../logic/plot";
 import { nearest } from "../logic/search";
 import type { Line } from "../logic/segments";
 import { extent, linesOf } from "../logic/segments";
 import type { View } from "../logic/view";
-import { fromPixel } from "../logic/view";
+import { fromPixel, toPixel } from "../logic/view";
 import type { YScale } from "../logic/y_scale";
-import { makeYScale } from "../logic/y_scale";
+import { makeYScale, yPixel } from "../logic/y_scale";
 import { formatCount, formatMoment, formatValue, plural } from "../logic/format";
 import type { Columns, ScalarHeader } from "../types/api";
+import { Canvas } from "./canvas";
+import type { Box } from "./chart_lines";
 import { drawLines } from "./chart_lines";
 import { h, setText } from "./element";
 import { paintBoundaries } from "./paint";
@@ -31,12 +32,11 @@ export class Chart {
   private readonly note = h("span", { class: "muted" });
   readonly area = h("div", { class: "chart-area", role: "img" });
   readonly element: HTMLElement;
-  private chart: uPlot | null = null;
+  private readonly canvas = new Canvas("chart-canvas");
   private plot: Plot | null = null;
   private scalars: Columns<ScalarHeader> | null = null;
   private lines: Line[] = [];
   private options: ChartOptions = { smoothing: 0, log: false };
-  private theme: Theme | null = null;
   private view: View = { lo: 0, hi: 1 };
   private left = 0;
   private width = 0;
@@ -53,6 +53,7 @@ export class Chart {
       h("div", { class: "chart-head" }, h("h3", { title: tag }, tag), this.readout, this.note, close),
       this.area,
     );
+    this.area.append(this.canvas.element);
     setText(this.note, "reading…");
   }
 
@@ -104,84 +105,40 @@ export class Chart {
   draw(view: View, left: number, width: number, theme: Theme): void {
     if (!this.plot) return;
     this.view = view;
-    this.theme = theme;
+    this.left = left;
+    this.width = width;
+    const box = { left, top: PAD_TOP, width, height: HEIGHT - PAD_TOP - PAD_BOTTOM };
     const range = extent(this.lines, view.lo, view.hi, this.options.log);
-    this.y = makeYScale(range, this.options.log, HEIGHT - PAD_TOP - PAD_BOTTOM);
+    this.y = makeYScale(range, this.options.log, box.height);
     if (this.scalars && !range && this.options.log && this.lines.length) setText(this.note, "nothing above 0 here: no logarithm");
-    if (!this.chart || this.left !== left) {
-      this.left = left;
-      this.width = width;
-      this.chart?.destroy();
-      this.chart = new uPlot(this.setup(), this.data(), this.area);
-    } else if (this.width !== width) {
-      this.width = width;
-      this.chart.setSize({ width: left + width + 1, height: HEIGHT });
+    const c = this.canvas.begin(left + width + 1, HEIGHT);
+    this.drawGrid(c, this.plot, box, theme);
+    paintBoundaries({ c, theme, plot: this.plot, view, left, width }, box.top, box.height, true);
+    drawLines(c, this.lines, view, this.y, box, theme);
+  }
+
+  private drawGrid(c: CanvasRenderingContext2D, plot: Plot, box: Box, theme: Theme): void {
+    const { left, top, width, height } = box;
+    c.font = theme.font;
+    c.textAlign = "right";
+    c.textBaseline = "middle";
+    c.fillStyle = theme.muted;
+    c.strokeStyle = theme.grid;
+    c.lineWidth = 1;
+    c.beginPath();
+    for (const { x } of ticksFor(plot.axis, this.view, width)) {
+      const at = Math.round(toPixel(x, this.view, left, width)) + 0.5;
+      c.moveTo(at, top);
+      c.lineTo(at, top + height);
     }
-    this.chart.batch(() => {
-      this.chart?.setData(this.data(), false);
-      this.chart?.setScale("x", { min: view.lo, max: view.hi });
-      this.chart?.setScale("y", { min: this.y.lo, max: this.y.hi });
-    });
-    this.chart.redraw(false, true);
-  }
-
-  private setup(): uPlot.Options {
-    const theme = (): Theme => this.theme as Theme;
-    const grid = { stroke: () => theme().grid, width: 1 };
-    return {
-      width: this.left + this.width + 1,
-      height: HEIGHT,
-      padding: [PAD_TOP, 1, PAD_BOTTOM, 0],
-      cursor: { show: false },
-      legend: { show: false },
-      scales: {
-        x: { time: false, auto: false, range: () => [this.view.lo, this.view.hi] },
-        y: { auto: false, range: () => [this.y.lo, this.y.hi], distr: this.options.log ? 3 : 1 },
-      },
-      axes: [
-        {
-          size: 0,
-          gap: 0,
-          grid,
-          ticks: { show: false },
-          splits: () => (this.plot ? ticksFor(this.plot.axis, this.view, this.width).map((tick) => tick.x) : []),
-          values: (_, splits) => splits.map(() => ""),
-        },
-        {
-          size: this.left,
-          gap: 8,
-          font: theme().font,
-          stroke: () => theme().muted,
-          grid,
-          ticks: { show: false },
-          splits: () => this.y.ticks.map((tick) => tick.y),
-          filter: (_, splits) => splits,
-          values: () => this.y.ticks.map((tick) => tick.label),
-        },
-      ],
-      series: [{}, { show: true, paths: () => null, points: { show: false } }],
-      hooks: { draw: [(chart) => this.paint(chart)] },
-    };
-  }
-
-  private data(): uPlot.AlignedData {
-    return [
-      [this.view.lo, this.view.hi],
-      [this.y.lo, this.y.hi],
-    ];
-  }
-
-  private paint(chart: uPlot): void {
-    if (!this.plot || !this.theme) return;
-    const ratio = uPlot.pxRatio;
-    const c = chart.ctx;
-    const box = { left: chart.bbox.left / ratio, top: chart.bbox.top / ratio, width: this.width, height: chart.bbox.height / ratio };
-    c.save();
-    c.scale(ratio, ratio);
-    const frame = { c, theme: this.theme, plot: this.plot, view: this.view, left: box.left, width: box.width };
-    paintBoundaries(frame, box.top, box.height, true);
-    drawLines(c, this.lines, this.view, this.y, box, this.theme);
-    c.restore();
+    for (const { y, label } of this.y.ticks) {
+      const at = Math.round(yPixel(y, this.y, top, height)) + 0.5;
+      c.moveTo(left, at);
+      c.lineTo(left + width, at);
+      c.fillText(label, left - 8, at);
+    }
+    c.stroke();
+    c.textAlign = "left";
   }
 
   /** Say what is at a place of the axis; null: at none. */
@@ -205,10 +162,5 @@ export class Chart {
     const wall = line.wall[i] as number;
     const when = wall > 0 ? `, ${formatMoment(wall)}` : "";
     return `${formatValue(line.raw[i])}${smoothed} at step ${formatCount(line.step[i])}${when}${line.abandoned ? ", done again" : ""}`;
-  }
-
-  close(): void {
-    this.chart?.destroy();
-    this.chart = null;
   }
 }

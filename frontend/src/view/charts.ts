@@ -55,7 +55,6 @@ export class Charts {
     for (const [name, held] of this.held) {
       if (names.includes(name)) continue;
       held.latest.cancel();
-      held.chart.close();
       held.chart.element.remove();
       this.held.delete(name);
     }
@@ -128,10 +127,7 @@ export class Charts {
 
   close(): void {
     window.clearTimeout(this.timer);
-    for (const { chart, latest } of this.held.values()) {
-      latest.cancel();
-      chart.close();
-    }
+    for (const { latest } of this.held.values()) latest.cancel();
     this.held.clear();
   }
 }
