@@ -11,6 +11,7 @@ from supervisor_core.run.plain import (
     goodput_json,
     plain,
     problems_json,
+    recovery_json,
     restart_json,
     session_json,
 )
@@ -41,6 +42,7 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
         "corrupt_records": watched.corrupt_records,
         "sessions": [_session(item) for item in run.sessions],
         "restarts": [_restart(item) for item in run.restarts],
+        "recoveries": [recovery_json(item) for item in run.recoveries],
         "goodput": goodput_json(run.goodput),
         "advice": advice_json(run.advice),
         "problems": problems_json(watched.files),
@@ -52,6 +54,7 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
         },
         "stalls": len(run.stalls),
         "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
+        "workers": len(run.workers),
     }
     described: dict[str, Any] = plain(values)
     return described

@@ -7,6 +7,7 @@ from typing import Any
 
 from supervisor_core.run.plain import plain
 from supervisor_core.watch.snapshot import WatchedRun
+from tb_plugin.data.workers import is_present, is_sick
 from tb_plugin.view import View
 
 SICK = ("overdue", "failed")
@@ -40,8 +41,11 @@ def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
             "checkpoint_interval_secs": session.checkpoint_interval_secs if session is not None else None,
             "checkpoints_failing": newest is not None and not newest.ok,
             "restarts": len(run.restarts),
+            "recoveries": len(run.recoveries),
             "goodput": None if run.goodput.ratio is None else round(run.goodput.ratio, GOODPUT_DIGITS),
             "sick_threads": sum(thread.state in SICK for thread in newest_threads),
+            "workers": sum(is_present(run, worker) for worker in run.workers),
+            "sick_workers": sum(is_sick(run, worker) for worker in run.workers),
             "stalled_since": stall.since if stall is not None and stall.until is None else None,
             "problem": watched.problem,
         }

@@ -4,59 +4,80 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from supervisor_core.events.columns import Columns
-from supervisor_core.run.model import Run, Session
+from supervisor_core.run.model import Recovery, Run, Session
 
 UNKNOWN = -1
-"""The session of a point in a file that belongs to none."""
+"""The segment of a point in a file that belongs to no session."""
+
+
+@dataclass(frozen=True)
+class _Segment:
+    session: str
+    since: float
+    """Wall time."""
+    abandoned_after: int | None
 
 
 class Segments:
-    """The sessions of a run, as what its points are divided into.
+    """What a run's points are divided into: its sessions, and those where they were recovered within.
 
-    A file is one session's, as a rule. Where several sessions were found in one (a program that trained twice with
-    one writer), each point belongs to the last that had begun by the point's wall time.
+    A file is one session's, as a rule. Where there are several segments in one (a program that trained twice with one
+    writer, a session that was recovered), each point belongs to the last that had begun by the point's wall time.
     """
 
     def __init__(self, run: Run) -> None:
-        self._sessions = run.sessions
-        self._abandoned_after = abandoned_after_steps(run)
+        self._segments: list[_Segment] = []
         self._of_file: dict[str, list[int]] = {}
-        for index, session in enumerate(run.sessions):
+        abandoned_after = abandoned_after_steps(run)
+        for session in run.sessions:
+            recoveries = [item for item in run.recoveries if item.session == session.id]
+            first = len(self._segments)
+            self._segments += _segments_of(session, recoveries, abandoned_after.get(session.id))
             for path in session.files:
-                self._of_file.setdefault(path, []).append(index)
+                self._of_file.setdefault(path, []).extend(range(first, len(self._segments)))
 
     def split(self, path: str, columns: Columns) -> Iterator[tuple[int, Columns]]:
-        """Yield what each session wrote into a file, by the session's index; `UNKNOWN` where there is none."""
+        """Yield what is of each segment in a file, by the segment's index; `UNKNOWN` where there is none."""
         found = self._of_file.get(path, [UNKNOWN])
         if len(found) == 1:
             yield found[0], columns
             return
-        starts = [-math.inf, *(self._start(index) for index in found[1:])]
-        owners = np.searchsorted(np.array(starts), columns.walls, side="right") - 1
+        starts = [-math.inf, *(self._segments[index].since for index in found[1:])]
+        owners = np.searchsorted(np.maximum.accumulate(starts), columns.walls, side="right") - 1
         for place, index in enumerate(found):
             chosen = owners == place
             if chosen.any():
                 yield index, Columns(columns.steps[chosen], columns.walls[chosen], columns.values[chosen])
 
     def describe(self, indices: Sequence[int]) -> list[dict[str, str | int | None]]:
-        """Return what is told of these sessions."""
+        """Return what is told of these segments."""
         return [
             {"session": None, "abandoned_after_step": None}
             if index == UNKNOWN
             else {
-                "session": self._sessions[index].id,
-                "abandoned_after_step": self._abandoned_after.get(self._sessions[index].id),
+                "session": self._segments[index].session,
+                "abandoned_after_step": self._segments[index].abandoned_after,
             }
             for index in indices
         ]
 
-    def _start(self, index: int) -> float:
-        started_at = self._sessions[index].started_at
-        return -math.inf if started_at is None else started_at
+
+def _segments_of(session: Session, recoveries: Sequence[Recovery], abandoned_after: int | None) -> list[_Segment]:
+    """Return a session's segments: each recovery undoes what all before it did after the step it went back to."""
+    started_at = -math.inf if session.started_at is None else session.started_at
+    starts = [started_at, *(recovery.at for recovery in recoveries)]
+    found: list[_Segment] = []
+    for index in range(len(recoveries), -1, -1):
+        to_step = recoveries[index].to_step if index < len(recoveries) else None
+        known = [step for step in (abandoned_after, to_step) if step is not None]
+        abandoned_after = min(known, default=None)
+        found.append(_Segment(session.id, starts[index], abandoned_after))
+    return found[::-1]
 
 
 def abandoned_after_steps(run: Run) -> Mapping[str, int]:

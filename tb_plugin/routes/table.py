@@ -16,11 +16,13 @@ from tb_plugin.routes.runs import runs_route
 from tb_plugin.routes.scalars import scalars_route, tags_route
 from tb_plugin.routes.stalls import stalls_route
 from tb_plugin.routes.threads import threads_route
+from tb_plugin.routes.workers import workers_route
 
 ROUTES: Mapping[str, Callable[[Known, Arguments], Answer]] = {
     "runs": runs_route,
     "run": run_route,
     "threads": threads_route,
+    "workers": workers_route,
     "checkpoints": checkpoints_route,
     "checkpoint_marks": checkpoint_marks_route,
     "stalls": stalls_route,

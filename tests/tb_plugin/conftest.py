@@ -22,6 +22,7 @@ from supervisor_core.run.model import (
     Advice,
     Checkpoint,
     Goodput,
+    Recovery,
     Restart,
     Run,
     Session,
@@ -29,6 +30,8 @@ from supervisor_core.run.model import (
     ThreadHistory,
     ThreadSpan,
     ThreadTick,
+    WorkerHistory,
+    WorkerSpan,
 )
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 from tb_plugin.index import Index
@@ -154,6 +157,48 @@ def a_rich_run(name: str = "a") -> Run:
                 rewind_steps=30,
                 downtime_secs=60.0,
                 inferred=False,
+            ),
+        ),
+        recoveries=(
+            Recovery(
+                session="two",
+                at=NOW - 15,
+                secs=5.0,
+                error="UnavailableError: Socket closed",
+                losses=2,
+                from_step=190,
+                to_step=180,
+                rewind_steps=10,
+                restored_checkpoint="model.ckpt-180",
+            ),
+        ),
+        workers=(
+            WorkerHistory(
+                name="ps:0",
+                session="two",
+                state="running",
+                starts=1,
+                last_seen_at=NOW - 1,
+                phase="serving",
+                host="ps-0",
+                pid=7,
+                spans=(WorkerSpan(state="running", since=NOW - 60, until=NOW, started_at=NOW - 700),),
+            ),
+            WorkerHistory(
+                name="worker:1",
+                session="two",
+                state="lost",
+                starts=2,
+                last_seen_at=NOW - 25,
+                phase="training",
+                step=190,
+                steps=40,
+                spans=(
+                    WorkerSpan(state="running", since=NOW - 600, until=NOW - 120, started_at=NOW - 650),
+                    WorkerSpan(state="waiting", since=NOW - 60, until=NOW - 50, started_at=NOW - 100),
+                    WorkerSpan(state="running", since=NOW - 50, until=NOW - 20, started_at=NOW - 100),
+                    WorkerSpan(state="lost", since=NOW - 20, until=NOW, started_at=NOW - 100),
+                ),
             ),
         ),
         checkpoints=(

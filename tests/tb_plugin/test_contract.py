@@ -75,8 +75,9 @@ def test_every_route_is_described() -> None:
     ("route", "tables"),
     [
         ("runs", ()),
-        ("run", ("sessions", "restarts", "checkpoints", "goodput", "advice")),
+        ("run", ("sessions", "restarts", "recoveries", "checkpoints", "goodput", "advice")),
         ("threads", ()),
+        ("workers", ("workers",)),
         ("checkpoints", ("checkpoints",)),
         ("stalls", ("stalls",)),
         ("tags", ()),

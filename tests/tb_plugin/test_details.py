@@ -22,6 +22,9 @@ def test_one_run_is_told_whole(bench: Callable[..., Bench]) -> None:
         "on_disk": 1,
     }
     assert (answer["stalls"], answer["threads"], answer["steps_lost"]) == (1, ["checkpoint"], 30)
+    (recovery,) = answer["recoveries"]
+    assert (recovery["session"], recovery["losses"], recovery["rewind_steps"]) == ("two", 2, 10)
+    assert (answer["workers"], second["adopted"]) == (2, False)
     assert answer["at"] == NOW
     assert sum(answer["goodput"]["secs"].values()) == answer["goodput"]["wall_secs"]
 
@@ -57,7 +60,7 @@ def test_files_are_counted_and_their_problems_named(bench: Callable[..., Bench])
 def test_an_unknown_run_is_not_found(bench: Callable[..., Bench]) -> None:
     """A name that no run has is a 404 that repeats it, though not all of it."""
     tab = bench(a_run())
-    for route in ("run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags", "scalars"):
+    for route in ("run", "threads", "workers", "checkpoints", "checkpoint_marks", "stalls", "tags", "scalars"):
         text = tab.error(route, 404, run="A" * 300, tag="loss")
         assert "There is no run 'AAAA" in text
         assert len(text) < 200

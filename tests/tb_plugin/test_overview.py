@@ -31,8 +31,11 @@ def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
             "checkpoint_interval_secs": 60.0,
             "checkpoints_failing": True,
             "restarts": 1,
+            "recoveries": 1,
             "goodput": 0.125,
             "sick_threads": 1,
+            "workers": 2,
+            "sick_workers": 1,
             "stalled_since": NOW - 30,
             "problem": None,
         }
@@ -45,6 +48,14 @@ def test_threads_of_earlier_sessions_are_not_sick(bench: Callable[..., Bench]) -
     run = a_rich_run()
     run = dataclasses.replace(run, sessions=(*run.sessions, a_session("three")))
     assert bench(run).json("runs")["runs"][0]["sick_threads"] == 0
+
+
+def test_workers_of_earlier_sessions_are_not_counted(bench: Callable[..., Bench]) -> None:
+    """A worker that only an earlier chief told of may be gone for good: nobody is called to look for it."""
+    run = a_rich_run()
+    run = dataclasses.replace(run, sessions=(*run.sessions, a_session("three")))
+    (row,) = bench(run).json("runs")["runs"]
+    assert (row["workers"], row["sick_workers"], row["recoveries"]) == (0, 0, 1)
 
 
 def test_a_run_of_which_nothing_is_known_has_a_line(bench: Callable[..., Bench]) -> None:

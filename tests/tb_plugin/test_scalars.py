@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ def chunk(file: str, **tags: Any) -> Chunk:
 @pytest.fixture
 def restarted(bench: Callable[..., Bench]) -> Bench:
     """A run killed at step 130 that went on from 100."""
-    tab = bench(a_rich_run())
+    tab = bench(dataclasses.replace(a_rich_run(), recoveries=()))
     first, second = np.arange(1, 131), np.arange(101, 201)
     tab.sources[DIRECTORY] = FakeSource(
         [

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 from supervisor_core.events.columns import Columns
-from supervisor_core.run.model import Restart, Run
+from supervisor_core.run.model import Recovery, Restart, Run
 from tb_plugin.data.segments import UNKNOWN, Segments, abandoned_after_steps
 from tests.tb_plugin.conftest import a_run, a_session
 
@@ -69,7 +69,7 @@ def test_a_session_of_unknown_end_may_have_been_undone() -> None:
 
 
 def owners(run: Run, path: str, walls: list[float]) -> dict[int, list[float]]:
-    """The wall times of a file's points, by the session that they are given to."""
+    """The wall times of a file's points, by the segment that they are given to."""
     column = np.array(walls)
     return {
         owner: columns.walls.tolist() for owner, columns in Segments(run).split(path, Columns(column, column, column))
@@ -100,3 +100,46 @@ def test_a_file_of_no_session_is_of_none() -> None:
     """Points of files in which no session was found are there all the same."""
     assert owners(a_run(), "/f", [1.0, 2.0]) == {UNKNOWN: [1.0, 2.0]}
     assert Segments(a_run()).describe([UNKNOWN]) == [{"session": None, "abandoned_after_step": None}]
+
+
+def recovery(session: str, at: float, to_step: int | None) -> Recovery:
+    """A restart within a session that went on from a step."""
+    return Recovery(
+        session=session,
+        at=at,
+        secs=1.0,
+        error="AbortedError",
+        losses=1,
+        from_step=None,
+        to_step=to_step,
+        rewind_steps=None,
+    )
+
+
+def test_a_recovery_divides_its_session() -> None:
+    """What was written before a restart within the session is a segment of its own, abandoned from the step that it
+    went back to; a later recovery, or restart, that went back further undoes more of it."""
+    sessions = (
+        a_session("one", started_at=100.0, last_step=90, files=("/f",)),
+        a_session("two", started_at=900.0, first_step=70, last_step=95, files=("/g",)),
+    )
+    run = a_run(
+        sessions=sessions,
+        recoveries=(recovery("one", 200.0, 40), recovery("one", 300.0, 30), recovery("one", 400.0, None)),
+        restarts=restarted(("one", 0, 90), ("two", 70, 95)).restarts,
+    )
+    assert owners(run, "/f", [150.0, 199.0, 200.0, 350.0, 500.0]) == {
+        0: [150.0, 199.0],
+        1: [200.0],
+        2: [350.0],
+        3: [500.0],
+    }
+    assert owners(run, "/g", [901.0]) == {4: [901.0]}
+    told = Segments(run).describe([0, 1, 2, 3, 4])
+    assert [(item["session"], item["abandoned_after_step"]) for item in told] == [
+        ("one", 30),
+        ("one", 30),
+        ("one", 70),
+        ("one", 70),
+        ("two", None),
+    ]

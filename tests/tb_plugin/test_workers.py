@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import itertools
+import json
+from collections.abc import Callable
+
+from supervisor_core.run.model import WorkerHistory, WorkerSpan
+from supervisor_core.run.status import WorkerState
+from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run, a_session
+
+
+def a_worker(name: str, *spans: WorkerSpan) -> WorkerHistory:
+    """A worker that the session "one" told of."""
+    return WorkerHistory(name=name, session="one", state="running", spans=spans, starts=1)
+
+
+def flapping(count: int, *, start: float = NOW) -> list[WorkerSpan]:
+    """So many spans of a second each."""
+    states: tuple[WorkerState, ...] = ("running", "waiting")
+    return [
+        WorkerSpan(state=states[number % 2], since=start + number, until=start + number + 1, started_at=start)
+        for number in range(count)
+    ]
+
+
+def a_cluster(*workers: WorkerHistory) -> object:
+    """A run with these workers."""
+    return a_run(sessions=(a_session("one"),), workers=workers)
+
+
+def test_a_lane_is_a_worker(bench: Callable[..., Bench]) -> None:
+    """Each worker has all that was told of it last, and its states over time, whichever chief told of them."""
+    server, worker = bench(a_rich_run()).json("workers", run="a")["workers"]
+    assert (server["name"], server["state"], server["host"], server["pid"]) == ("ps:0", "running", "ps-0", 7)
+    assert (worker["state"], worker["starts"], worker["step"], worker["last_seen"]) == ("lost", 2, 190, NOW - 25)
+    assert [span[2] for span in worker["spans"]] == ["running", "waiting", "running", "lost"]
+    assert worker["spans"][3] == [NOW - 20, NOW, "lost", NOW - 100, False, None]
+
+
+def test_another_process_is_marked_where_it_is_first_seen(bench: Callable[..., Bench]) -> None:
+    """Where a worker was started again; spans that do not tell when their process began change nothing."""
+    worker = bench(a_rich_run()).json("workers", run="a")["workers"][1]
+    assert [span[4] for span in worker["spans"]] == [False, True, False, False]
+    spans = [
+        WorkerSpan(state="running", since=NOW + number, until=NOW + number + 1, started_at=started_at)
+        for number, started_at in enumerate((None, 1.0, None, 1.0, 2.0))
+    ]
+    (lane,) = bench(a_cluster(a_worker("worker:0", *spans))).json("workers", run="a")["workers"]
+    assert [span[4] for span in lane["spans"]] == [False, False, False, False, True]
+
+
+def test_only_spans_that_touch_the_window_are_told(bench: Callable[..., Bench]) -> None:
+    """A window cuts what is told, not what it means: a mark stays where its process was started."""
+    tab = bench(a_rich_run())
+    worker = tab.json("workers", run="a", from_=NOW - 55, to=NOW - 45)["workers"][1]
+    assert [(span[2], span[4]) for span in worker["spans"]] == [("waiting", True), ("running", False)]
+    assert tab.json("workers", run="a", to=NOW - 5_000)["workers"][1]["spans"] == []
+
+
+def test_who_is_sick_depends_on_what_has_become_of_the_chief(bench: Callable[..., Bench]) -> None:
+    """While the chief is heard of its word counts; once it is gone only who was down before it may be why; a planned
+    end is everybody's."""
+
+    def sick(state: str) -> list[str]:
+        span = WorkerSpan(state="running", since=NOW - 9, until=NOW)
+        states: tuple[WorkerState, ...] = ("running", "waiting", "stalled", "lost", "failed", "stopped")
+        workers = [dataclasses.replace(a_worker(name, span), state=name) for name in states]
+        tab = bench(a_run(state=state, sessions=(a_session("one"),), workers=tuple(workers)))
+        found = [lane["name"] for lane in tab.json("workers", run="a")["workers"] if lane["sick"]]
+        assert tab.json("runs")["runs"][0]["sick_workers"] == len(found)
+        return found
+
+    assert sick("running") == sick("stalled") == ["stalled", "lost", "failed"]
+    assert sick("lost") == sick("failed") == ["lost", "failed"]
+    assert sick("completed") == sick("stopped") == sick("unknown") == []
+
+
+def test_a_worker_that_is_not_named_any_more_is_not_present(bench: Callable[..., Bench]) -> None:
+    """Its history ends before its session does: it was taken out of the cluster."""
+    gone = a_worker("worker:0", WorkerSpan(state="lost", since=NOW - 50, until=NOW - 40))
+    (lane,) = bench(a_cluster(dataclasses.replace(gone, state="lost"))).json("workers", run="a")["workers"]
+    assert (lane["present"], lane["sick"]) == (False, False)
+
+
+def test_a_worker_of_an_earlier_session_is_not_present(bench: Callable[..., Bench]) -> None:
+    """Who reads it can tell a worker that is lost from one that a smaller cluster has no more."""
+    run = a_rich_run()
+    run = dataclasses.replace(run, sessions=(*run.sessions, a_session("three")))
+    assert [lane["present"] for lane in bench(a_rich_run()).json("workers", run="a")["workers"]] == [True, True]
+    assert [lane["present"] for lane in bench(run).json("workers", run="a")["workers"]] == [False, False]
+
+
+def test_spans_too_short_to_be_seen_are_joined(bench: Callable[..., Bench]) -> None:
+    """Of a worker that flapped for a day about as many spans are told as can be seen, none of its troubles and restarts
+    is hidden, and the worker beside it, which has few spans, keeps them all."""
+    spans = flapping(80_000)
+    spans[30_001] = dataclasses.replace(spans[30_001], state="failed", error="OSError: no space left")
+    spans[50_001:] = [dataclasses.replace(span, started_at=NOW + 50_001) for span in spans[50_001:]]
+    quiet = flapping(40, start=NOW + 70_000)
+    tab = bench(a_cluster(a_worker("worker:0", *spans), a_worker("worker:1", *quiet)))
+    noisy, other = tab.json("workers", run="a")["workers"]
+    told = noisy["spans"]
+    assert (noisy["thinned"], other["thinned"]) == (True, False)
+    assert len(other["spans"]) == 40
+    assert 2_000 < len(told) <= 4_001
+    assert (told[0][0], told[-1][1]) == (NOW, NOW + 80_000)
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(told))
+    (failed,) = [span for span in told if span[2] == "failed"]
+    assert failed[0] <= NOW + 30_001 < failed[1]
+    assert failed[5] == "OSError: no space left"
+    (again,) = [span for span in told if span[4]]
+    assert again[0] <= NOW + 50_001 < again[1]
+
+
+def test_nothing_is_told_of_the_time_between_two_chiefs(bench: Callable[..., Bench]) -> None:
+    """Spans are not joined over an hour in which there was no chief."""
+    spans = [*flapping(5_000), *flapping(5_000, start=NOW + 8_600)]
+    (lane,) = bench(a_cluster(a_worker("worker:0", *spans))).json("workers", run="a")["workers"]
+    assert len(lane["spans"]) < 4_001
+    assert [span for span in lane["spans"] if span[0] < NOW + 6_000 < span[1]] == []
+
+
+def test_a_big_cluster_over_a_long_time_is_a_small_answer(bench: Callable[..., Bench]) -> None:
+    """A hundred workers that changed a thousand times each: some ten kilobytes."""
+    workers = [a_worker(f"worker:{number}", *flapping(1_000)) for number in range(100)]
+    answer = bench(a_cluster(*workers)).get("workers", {"Accept-Encoding": "gzip"}, run="a")
+    assert len(answer.data) < 50_000
+    lanes = json.loads(gzip.decompress(answer.data))["workers"]
+    assert {len(lane["spans"]) <= 41 for lane in lanes} == {True}
