@@ -1,5 +1,5 @@
 /** Runs, sessions and columns for tests. */
-import type { Columns, RunDetail, RunLine, ScalarHeader, Session } from "../src/types/api";
+import type { Columns, Recovery, RunDetail, RunLine, ScalarHeader, Session, WorkerHistory, WorkerSpan } from "../src/types/api";
 
 export const T0 = 1_795_222_000;
 
@@ -7,7 +7,7 @@ export function session(n: number, over: Partial<Session> = {}): Session {
   return {
     id: `s${n}`, attempt: n, started: T0 + n * 1000, ended: T0 + n * 1000 + 600, first_step: 0, last_step: 600, steps: 600,
     outcome: "lost", inferred: false, error: null, signal: null, phase: "training", host: "h", pid: 1, facade: "Supervisor",
-    restored_checkpoint: null, skipped_checkpoints: [], checkpoint_interval_secs: 100, starting_secs: 0, restoring_secs: 0,
+    restored_checkpoint: null, adopted: false, skipped_checkpoints: [], checkpoint_interval_secs: 100, starting_secs: 0, restoring_secs: 0,
     progress_timeout_secs: 300, last_progress: null, ...over,
   };
 }
@@ -16,7 +16,7 @@ export function line(run: string, over: Partial<RunLine> = {}): RunLine {
   return {
     run, state: "running", inferred: false, phase: "training", step: 10, steps_per_sec: 1, rates: [], started: T0,
     last_event: T0 + 10, checkpoint_at: null, checkpoint_step: null, checkpoint_interval_secs: null,
-    checkpoints_failing: false, restarts: 0, goodput: 0.9, sick_threads: 0, stalled_since: null, problem: null, ...over,
+    checkpoints_failing: false, restarts: 0, recoveries: 0, goodput: 0.9, sick_threads: 0, workers: 0, sick_workers: 0, stalled_since: null, problem: null, ...over,
   };
 }
 
@@ -31,13 +31,34 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
         inferred: false, from_session: "s1", to_session: "s2",
       },
     ],
+    recoveries: [],
     goodput: { wall_secs: 1600, ratio: 0.5, inferred: false, secs: { productive: 800, stall: 30, wasted_progress_from_disruption: 100 } },
     advice: {
       save_cost_secs: 0.5, mtbf_secs: 600, present_interval_secs: 100, recommended_interval_secs: 24.5,
       present_cost_ratio: 0.09, recommended_cost_ratio: 0.04,
     },
-    problems: [], checkpoints: { count: 3, failed: 1, newest_good: null, on_disk: 2 }, stalls: 1, threads: [],
+    problems: [], checkpoints: { count: 3, failed: 1, newest_good: null, on_disk: 2 }, stalls: 1, threads: [], workers: 0,
     ...over,
+  };
+}
+
+/** The second session of `detail` was lost once at step 750, and went on from 700. */
+export function recovery(over: Partial<Recovery> = {}): Recovery {
+  return {
+    session: "s2", at: T0 + 2400, secs: 40, error: "UnavailableError: Socket closed", losses: 2, from_step: 750, to_step: 700,
+    rewind_steps: 50, restored_checkpoint: "model.ckpt-700", ...over,
+  };
+}
+
+/** A worker whose states follow each other every hundred seconds from the second session's start on. */
+export function worker(name: string, states: WorkerSpan[2][], over: Partial<WorkerHistory> = {}): WorkerHistory {
+  const at = (i: number): number => T0 + 2000 + 100 * i;
+  const state = states.at(-1) ?? "running";
+  const sick = ["failed", "lost", "stalled"].includes(state);
+  return {
+    name, session: "s2", state, present: true, sick, starts: 1, last_seen: at(states.length), phase: "training",
+    waiting_for: null, step: 900, steps: 400, host: `${name}.train`, pid: 7, error: null, thinned: false,
+    spans: states.map((state, i): WorkerSpan => [at(i), at(i + 1), state, T0, false, null]), ...over,
   };
 }
 

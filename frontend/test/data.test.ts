@@ -9,7 +9,7 @@ import { interpolate, lowerBound, nearest } from "../src/logic/search";
 import { extent, linesOf } from "../src/logic/segments";
 import { makeYScale, yPixel } from "../src/logic/y_scale";
 import type { RunsAnswer } from "../src/types/api";
-import { detail, encode, line, scalars, session, T0 } from "./builders";
+import { detail, encode, line, recovery, scalars, session, T0 } from "./builders";
 
 test("columns are read as they were written", () => {
   const columns = decodeColumns<{ points: number }>(encode({ points: 7 }, { wall: [1, 2], step: [3, NaN] }));
@@ -136,20 +136,22 @@ test("a constant has a scale too, and a logarithm leaves out what has none", () 
 
 test("a run without moments is laid out over its steps", () => {
   const sessions = [session(1, { started: 0, ended: 0 }), session(2, { started: 0, ended: 0, first_step: 600, last_step: 700 })];
-  const plot = makePlot(detail({ sessions, restarts: [] }), marks([], []), [], [], "wall");
+  const plot = makePlot(detail({ sessions, restarts: [] }), marks([], []), [], [], [], "wall");
   assert.equal(plot.axis.kind, "step");
   assert.deepEqual(plot.bars.map((bar) => bar?.hi), [600, 700]);
 });
 
 test("only rows that hold something are drawn", () => {
-  const bare = makePlot(detail({ restarts: [] }), marks([], []), [], [], "wall");
+  const bare = makePlot(detail({ restarts: [] }), marks([], []), [], [], [], "wall");
   assert.deepEqual(rowsOf(bare).rows.map((row) => row.kind), ["sessions"]);
-  const full = makePlot(detail(), marks([T0 + 1100], [GOOD]), [], [], "wall");
+  const full = makePlot(detail(), marks([T0 + 1100], [GOOD]), [], [], [], "wall");
   assert.deepEqual(rowsOf(full).rows.map((row) => row.kind), ["labels", "sessions", "checkpoints"]);
+  const recovered = makePlot(detail({ restarts: [], recoveries: [recovery()] }), marks([], []), [], [], [], "wall");
+  assert.deepEqual(rowsOf(recovered).rows.map((row) => row.kind), ["labels", "sessions"]);
 });
 
 test("a point without a moment lies where its session was at its step", () => {
-  const plot = makePlot(detail(), marks([], []), [], [], "wall");
+  const plot = makePlot(detail(), marks([], []), [], [], [], "wall");
   assert.equal(momentOf(plot, 300, 0), T0 + 1300);
   assert.ok(Number.isNaN(momentOf(plot, 300, undefined)));
   const only = linesOf(scalars([{ session: null, abandoned_after_step: null }], [[0, 0, 5, 0]]), () => NaN, 0);

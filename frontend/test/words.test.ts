@@ -76,7 +76,7 @@ test("names are sorted as people count", () => {
 
 test("the address holds the view, whatever the names in it", () => {
   const state = {
-    ...INITIAL, run: "a b/<c>&d=1%", axis: "step" as const, zoom: { lo: 1.5, hi: 2.5 }, tags: ["x&y", "ü"], smoothing: 0.6, log: true,
+    ...INITIAL, run: "a b/<c>&d=1%", axis: "step" as const, zoom: { lo: 1.5, hi: 2.5 }, tags: ["x&y", "ü"], smoothing: 0.6, log: true, allWorkers: true,
     filter: "^a.*[", state: "lost", sort: { key: "goodput" as const, descending: true },
   };
   assert.deepEqual(parseState(formatState(state)), state);
@@ -98,7 +98,7 @@ test("of a long list only what can be seen is in the page", () => {
 });
 
 test("what happened is told in sentences, with what it cost", () => {
-  const said = headline(detail(), T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
+  const said = headline(detail(), [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
   assert.deepEqual(said, [
     "Step 900: 2.0 steps/s, last heard of now",
     "1 restart cost 8 min 20 s: 6 min 40 s down, 100 steps done again (1 min 40 s); killed",
@@ -112,7 +112,7 @@ test("a run that nobody tells of is not accused of anything", () => {
     inferred: true, state: "unknown", restarts: [], steps_lost: 0, stalls: 0, step: null,
     checkpoints: { count: 0, failed: 0, newest_good: null, on_disk: null },
   });
-  const said = headline(quiet, T0 + 5000);
+  const said = headline(quiet, [], T0 + 5000);
   assert.equal(said.length, 1);
   assert.match(said[0]!.rest, /does not tell how it ended/);
 });

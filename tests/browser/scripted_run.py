@@ -1,4 +1,4 @@
-"""Runs as trainers leave them, with kills, stalls and failed saves, in milliseconds, at times of one's choosing."""
+"""Runs as trainers leave them, with kills, stalls and whole clusters, in milliseconds, at times of one's choosing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from supervisor_core.events.framing import frame
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
+    RecoveryRecord,
     SessionRecord,
     StallRecord,
     StopRecord,
@@ -47,6 +48,7 @@ class Scripted:
         attempt: 1 for the run's first.
         step: the step it goes on from; restored from a checkpoint unless 0.
         rate: steps per second.
+        adopted: whether it found its model alive in the cluster at that step.
     """
 
     directory: Path
@@ -59,9 +61,11 @@ class Scripted:
     write_every: int = 20
     tags: tuple[str, ...] = TAGS
     starting_secs: float = 4.0
+    adopted: bool = False
     at: float = field(init=False)
     done: int = 0
     spent: dict[str, float] = field(default_factory=dict)
+    cluster: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -78,7 +82,7 @@ class Scripted:
         restoring = 2.0 if self.step else 0.0
         self.at = self.start + self.starting_secs + restoring
         self.spent = {"program_startup": self.starting_secs, "checkpoint_restore": restoring, "productive": 0.0}
-        restored = f"{self.directory}/model.ckpt-{self.step}" if self.step else None
+        restored = f"{self.directory}/model.ckpt-{self.step}" if self.step and not self.adopted else None
         log = session_log(1)
         self._write(event_prefix(self.at, self.step, 7, len(log)) + log)
         self._tell(
@@ -91,6 +95,7 @@ class Scripted:
                 started_at=self.start,
                 restored_checkpoint=restored,
                 restored_step=self.step if self.step else None,
+                adopted=self.adopted,
                 starting_secs=self.starting_secs,
                 restoring_secs=restoring,
                 services=tuple(
@@ -196,9 +201,46 @@ class Scripted:
                 progress_timeout_secs=300.0,
                 activity_secs=dict(self.spent),
                 threads=tuple(dict(thread) for thread in self._threads.values()),
+                workers=tuple(self._seen(worker) for worker in self.cluster.values()),
             )
         )
         return self
+
+    def worker(self, name: str, state: str, started_at: float | None = None, **how: Any) -> Scripted:
+        """Have heartbeats tell from now on of another process of the cluster: its state, and, if it was started again,
+        when."""
+        before = self.cluster.get(name, {"started_at": self.start, "steps": 0, "pid": 4100 + len(self.cluster)})
+        begun = {"started_at": started_at, "steps": 0, "pid": before["pid"] + 100} if started_at is not None else {}
+        self.cluster[name] = {
+            **before, "name": name, "phase": "serving" if name.startswith("ps") else "training", "waiting_for": None,
+            "error": None, "host": name.replace(":", "-"), "last_seen_at": self.at, "step": self.step,
+            **begun, **how, "state": state,
+        }  # fmt: skip
+        return self
+
+    def recover(self, secs: float, to_step: int | None, losses: int = 1) -> Scripted:
+        """Lose the framework's session with a parameter server, and go on so many seconds later, from an earlier step
+        or, with None, from the same one."""
+        before, self.at = self.step, self.at + secs
+        self._spend("checkpoint_restore", secs)
+        self.step = before if to_step is None else to_step
+        restored = None if to_step is None else f"{self.directory}/model.ckpt-{to_step}"
+        self._tell(
+            RecoveryRecord(
+                session=self.session, error="UnavailableError: Connection reset by peer", losses=losses, step=before,
+                restored_checkpoint=restored, restored_step=self.step, secs=secs,
+            )
+        )  # fmt: skip
+        return self.beat()
+
+    def _seen(self, worker: dict[str, Any]) -> dict[str, Any]:
+        """What is told of a worker: one that is well was heard of just now."""
+        if worker["state"] in ("running", "waiting", "stalled"):
+            worker["last_seen_at"] = self.at - 1
+        if worker["state"] == "running":
+            worker.update(step=self.step, steps=int((self.at - worker["started_at"]) * self.rate / 3))
+        is_server = worker["name"].startswith("ps")
+        return {**worker, **({"step": None, "steps": None} if is_server else {})}
 
     def stop(self, reason: Any = "completed", **how: Any) -> Scripted:
         """End in good order, with a last save."""
@@ -269,6 +311,68 @@ def write_stormy(run: Path, now: float, running: bool = True) -> Scripted:
     for step in newest_saves(run, 3):
         checkpoint_file(run, step)
     return fourth
+
+
+def write_cluster(run: Path, now: float, running: bool = True) -> Scripted:
+    """A chief, two parameter servers and three workers: a worker that was started again, a parameter server that was
+    lost and took the session with it, a chief that was killed and found its model alive; at last a worker is lost,
+    another stalls."""
+    names = ("ps:0", "ps:1", "worker:0", "worker:1", "worker:2")
+    first = Scripted(run, now - 3300, rate=3.0)
+    for name in names:
+        waits = {} if name.startswith("ps") else {"waiting_for": "the chief"}
+        first.worker(name, "waiting" if waits else "running", **waits)
+    first.beat().train(40)
+    for name in names[2:]:
+        first.worker(name, "running")
+    first.train(420).worker("worker:1", "lost").train(110)
+    first.worker("worker:1", "waiting", first.at - 5, waiting_for="the model").train(20)
+    first.worker("worker:1", "running").train(150)
+    first.worker("ps:0", "lost").beat()
+    for name in names[2:]:
+        first.worker(name, "waiting", waiting_for="ps:0")
+    first.beat().at += 50
+    first.worker("ps:0", "running", first.at - 8)
+    first.recover(58, to_step=first.step - 190, losses=3)
+    for name in names[2:]:
+        first.worker(name, "running")
+    first.train(520)
+    second = Scripted(run, first.at + 95, attempt=2, step=first.step + 260, rate=3.1, adopted=True)
+    second.cluster = {name: dict(worker) for name, worker in first.cluster.items()}
+    second.train(700).recover(12, to_step=None).train(260)
+    second.worker("worker:2", "stalled").train(140).worker("worker:2", "running").train(300)
+    second.worker("worker:1", "lost").train(100)
+    second.worker("worker:0", "stalled").train(max(30, now - second.at))
+    if not running:
+        for name in names:
+            second.worker(name, "stopped")
+        second.beat().stop()
+    for step in newest_saves(run, 3):
+        checkpoint_file(run, step)
+    return second
+
+
+def write_big_cluster(run: Path, now: float, count: int = 100) -> Scripted:
+    """A chief of so many workers, of which one is lost, one has failed, one was started again, and one flaps."""
+    chief = Scripted(run, now - 1800, rate=3.0, beat_every=20.0)
+    for number in range(count):
+        chief.worker(f"worker:{number}", "waiting", waiting_for="the chief")
+    chief.beat().train(20)
+    for number in range(count):
+        chief.worker(f"worker:{number}", "running")
+    chief.train(500)
+    for number in range(10, 30):
+        chief.worker(f"worker:{number}", "stalled")
+    chief.train(60)
+    for number in range(10, 30):
+        chief.worker(f"worker:{number}", "running")
+    chief.train(300).worker("worker:41", "lost").train(100)
+    chief.worker("worker:41", "running", chief.at).train(200)
+    for _ in range(5):
+        chief.worker("worker:7", "stalled").train(40).worker("worker:7", "running").train(40)
+    chief.worker("worker:63", "failed", error="ResourceExhaustedError: OOM when allocating tensor").train(60)
+    chief.worker("worker:88", "lost").train(max(20, now - chief.at))
+    return chief
 
 
 def write_many(logdir: Path, count: int, now: float) -> None:

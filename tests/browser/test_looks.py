@@ -21,6 +21,7 @@ def board(tensorboard: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
     now = time.time()
     scripted.write_stormy(directory / "stormy", now - 60, running=False)
     scripted.Scripted(directory / "running", now - 300).train(2100)
+    scripted.write_big_cluster(directory / "cluster", now + 1800)
     scripted.Scripted(directory / "failed", now - 900).train(300, failing_saves=True).stop(
         "error", error="ValueError: x"
     )
@@ -46,7 +47,7 @@ def violations(shown: Any) -> list[str]:
 def test_axe_finds_nothing_in_the_list(tab: Callable[..., Any], board: Any, scheme: str) -> None:
     """Every part of the list has a name, a role and enough contrast."""
     shown = tab(color_scheme=scheme).open(board)
-    assert len(shown.rows()) == 3
+    assert len(shown.rows()) == 4
     assert violations(shown) == []
 
 
@@ -61,8 +62,16 @@ def test_axe_finds_nothing_in_a_run(tab: Callable[..., Any], board: Any, scheme:
     assert violations(shown) == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_cluster(tab: Callable[..., Any], board: Any, scheme: str) -> None:
+    """Nor where there is a lane for each of a hundred workers."""
+    shown = tab(color_scheme=scheme).open(board, run="cluster", workers="all")
+    shown.find(".workers table").wait_for()
+    assert violations(shown) == []
+
+
 @pytest.mark.parametrize("width", [360, 768, 1280])
-@pytest.mark.parametrize("run", [None, "stormy"])
+@pytest.mark.parametrize("run", [None, "stormy", "cluster"])
 def test_nothing_sticks_out_of_the_window(tab: Callable[..., Any], board: Any, width: int, run: str | None) -> None:
     """From a telephone's width on: only tables scroll sideways, in boxes of their own."""
     shown = tab(viewport={"width": width, "height": 740}).open(board, **({"run": run} if run else {}))

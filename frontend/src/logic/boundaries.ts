@@ -19,6 +19,8 @@ export interface Boundary {
   /** Its index in the list of sessions. */
   from: number;
   to: number;
+  /** The later session found its model alive in the cluster. */
+  adopted: boolean;
 }
 
 export function boundariesOf(
@@ -34,17 +36,18 @@ export function boundariesOf(
     const before = from === undefined ? undefined : sessions[from];
     if (!before || from === undefined || to === undefined) return [];
     const number = i + 1;
+    const adopted = sessions[to]?.adopted === true;
     if (axis.kind === "step") {
       const { from_step: end, to_step: start } = restart;
       if (start == null) return [];
       const wasted = end != null && end > start ? { lo: start, hi: end } : null;
-      return [{ restart, number, x: start, down: null, wasted, from, to }];
+      return [{ restart, number, x: start, down: null, wasted, from, to, adopted }];
     }
     if (restart.at == null || restart.at <= 0) return [];
     const x = axis.ofWall(restart.at);
     const ended = before.ended == null ? null : axis.ofWall(before.ended);
     const down = ended != null && ended < x ? { lo: ended, hi: x } : null;
-    return [{ restart, number, x, down, wasted: wastedOf(restart, before, ways[from], axis), from, to }];
+    return [{ restart, number, x, down, wasted: wastedOf(restart, before, ways[from], axis), from, to, adopted }];
   });
 }
 
@@ -55,9 +58,10 @@ function wastedOf(restart: Restart, before: Session, way: Way | undefined, axis:
 }
 
 /** What is written at the line: its sign, what was done again, how long nothing ran. */
-export function boundaryLabel(restart: Restart): string {
+export function boundaryLabel(restart: Restart, adopted: boolean): string {
   const word = wordOf(OUTCOMES, restart.reason);
   const parts = restart.reason === "unknown" ? [] : [word.label];
+  if (adopted) parts.push("model kept");
   if (restart.rewind_steps) parts.push(`−${formatCount(restart.rewind_steps)} steps`);
   if (restart.downtime_secs != null && restart.downtime_secs > 0) parts.push(`${formatDuration(restart.downtime_secs)} down`);
   return `↻ ${parts.join(" · ") || "restart"}`;

@@ -1,20 +1,58 @@
 /** What happened, when, and what it cost: a few sentences, worst first where it matters. */
-import type { RunDetail } from "../types/api";
+import type { RunDetail, WorkerHistory } from "../types/api";
 import { formatAgo, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
 import type { Tone } from "./words";
-import { OUTCOMES, RUN_STATES, wordOf } from "./words";
+import { OUTCOMES, RUN_STATES, WORKER_STATES, wordOf } from "./words";
+import { countWords, sickOnes, troubleWords } from "./workers";
 
 export interface Sentence {
   tone: Tone;
+  /** Before it; by default the tone's. */
+  sign?: string;
   /** A few words that stand out. */
   lead: string;
   rest: string;
 }
 
-export function headline(run: RunDetail, now: number): Sentence[] {
-  return [stateSentence(run, now), restartSentence(run), checkpointSentence(run, now), stallSentence(run), problemSentence(run)].filter(
-    (s): s is Sentence => s !== null,
-  );
+/** How many workers in trouble are named. */
+const MOST_NAMES = 3;
+
+export function headline(run: RunDetail, workers: readonly WorkerHistory[], now: number): Sentence[] {
+  const cluster = workerSentence(run, workers, now);
+  const urgent = cluster?.tone === "bad" || cluster?.tone === "warn";
+  return [
+    stateSentence(run, now),
+    urgent ? cluster : null,
+    restartSentence(run),
+    checkpointSentence(run, now),
+    stallSentence(run),
+    urgent ? null : cluster,
+    problemSentence(run),
+  ].filter((s): s is Sentence => s !== null);
+}
+
+function workerSentence(run: RunDetail, workers: readonly WorkerHistory[], now: number): Sentence | null {
+  const present = workers.filter((worker) => worker.present);
+  if (!present.length) return null;
+  const sick = sickOnes(present);
+  if (sick.length) {
+    const named = sick.slice(0, MOST_NAMES).map((worker) => troubleWords(worker, now));
+    if (sick.length > MOST_NAMES) named.push(`${formatCount(sick.length - MOST_NAMES)} more`);
+    const tones = sick.map((worker) => wordOf(WORKER_STATES, worker.state).tone);
+    return {
+      tone: tones.includes("bad") ? "bad" : "warn",
+      sign: wordOf(WORKER_STATES, (sick[0] as WorkerHistory).state).glyph,
+      lead: `${formatCount(sick.length)} of ${plural(present.length, "worker")} in trouble`,
+      rest: named.join("; "),
+    };
+  }
+  const counts: Record<string, number> = {};
+  for (const { state } of present) counts[state] = (counts[state] ?? 0) + 1;
+  const waiting = present.filter((worker) => worker.state === "waiting" && worker.waiting_for);
+  const whom = new Set(waiting.map((worker) => worker.waiting_for));
+  const why = whom.size === 1 ? ` for ${[...whom][0]}` : "";
+  const last = run.state === "running" || run.state === "stalled" || Object.keys(counts).join() === "stopped" ? "" : "as last told: ";
+  return { tone: "calm", sign: "⠿", lead: plural(present.length, "worker"), rest: `${last}${countWords(counts).replace("waiting", `waiting${why}`)}` };
 }
 
 function stateSentence(run: RunDetail, now: number): Sentence {
@@ -40,26 +78,33 @@ function stateSentence(run: RunDetail, now: number): Sentence {
   }
 }
 
+/** Those between sessions and those within one: what was done again is told of both together. */
 function restartSentence(run: RunDetail): Sentence | null {
-  const count = run.restarts.length;
+  const { restarts, recoveries } = run;
+  const count = restarts.length + recoveries.length;
   if (count === 0) return null;
   // Of a run that is down now, the bucket holds that too.
-  const between = sum(run.restarts.map((r) => r.downtime_secs));
+  const between = sum(restarts.map((r) => r.downtime_secs));
   const down = Math.min(between, run.goodput.secs["infrastructure_recovery_from_disruption"] ?? between);
+  const recovering = sum(recoveries.map((r) => r.secs));
   const again = run.goodput.secs["wasted_progress_from_disruption"] ?? 0;
   const reasons = new Map<string, number>();
-  for (const restart of run.restarts) {
-    const label = wordOf(OUTCOMES, restart.reason).label;
-    reasons.set(label, (reasons.get(label) ?? 0) + 1);
-  }
+  const causes = [...restarts.map((r) => wordOf(OUTCOMES, r.reason).label), ...recoveries.map((r) => r.error.split(":", 1)[0] as string)];
+  for (const cause of causes) reasons.set(cause, (reasons.get(cause) ?? 0) + 1);
   const why = [...reasons].map(([label, n]) => (n === count ? label : `${formatCount(n)} ${label}`)).join(", ");
-  const parts = [`${formatDuration(down)} down`];
+  const parts: string[] = [];
+  if (restarts.length) parts.push(`${formatDuration(down)} down`);
+  if (recoveries.length) parts.push(`${formatDuration(recovering)} recovering`);
   if (run.steps_lost > 0) {
     parts.push(`${plural(run.steps_lost, "step")} done again${again > 0 ? ` (${formatDuration(again)})` : ""}`);
   }
+  const within = `${restarts.length ? `, ${formatCount(recoveries.length)} more` : ""} within a session`;
   return {
-    tone: run.restarts.some((r) => wordOf(OUTCOMES, r.reason).tone === "bad") ? "bad" : "warn",
-    lead: `${plural(count, "restart")} cost ${formatDuration(down + again)}`,
+    tone: restarts.some((r) => wordOf(OUTCOMES, r.reason).tone === "bad") ? "bad" : "warn",
+    sign: restarts.length ? "↻" : "↺",
+    lead:
+      plural(restarts.length || recoveries.length, "restart") +
+      `${recoveries.length ? within : ""}${restarts.length && recoveries.length ? "," : ""} cost ${formatDuration(down + recovering + again)}`,
     rest: `${parts.join(", ")}; ${why === "not known" ? "why is not known" : why}`,
   };
 }

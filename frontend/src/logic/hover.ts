@@ -5,6 +5,7 @@ import { formatBytes, formatCount, formatDuration, formatMoment, plural } from "
 import type { Cluster, Marks } from "./marks";
 import { isGood, onDisk } from "./marks";
 import type { Plot } from "./plot";
+import type { RecoveryMark } from "./recoveries";
 import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
 
 export interface Hover {
@@ -22,7 +23,8 @@ export function sessionHover(session: Session): Hover {
     ["Lasted", formatDuration(secs)],
     ["Steps", `${formatCount(session.first_step)} to ${formatCount(session.last_step)}`],
   ];
-  if (session.restored_checkpoint) rows.push(["Restored", session.restored_checkpoint]);
+  if (session.adopted) rows.push(["Model", "found alive in the parameter servers"]);
+  else if (session.restored_checkpoint) rows.push(["Restored", session.restored_checkpoint]);
   if (session.skipped_checkpoints.length) rows.push(["Passed over", plural(session.skipped_checkpoints.length, "checkpoint")]);
   const readying = (session.starting_secs ?? 0) + (session.restoring_secs ?? 0);
   if (readying > 0) rows.push(["Until training", formatDuration(readying)]);
@@ -37,7 +39,7 @@ export function sessionHover(session: Session): Hover {
 }
 
 export function boundaryHover(boundary: Boundary): Hover {
-  const { restart } = boundary;
+  const { restart, adopted } = boundary;
   const word = wordOf(OUTCOMES, restart.reason);
   return {
     title: `↻ Restart ${boundary.number}`,
@@ -49,7 +51,26 @@ export function boundaryHover(boundary: Boundary): Hover {
       ["Went on from", formatCount(restart.to_step)],
       ["Done again", restart.rewind_steps == null ? "not known" : plural(restart.rewind_steps, "step")],
     ],
-    ...(restart.inferred ? { note: "Inferred from what was written." } : {}),
+    ...(adopted ? { note: ADOPTED } : restart.inferred ? { note: "Inferred from what was written." } : {}),
+  };
+}
+
+const ADOPTED = "The model was alive in the parameter servers and was kept: nothing lost.";
+
+export function recoveryHover({ recovery, number }: RecoveryMark): Hover {
+  return {
+    title: `↺ Restart ${number} within a session`,
+    rows: [
+      ["Error", recovery.error],
+      ["Lost", recovery.losses === 1 ? "once" : plural(recovery.losses, "time")],
+      ["Went on", formatMoment(recovery.at)],
+      ["Took", formatDuration(recovery.secs)],
+      ["Got to step", formatCount(recovery.from_step)],
+      ["Went on from", formatCount(recovery.to_step)],
+      ["Done again", recovery.rewind_steps == null ? "not known" : plural(recovery.rewind_steps, "step")],
+      ["Restored", recovery.restored_checkpoint ?? "no checkpoint"],
+    ],
+    note: "TensorFlow's session was lost with a process of the cluster, and made anew; this one's process ran on.",
   };
 }
 

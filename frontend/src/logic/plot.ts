@@ -1,5 +1,5 @@
 /** All that is drawn over the one axis, placed on it: made anew when data or axis change, not when one zooms. */
-import type { RunDetail, Stall, ThreadHistory } from "../types/api";
+import type { RunDetail, Stall, ThreadHistory, WorkerHistory } from "../types/api";
 import type { Axis, AxisKind } from "./axis";
 import { hasWallTime, makeAxis } from "./axis";
 import type { Boundary } from "./boundaries";
@@ -9,6 +9,10 @@ import { isGood, placeMarks } from "./marks";
 import { packRows } from "./packing";
 import type { Way } from "./progress";
 import { wallAt, waysOf } from "./progress";
+import type { RecoveryMark } from "./recoveries";
+import { recoveryMarksOf } from "./recoveries";
+import type { WorkerLane } from "./workers";
+import { workerLanes } from "./workers";
 
 export interface Bar {
   lo: number;
@@ -30,10 +34,13 @@ export interface Plot {
   bars: (Bar | null)[];
   barRows: number;
   boundaries: Boundary[];
+  recoveries: RecoveryMark[];
   marks: Marks;
   placed: PlacedMarks;
   stalls: Stall[];
   lanes: Lane[];
+  workers: WorkerHistory[];
+  workerLanes: WorkerLane[];
   sessionIndex: Map<string, number>;
 }
 
@@ -44,7 +51,9 @@ export function makePlot(
   marks: Marks,
   stalls: Stall[],
   threads: readonly ThreadHistory[],
+  workers: WorkerHistory[],
   wanted: AxisKind,
+  allWorkers = false,
 ): Plot {
   const { sessions } = detail;
   const kind = hasWallTime(sessions) ? wanted : "step";
@@ -67,9 +76,11 @@ export function makePlot(
     kind === "step" ? (marks.step[i] as number) : placeMoment(axis, marks.at[i] as number),
   );
   return {
-    detail, axis, ways, bars, barRows: packed.count, marks, placed, stalls, sessionIndex,
+    detail, axis, ways, bars, barRows: packed.count, marks, placed, stalls, workers, sessionIndex,
     boundaries: boundariesOf(detail.restarts, sessions, ways, axis),
+    recoveries: recoveryMarksOf(detail.recoveries, sessions, ways, axis),
     lanes: lanesOf(threads, sessionIndex),
+    workerLanes: workerLanes(workers, allWorkers),
   };
 }
 
@@ -77,6 +88,11 @@ export function makePlot(
 export function momentOf(plot: Plot, step: number, session: number | undefined): number {
   const way = session === undefined ? undefined : plot.ways[session];
   return way ? wallAt(way, step) : NaN;
+}
+
+/** The session that ran at a moment: of several the last that had begun. */
+export function sessionAt(plot: Plot, at: number): number {
+  return Math.max(0, plot.detail.sessions.findLastIndex(({ started }) => started != null && started <= at));
 }
 
 const placeMoment = (axis: Axis, at: number): number => (at > 0 ? axis.ofWall(at) : NaN);

@@ -6,7 +6,7 @@ export type Row =
   | { kind: "sessions"; y: number; h: number; barHeight: number }
   | { kind: "checkpoints"; y: number; h: number }
   | { kind: "stalls"; y: number; h: number }
-  | { kind: "thread"; y: number; h: number; lane: number };
+  | { kind: "thread" | "worker"; y: number; h: number; lane: number };
 
 const GAP = 6;
 
@@ -17,12 +17,14 @@ export function rowsOf(plot: Plot): { rows: Row[]; height: number } {
     rows.push(row);
     y += row.h + GAP;
   };
-  if (plot.boundaries.length) add({ kind: "labels", y, h: 15 });
+  if (plot.boundaries.length || plot.recoveries.length) add({ kind: "labels", y, h: 15 });
   const barHeight = plot.barRows > 3 ? 14 : 22;
   add({ kind: "sessions", y, h: plot.barRows * (barHeight + 2) - 2, barHeight });
   if (plot.marks.length) add({ kind: "checkpoints", y, h: 22 });
   if (plot.stalls.length) add({ kind: "stalls", y, h: 18 });
   plot.lanes.forEach((_, lane) => add({ kind: "thread", y, h: 16, lane }));
+  if (plot.workerLanes.length) y += GAP;
+  plot.workerLanes.forEach((_, lane) => add({ kind: "worker", y, h: 16, lane }));
   return { rows, height: y };
 }
 
@@ -42,5 +44,7 @@ export function rowName(row: Row, plot: Plot): string {
       return "Stalls";
     case "thread":
       return plot.lanes[row.lane]?.name ?? "";
+    case "worker":
+      return plot.workerLanes[row.lane]?.name ?? "";
   }
 }

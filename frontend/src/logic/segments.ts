@@ -4,7 +4,7 @@ import { column } from "./columns";
 
 export interface Line {
   segment: number;
-  /** Done again by a later session. */
+  /** Done again later: by another session, or by the same one after a recovery. */
   abandoned: boolean;
   xs: Float64Array;
   /** As written. */

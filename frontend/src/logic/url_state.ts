@@ -12,6 +12,8 @@ export interface UrlState {
   tags: string[] | null;
   smoothing: number;
   log: boolean;
+  /** A lane for each worker, however many. */
+  allWorkers: boolean;
   filter: string;
   /** One state only; null for all. */
   state: string | null;
@@ -25,6 +27,7 @@ export const INITIAL: UrlState = {
   tags: null,
   smoothing: 0,
   log: false,
+  allWorkers: false,
   filter: "",
   state: null,
   sort: { key: "state", descending: false },
@@ -41,6 +44,7 @@ export function formatState(state: UrlState): string {
   }
   if (state.smoothing > 0) words.set("smooth", String(state.smoothing));
   if (state.log) words.set("log", "1");
+  if (state.allWorkers) words.set("workers", "all");
   if (state.filter) words.set("filter", state.filter);
   if (state.state) words.set("state", state.state);
   const { key, descending } = state.sort;
@@ -68,6 +72,7 @@ export function parseState(text: string): UrlState {
     tags: tags.length ? tags.filter((tag) => tag !== "") : null,
     smoothing: smoothing >= 0 && smoothing < 1 ? smoothing : 0,
     log: words.get("log") === "1",
+    allWorkers: words.get("workers") === "all",
     filter: words.get("filter") ?? "",
     state: words.get("state"),
     sort: key ? { key, descending: sort.startsWith("-") } : INITIAL.sort,

@@ -1,5 +1,5 @@
 /** What states and outcomes are called, the sign they bear and the tone they are drawn in. Never the tone alone. */
-import type { Outcome, RunState, ThreadState } from "../types/api";
+import type { Outcome, RunState, ThreadState, WorkerState } from "../types/api";
 
 export type Tone = "good" | "live" | "calm" | "warn" | "bad" | "dim";
 
@@ -41,6 +41,15 @@ export const THREAD_STATES: Record<ThreadState, Word> = {
   starting: { glyph: "…", label: "starting", tone: "dim", meaning: "It has not done anything yet.", rank: 3 },
   idle: { glyph: "·", label: "waiting", tone: "calm", meaning: "It waits for its next turn.", rank: 4 },
   stopped: { glyph: "■", label: "stopped", tone: "dim", meaning: "It has ended as asked.", rank: 5 },
+};
+
+export const WORKER_STATES: Record<WorkerState, Word> = {
+  failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
+  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "It has fallen silent: killed, or cut off.", rank: 1 },
+  stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "It is heard of, but does not move.", rank: 2 },
+  waiting: { glyph: "…", label: "waiting", tone: "calm", meaning: "It waits, and does no steps.", rank: 3 },
+  running: { glyph: "▶", label: "running", tone: "live", meaning: "It moves.", rank: 4 },
+  stopped: { glyph: "■", label: "stopped", tone: "dim", meaning: "It has ended in good order.", rank: 5 },
 };
 
 /** A word for what a newer backend may say. */

@@ -1,6 +1,6 @@
 /** Requests to the backend: what failed and why, and nothing that has been overtaken. */
 import type {
-  CheckpointPage, Columns, RunDetail, RunsAnswer, ScalarHeader, Stall, Tag, ThreadHistory,
+  CheckpointPage, Columns, RunDetail, RunsAnswer, ScalarHeader, Stall, Tag, ThreadHistory, WorkerHistory,
 } from "../types/api";
 import { decodeColumns } from "../logic/columns";
 
@@ -73,6 +73,8 @@ export const client = {
   run: (run: string, signal?: AbortSignal) => json<RunDetail>("run", { run }, signal),
   threads: async (run: string, signal?: AbortSignal) =>
     (await json<{ threads: ThreadHistory[] }>("threads", { run }, signal)).threads,
+  workers: async (run: string, signal?: AbortSignal) =>
+    (await json<{ workers: WorkerHistory[] }>("workers", { run }, signal)).workers,
   checkpoints: (run: string, offset: number, limit: number, order: "newest" | "oldest", signal?: AbortSignal) =>
     json<CheckpointPage>("checkpoints", { run, offset, limit, order }, signal),
   checkpointMarks: (run: string, signal?: AbortSignal) => columns<unknown>("checkpoint_marks", { run }, signal),

@@ -14,6 +14,8 @@ export type Outcome =
 
 export type ThreadState = "starting" | "idle" | "ticking" | "overdue" | "failed" | "stopped";
 
+export type WorkerState = "waiting" | "running" | "stalled" | "lost" | "stopped" | "failed";
+
 /** A run in the overview: one line. */
 export interface RunLine {
   run: string;
@@ -30,8 +32,12 @@ export interface RunLine {
   checkpoint_interval_secs: number | null;
   checkpoints_failing: boolean;
   restarts: number;
+  /** Restarts within a session. */
+  recoveries: number;
   goodput: number | null;
   sick_threads: number;
+  workers: number;
+  sick_workers: number;
   stalled_since: number | null;
   /** Why it could not be read, or not in full. */
   problem: string | null;
@@ -67,6 +73,8 @@ export interface Session {
   pid: number | null;
   facade: string | null;
   restored_checkpoint: string | null;
+  /** Its model was found alive in the cluster, and kept. */
+  adopted: boolean;
   skipped_checkpoints: { path: string; reason: string }[];
   checkpoint_interval_secs: number | null;
   starting_secs: number | null;
@@ -85,6 +93,20 @@ export interface Restart {
   inferred: boolean;
   from_session: string;
   to_session: string;
+}
+
+/** A restart within a session. */
+export interface Recovery {
+  session: string;
+  /** When training could go on, `secs` after the loss. */
+  at: number;
+  secs: number;
+  error: string;
+  losses: number;
+  from_step: number | null;
+  to_step: number | null;
+  rewind_steps: number | null;
+  restored_checkpoint: string | null;
 }
 
 export interface Checkpoint {
@@ -153,12 +175,14 @@ export interface RunDetail {
   corrupt_records: number;
   sessions: Session[];
   restarts: Restart[];
+  recoveries: Recovery[];
   goodput: Goodput;
   advice: Advice;
   problems: FileProblem[];
   checkpoints: { count: number; failed: number; newest_good: Checkpoint | null; on_disk: number | null };
   stalls: number;
   threads: string[];
+  workers: number;
 }
 
 /** `[since, until, state, overdue_secs, error]` */
@@ -177,6 +201,33 @@ export interface ThreadHistory {
   thinned: boolean;
   spans: ThreadSpan[];
   seen_ticks: ThreadTick[];
+}
+
+/** `[since, until, state, started, again, error]`: since when its process runs, and whether that is another than before. */
+export type WorkerSpan = [number, number, WorkerState, number | null, boolean, string | null];
+
+/** Another process of the cluster. */
+export interface WorkerHistory {
+  name: string;
+  /** That told of it last. */
+  session: string | null;
+  state: WorkerState;
+  /** Whether the newest session tells of it still. */
+  present: boolean;
+  /** Whether somebody should look at it now. */
+  sick: boolean;
+  /** How many processes of this name were seen. */
+  starts: number;
+  last_seen: number | null;
+  phase: string | null;
+  waiting_for: string | null;
+  step: number | null;
+  steps: number | null;
+  host: string | null;
+  pid: number | null;
+  error: string | null;
+  thinned: boolean;
+  spans: WorkerSpan[];
 }
 
 export interface Stall {

@@ -1,8 +1,9 @@
-/** What the tables of sessions, restarts and checkpoints show. */
+/** What the tables of sessions, restarts, workers and checkpoints show. */
 import { formatBytes, formatCount, formatDuration, formatMoment } from "../logic/format";
 import { isoMoment } from "../logic/moments";
-import { OUTCOMES, wordOf } from "../logic/words";
-import type { Checkpoint, Restart, Session } from "../types/api";
+import { OUTCOMES, wordOf, WORKER_STATES } from "../logic/words";
+import { stateSince } from "../logic/workers";
+import type { Checkpoint, Recovery, Restart, Session, WorkerHistory } from "../types/api";
 import { h, pill } from "./element";
 import type { Column } from "./table";
 
@@ -22,8 +23,8 @@ export const SESSION_COLUMNS: Column<Session>[] = [
   {
     name: "Steps",
     number: true,
-    show: (s) => `${formatCount(s.first_step)} → ${formatCount(s.last_step)}`,
-    csv: [["first_step", (s) => s.first_step], ["last_step", (s) => s.last_step]],
+    show: (s) => `${formatCount(s.first_step)} → ${formatCount(s.last_step)}${s.adopted ? ", model kept" : ""}`,
+    csv: [["first_step", (s) => s.first_step], ["last_step", (s) => s.last_step], ["adopted", (s) => s.adopted]],
   },
   { name: "Host", show: (s) => s.host ?? "–", csv: [["host", (s) => s.host], ["pid", (s) => s.pid]] },
   {
@@ -41,6 +42,46 @@ export const RESTART_COLUMNS: Column<Restart>[] = [
   { name: "Went on from", number: true, show: (r) => formatCount(r.to_step), csv: [["to_step", (r) => r.to_step]] },
   { name: "Done again", number: true, show: (r) => formatCount(r.rewind_steps), csv: [["rewind_steps", (r) => r.rewind_steps]] },
   { name: "Down", number: true, show: (r) => formatDuration(r.downtime_secs), csv: [["downtime_secs", (r) => r.downtime_secs]] },
+];
+
+export const RECOVERY_COLUMNS: Column<Recovery>[] = [
+  { name: "At", show: (r) => formatMoment(r.at), csv: [["at", (r) => isoMoment(r.at)], ["session", (r) => r.session]] },
+  { name: "Lost", number: true, show: (r) => `${formatCount(r.losses)}×`, csv: [["losses", (r) => r.losses]] },
+  { name: "Took", number: true, show: (r) => formatDuration(r.secs), csv: [["secs", (r) => r.secs]] },
+  { name: "Got to", number: true, show: (r) => formatCount(r.from_step), csv: [["from_step", (r) => r.from_step]] },
+  { name: "Went on from", number: true, show: (r) => formatCount(r.to_step), csv: [["to_step", (r) => r.to_step]] },
+  { name: "Done again", number: true, show: (r) => formatCount(r.rewind_steps), csv: [["rewind_steps", (r) => r.rewind_steps]] },
+  { name: "Error", wide: true, show: (r) => r.error, csv: [["error", (r) => r.error]] },
+  {
+    name: "Restored",
+    wide: true,
+    show: (r) => r.restored_checkpoint ?? "–",
+    csv: [["restored_checkpoint", (r) => r.restored_checkpoint]],
+  },
+];
+
+export const WORKER_COLUMNS: Column<WorkerHistory>[] = [
+  { name: "Worker", show: (w) => w.name, csv: [["worker", (w) => w.name]] },
+  {
+    name: "State",
+    show: (w) => pill(wordOf(WORKER_STATES, w.state), w.present ? "" : " An earlier session told of it last."),
+    csv: [["state", (w) => w.state], ["present", (w) => w.present]],
+  },
+  { name: "Since", show: (w) => formatMoment(stateSince(w)), csv: [["since", (w) => isoMoment(stateSince(w))]] },
+  { name: "Last seen", show: (w) => formatMoment(w.last_seen), csv: [["last_seen", (w) => isoMoment(w.last_seen)]] },
+  { name: "Step", number: true, show: (w) => formatCount(w.step), csv: [["step", (w) => w.step], ["steps", (w) => w.steps]] },
+  { name: "Processes", number: true, show: (w) => formatCount(w.starts), csv: [["starts", (w) => w.starts]] },
+  {
+    name: "Phase",
+    show: (w) => (w.state === "waiting" && w.waiting_for ? `waits for ${w.waiting_for}` : (w.phase ?? "–")),
+    csv: [["phase", (w) => w.phase], ["waiting_for", (w) => w.waiting_for]],
+  },
+  {
+    name: "Host",
+    show: (w) => (w.pid == null ? (w.host ?? "–") : `${w.host ?? "–"}, ${w.pid}`),
+    csv: [["host", (w) => w.host], ["pid", (w) => w.pid]],
+  },
+  { name: "Error", wide: true, show: (w) => w.error ?? "", csv: [["error", (w) => w.error]] },
 ];
 
 export const CHECKPOINT_COLUMNS: Column<Checkpoint>[] = [

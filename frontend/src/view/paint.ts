@@ -1,5 +1,6 @@
 /** The timeline's rows, drawn. */
 import { boundaryLabel } from "../logic/boundaries";
+import { recoveryLabel } from "../logic/recoveries";
 import type { Cluster } from "../logic/marks";
 import { clusterMarks } from "../logic/marks";
 import type { Plot } from "../logic/plot";
@@ -22,7 +23,7 @@ export interface Frame {
 /** Marks nearer than this are one. */
 const CROWD_PX = 7;
 
-const px = (frame: Frame, x: number): number => toPixel(x, frame.view, frame.left, frame.width);
+export const px = (frame: Frame, x: number): number => toPixel(x, frame.view, frame.left, frame.width);
 
 /** Restarts through everything: a line, what lies between two sessions, the part that was done again. */
 export function paintBoundaries(frame: Frame, top: number, height: number, wasted: boolean): void {
@@ -36,15 +37,19 @@ export function paintBoundaries(frame: Frame, top: number, height: number, waste
     hatch(c, lo, top, hi - lo, height, theme.border, 4);
     c.globalAlpha = 1;
   }
-  for (const { down, wasted: lost, x } of plot.boundaries) {
+  const recovered = new Set<unknown>(plot.recoveries);
+  for (const mark of [...plot.recoveries, ...plot.boundaries]) {
+    const { down, wasted: lost, x } = mark;
     if (down) shade(frame, down, top, height, theme.muted, 0.1);
     if (lost && wasted) shade(frame, lost, top, height, theme.wasted, 0.1);
     const at = Math.round(px(frame, x)) + 0.5;
     if (at < left || at > right) continue;
-    c.strokeStyle = theme.tone["bad"] ?? theme.text;
+    // Within a session: the same, but lighter.
+    const within = recovered.has(mark);
+    c.strokeStyle = theme.tone[within ? "warn" : "bad"] ?? theme.text;
     c.lineWidth = 1;
-    c.globalAlpha = 0.75;
-    c.setLineDash([4, 3]);
+    c.globalAlpha = within ? 0.9 : 0.75;
+    c.setLineDash(within ? [1, 3] : [4, 3]);
     c.beginPath();
     c.moveTo(at, top);
     c.lineTo(at, top + height);
@@ -70,23 +75,47 @@ export function paintLabels(frame: Frame, row: Row): void {
   c.font = theme.font;
   c.textBaseline = "middle";
   c.fillStyle = theme.text;
+  const taken: [number, number][] = [];
+  const write = (text: string, x: number): void => {
+    c.fillText(text, x, row.y + row.h / 2);
+    taken.push([x - 4, x + c.measureText(text).width + 4]);
+  };
   const seen = plot.boundaries.filter(({ x }) => px(frame, x) >= left - 1 && px(frame, x) <= left + width);
   seen.forEach((boundary, i) => {
     const at = px(frame, boundary.x);
     const next = seen[i + 1];
     const room = (next ? px(frame, next.x) : left + width) - at - 8;
-    const text = boundaryLabel(boundary.restart);
+    const text = boundaryLabel(boundary.restart, boundary.adopted);
     const size = c.measureText(text).width;
     // The last ones of a crowd at the right edge are written to the left of their line.
     if (size > room && !next && at - 8 - size > free) {
-      c.fillText(text, at - 5 - size, row.y + row.h / 2);
+      write(text, at - 5 - size);
       return;
     }
     const fitted = room > 40 ? fitText(c, text, room) : "↻";
     // Of restarts at one place the last one is written.
     if (at < free || room < 12) return;
-    c.fillText(fitted, at + 4, row.y + row.h / 2);
+    write(fitted, at + 4);
     free = at + 8 + c.measureText(fitted).width;
+  });
+  labelRecoveries(frame, taken, write);
+}
+
+/** Where restarts leave room. */
+function labelRecoveries(frame: Frame, taken: [number, number][], write: (text: string, x: number) => void): void {
+  const { c, theme, plot, left, width } = frame;
+  c.fillStyle = theme.muted;
+  const lines = plot.boundaries.map(({ x }) => px(frame, x));
+  const seen = plot.recoveries.filter(({ x }) => px(frame, x) >= left - 1 && px(frame, x) <= left + width);
+  seen.forEach(({ x, recovery }, i) => {
+    const at = px(frame, x);
+    if (taken.some(([lo, hi]) => at + 4 >= lo && at + 4 < hi)) return;
+    const next = seen[i + 1];
+    const ends = [left + width, ...(next ? [px(frame, next.x)] : []), ...lines, ...taken.map(([lo]) => lo)];
+    const room = ends.reduce((end, stop) => (stop > at + 1 ? Math.min(end, stop) : end), Infinity) - at - 8;
+    const text = recoveryLabel(recovery);
+    const fitted = c.measureText(text).width <= room ? text : "↺";
+    if (c.measureText(fitted).width <= room) write(fitted, at + 4);
   });
 }
 
@@ -109,8 +138,12 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
     c.globalAlpha = 0.22;
     c.fillRect(x, y, w, row.barHeight);
     c.globalAlpha = 1;
-    const lost = plot.boundaries.find((boundary) => boundary.from === i)?.wasted;
-    if (lost && plot.axis.kind !== "step") {
+    const again = [
+      plot.boundaries.find((boundary) => boundary.from === i)?.wasted,
+      ...plot.recoveries.filter(({ session: own }) => own === i).map(({ wasted }) => wasted),
+    ];
+    for (const lost of plot.axis.kind === "step" ? [] : again) {
+      if (!lost) continue;
       const lo = Math.max(px(frame, lost.lo), x);
       const hi = Math.min(px(frame, lost.hi), x + w);
       hatch(c, lo, y, hi - lo, row.barHeight, theme.wasted, 5);
@@ -209,52 +242,6 @@ export function paintStalls(frame: Frame, row: Row): void {
       c.fillStyle = theme.text;
       c.textBaseline = "middle";
       c.fillText(fitText(c, `‖ ${stall.phase}`, w - 8), x + 4, row.y + row.h / 2 + 0.5);
-    }
-  }
-}
-
-export function paintThread(frame: Frame, row: Row & { kind: "thread" }): void {
-  const { c, theme, plot, left, width } = frame;
-  const lane = plot.lanes[row.lane];
-  if (!lane) return;
-  const y = row.y + row.h / 2;
-  const right = left + width;
-  const place = (at: number, session: number): number => px(frame, plot.axis.ofWall(at, session));
-  for (const { history, session } of lane.histories) {
-    for (const [since, until, state] of history.spans) {
-      const lo = Math.max(place(since, session), left);
-      const hi = Math.min(Math.max(place(until, session), lo + 1), right);
-      if (hi < left || lo > right || hi <= lo) continue;
-      if (state === "overdue" || state === "failed") {
-        const colour = theme.tone[state === "failed" ? "bad" : "warn"] ?? theme.text;
-        c.fillStyle = colour;
-        c.globalAlpha = 0.3;
-        c.fillRect(lo, row.y + 1, hi - lo, row.h - 2);
-        c.globalAlpha = 1;
-        hatch(c, lo, row.y + 1, hi - lo, row.h - 2, colour, state === "failed" ? 4 : 7);
-      } else {
-        c.fillStyle = theme.tone[state === "ticking" ? "live" : "calm"] ?? theme.muted;
-        c.globalAlpha = state === "stopped" ? 0.15 : 0.35;
-        const thick = state === "ticking" ? 6 : 2;
-        c.fillRect(lo, y - thick / 2, hi - lo, thick);
-        c.globalAlpha = 1;
-      }
-    }
-    let last = -Infinity;
-    c.fillStyle = theme.tone["calm"] ?? theme.muted;
-    for (const [at, , ok] of history.seen_ticks) {
-      const x = place(at, session);
-      if (x < left || x > right || !ok || x - last < 1) continue;
-      last = x;
-      c.fillRect(Math.round(x), y - 4, 1, 8);
-    }
-    c.strokeStyle = theme.tone["bad"] ?? theme.text;
-    c.lineWidth = 2;
-    for (const [at, , ok] of history.seen_ticks) {
-      const x = place(at, session);
-      if (ok || x < left || x > right) continue;
-      cross(c, x, y, 3.5);
-      c.stroke();
     }
   }
 }

@@ -4,9 +4,11 @@ import type { Plot } from "../logic/plot";
 import type { UrlState } from "../logic/url_state";
 import type { View } from "../logic/view";
 import { clampView, isWhole, pan, zoomAt } from "../logic/view";
+import { FEW } from "../logic/workers";
+import { formatCount } from "../logic/format";
 import type { Tag } from "../types/api";
 import { Charts } from "./charts";
-import { h } from "./element";
+import { h, setText } from "./element";
 import type { Gestures } from "./gestures";
 import { listen, onKey } from "./gestures";
 import { Ruler } from "./ruler";
@@ -28,6 +30,9 @@ export class Plots {
   private readonly tooltip = new Tooltip();
   private readonly crosshair = h("div", { class: "crosshair", hidden: true });
   private readonly selection = h("div", { class: "selection", hidden: true });
+  private readonly more = h("button", {
+    type: "button", class: "more", hidden: true, onclick: () => this.change({ allWorkers: !this.state?.allWorkers }, true),
+  });
   private readonly picker: TagPicker;
   private readonly charts: Charts;
   private readonly box: HTMLElement;
@@ -57,7 +62,7 @@ export class Plots {
     const strip = h("div", {
       class: "strip", tabindex: 0, role: "group",
       "aria-label": "Timeline. Arrows pan, plus and minus zoom, 0 shows all.",
-    }, this.timeline.element);
+    }, this.timeline.element, this.more);
     strip.addEventListener("keydown", (event) => {
       if (onKey(event, this.gestures(null))) event.preventDefault();
     });
@@ -91,6 +96,9 @@ export class Plots {
       this.zoom = state.zoom;
     }
     this.state = state;
+    const workers = this.plot?.workers.length ?? 0;
+    this.more.hidden = workers <= FEW;
+    setText(this.more, state.allWorkers ? "Fewer workers" : `Show all ${formatCount(workers)} workers`);
     const chosen = this.charts.chosen(state.tags);
     this.charts.show(chosen, { smoothing: state.smoothing, log: state.log });
     this.picker.update(this.tags, chosen, state);

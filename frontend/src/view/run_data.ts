@@ -2,32 +2,35 @@
 import type { Marks } from "../logic/marks";
 import { marksOf } from "../logic/marks";
 import { client } from "../net/client";
-import type { RunDetail, Stall, ThreadHistory } from "../types/api";
+import type { RunDetail, Stall, ThreadHistory, WorkerHistory } from "../types/api";
 
 export interface RunData {
   detail: RunDetail;
   marks: Marks;
   stalls: Stall[];
   threads: ThreadHistory[];
+  workers: WorkerHistory[];
 }
 
 export async function loadRun(run: string, before: RunData | null, signal: AbortSignal): Promise<RunData> {
   if (!before) {
-    const [detail, marks, stalls, threads] = await Promise.all([
+    const [detail, marks, stalls, threads, workers] = await Promise.all([
       client.run(run, signal),
       client.checkpointMarks(run, signal).then(marksOf),
       client.stalls(run, signal),
       client.threads(run, signal),
+      client.workers(run, signal),
     ]);
-    return { detail, marks, stalls, threads };
+    return { detail, marks, stalls, threads, workers };
   }
   const detail = await client.run(run, signal);
   const saved = JSON.stringify(detail.checkpoints) !== JSON.stringify(before.detail.checkpoints);
   const stalled = detail.stalls !== before.detail.stalls || before.stalls.some((stall) => stall.until === null);
-  const [marks, stalls, threads] = await Promise.all([
+  const [marks, stalls, threads, workers] = await Promise.all([
     saved ? client.checkpointMarks(run, signal).then(marksOf) : before.marks,
     stalled ? client.stalls(run, signal) : before.stalls,
     client.threads(run, signal),
+    detail.workers ? client.workers(run, signal) : [],
   ]);
-  return { detail, marks, stalls, threads };
+  return { detail, marks, stalls, threads, workers };
 }

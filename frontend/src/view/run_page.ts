@@ -107,14 +107,14 @@ export class RunPage {
   private show(): void {
     const { data, state } = this;
     if (!data) return;
-    const key = state.axis;
+    const key = `${state.axis} ${state.allWorkers}`;
     if (key !== this.plotKey) {
       this.plotKey = key;
-      const plot = makePlot(data.detail, data.marks, data.stalls, data.threads, state.axis);
+      const plot = makePlot(data.detail, data.marks, data.stalls, data.threads, data.workers, state.axis, state.allWorkers);
       this.plots.setPlot(plot);
-      this.summary.update(data.detail, this.now);
+      this.summary.update(data.detail, data.workers, this.now);
       this.stalls.update(data.stalls);
-      this.tables.update(data.detail);
+      this.tables.update(data.detail, data.workers);
     }
     this.plots.update(state);
     const timed = hasWallTime(data.detail.sessions);
@@ -136,7 +136,7 @@ export class RunPage {
   private setAxis(axis: AxisKind): void {
     const { data, state } = this;
     if (!data || axis === state.axis) return;
-    const zoom = state.zoom && this.plots.translate(state.zoom, makePlot(data.detail, data.marks, [], [], axis).axis);
+    const zoom = state.zoom && this.plots.translate(state.zoom, makePlot(data.detail, data.marks, [], [], [], axis).axis);
     this.change({ axis, zoom }, true);
   }
 

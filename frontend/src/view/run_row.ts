@@ -1,5 +1,5 @@
 /** One line of the overview: made once, shown for one run after the other. */
-import { formatAgo, formatCount, formatMoment, formatRate, formatShare, roughDuration } from "../logic/format";
+import { formatAgo, formatCount, formatMoment, formatRate, formatShare, plural, roughDuration } from "../logic/format";
 import { sparkline } from "../logic/sparkline";
 import { RUN_STATES, wordOf } from "../logic/words";
 import type { RunLine } from "../types/api";
@@ -16,6 +16,7 @@ export class RunRow {
   private readonly word = h("span");
   private readonly pill = h("span", { class: "pill" }, this.glyph, this.word);
   private readonly name = h("span", { class: "run-name" });
+  private readonly cluster = h("span", { class: "cluster" });
   private readonly step = cell("num step");
   private readonly rate = h("span", { class: "num" });
   private readonly spark = svg("path", { class: "spark" });
@@ -34,7 +35,7 @@ export class RunRow {
       "div",
       { class: "row", role: "row", onclick: () => open(this.run) },
       cell("state", this.pill),
-      cell("name", this.name),
+      cell("name", this.name, this.cluster),
       this.step,
       cell("rate", drawing as unknown as HTMLElement, this.rate),
       this.checkpoint,
@@ -63,11 +64,20 @@ export class RunRow {
     setText(this.rate, formatRate(line.steps_per_sec));
     setAttribute(this.spark, "d", sparkline(line.rates, SPARK.width, SPARK.height));
     this.showCheckpoint(line, now);
-    setText(this.restarts, line.restarts ? `↻ ${formatCount(line.restarts)}` : "0");
-    this.restarts.classList.toggle("quiet", line.restarts === 0);
+    this.showCluster(line);
+    const within = line.recoveries ? ` ↺ ${formatCount(line.recoveries)}` : "";
+    setText(this.restarts, line.restarts || within ? `↻ ${formatCount(line.restarts)}${within}` : "0");
+    setAttribute(this.restarts, "title", within ? `${plural(line.restarts, "restart")}, and ${formatCount(line.recoveries)} within a session` : null);
+    this.restarts.classList.toggle("quiet", line.restarts === 0 && !within);
     setText(this.goodput, formatShare(line.goodput));
     setText(this.seen, formatAgo(line.last_event, now));
     setAttribute(this.seen, "title", formatMoment(line.last_event));
+  }
+
+  private showCluster(line: RunLine): void {
+    const sick = line.sick_workers;
+    setText(this.cluster, sick ? `! ${formatCount(sick)} of ${plural(line.workers, "worker")}` : "");
+    setAttribute(this.cluster, "title", sick ? "Lost, failed or stalled" : null);
   }
 
   private showCheckpoint(line: RunLine, now: number): void {

@@ -3,11 +3,11 @@ import { adviceWords } from "../logic/advice";
 import { formatCount } from "../logic/format";
 import { headline } from "../logic/headline";
 import { RUN_STATES, wordOf } from "../logic/words";
-import type { RunDetail } from "../types/api";
+import type { RunDetail, WorkerHistory } from "../types/api";
 import { fill, h, pill } from "./element";
 import { GoodputBar } from "./goodput_bar";
 
-const SIGNS: Record<string, string> = { good: "✓", live: "▶", calm: "◆", warn: "!", bad: "↻", dim: "·" };
+const SIGNS: Record<string, string> = { good: "✓", live: "▶", calm: "◆", warn: "!", bad: "✕", dim: "·" };
 
 export class Summary {
   private readonly sentences = h("ul", { class: "sentences", "aria-label": "What happened" });
@@ -15,9 +15,11 @@ export class Summary {
   private readonly advice = h("section", { class: "advice card", "aria-label": "Checkpoint interval", hidden: true });
   readonly element = h("div", { class: "summary" }, this.sentences, this.goodput.element, this.advice);
   private detail: RunDetail | null = null;
+  private workers: readonly WorkerHistory[] = [];
 
-  update(detail: RunDetail, now: number): void {
+  update(detail: RunDetail, workers: readonly WorkerHistory[], now: number): void {
     this.detail = detail;
+    this.workers = workers;
     this.goodput.update(detail.goodput);
     const words = adviceWords(detail.advice, detail.goodput.wall_secs);
     this.advice.hidden = words === null;
@@ -36,7 +38,7 @@ export class Summary {
     const { detail } = this;
     if (!detail) return;
     const state = wordOf(RUN_STATES, detail.state);
-    const said = headline(detail, now);
+    const said = headline(detail, this.workers, now);
     const key = JSON.stringify(said);
     if (this.sentences.dataset["key"] === key) return;
     this.sentences.dataset["key"] = key;
@@ -46,7 +48,7 @@ export class Summary {
         h(
           "li",
           { class: sentence.tone },
-          i === 0 ? pill(state) : h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[sentence.tone] ?? "·"),
+          i === 0 ? pill(state) : h("span", { class: "sign", "aria-hidden": "true" }, sentence.sign ?? SIGNS[sentence.tone] ?? "·"),
           h("span", {}, h("strong", {}, sentence.lead), sentence.rest ? `: ${sentence.rest}` : ""),
         ),
       ),

@@ -1,9 +1,10 @@
-/** What people copy: restarts, sessions, checkpoints page by page; each can be had as CSV. */
+/** What people copy: restarts, sessions, workers, checkpoints page by page; each can be had as CSV. */
 import { fileName } from "../logic/csv";
 import { formatCount, plural } from "../logic/format";
 import { BackendError, client, Latest } from "../net/client";
-import type { Checkpoint, RunDetail } from "../types/api";
-import { CHECKPOINT_COLUMNS, RESTART_COLUMNS, SESSION_COLUMNS } from "./columns";
+import { worstFirst } from "../logic/workers";
+import type { Checkpoint, RunDetail, WorkerHistory } from "../types/api";
+import { CHECKPOINT_COLUMNS, RECOVERY_COLUMNS, RESTART_COLUMNS, SESSION_COLUMNS, WORKER_COLUMNS } from "./columns";
 import { fill, h, setText } from "./element";
 import type { Column } from "./table";
 import { csvOf, download, makeTable } from "./table";
@@ -13,24 +14,29 @@ const BATCH = 10_000;
 
 export class Tables {
   private readonly restarts = h("div", {});
+  private readonly recoveries = h("div", {});
+  private readonly workers = h("div", { class: "workers" });
   private readonly sessions = h("div", {});
   private readonly checkpoints = h("div", {});
   private readonly problems = h("div", {});
-  readonly element = h("div", { class: "tables" }, this.restarts, this.checkpoints, this.sessions, this.problems);
+  readonly element = h("div", { class: "tables" }, this.restarts, this.recoveries, this.workers, this.checkpoints, this.sessions, this.problems);
   private readonly latest = new Latest();
   private offset = 0;
   private shown = "";
+  private shownWorkers = "";
 
   constructor(private readonly run: string) {}
 
-  update(detail: RunDetail): void {
-    const key = JSON.stringify([detail.restarts, detail.sessions, detail.problems]);
+  update(detail: RunDetail, workers: readonly WorkerHistory[]): void {
+    const key = JSON.stringify([detail.restarts, detail.recoveries, detail.sessions, detail.problems]);
     if (key !== this.shown) {
       this.shown = key;
       this.fillPlain(this.restarts, "Restarts", RESTART_COLUMNS, [...detail.restarts].reverse());
       this.fillPlain(this.sessions, "Sessions", SESSION_COLUMNS, [...detail.sessions].reverse());
+      this.fillPlain(this.recoveries, "Restarts within a session", RECOVERY_COLUMNS, [...detail.recoveries].reverse());
       this.showProblems(detail);
     }
+    this.showWorkers(worstFirst(workers));
     void this.load();
   }
 
@@ -43,6 +49,19 @@ export class Tables {
     if (!rows.length) return;
     const save = (): void => download(fileName(this.run, name.toLowerCase()), csvOf(columns, rows));
     fill(box, this.head(name, rows.length, save), makeTable(name, columns, rows));
+  }
+
+  /** They tell something new every few seconds: where one reads in the list, it stays. */
+  private showWorkers(rows: WorkerHistory[]): void {
+    const key = JSON.stringify(rows.map(({ spans, ...told }) => [told, spans.length]));
+    if (key === this.shownWorkers) return;
+    this.shownWorkers = key;
+    const top = this.workers.querySelector(".table-box")?.scrollTop ?? 0;
+    const focused = this.workers.contains(document.activeElement) ? document.activeElement?.tagName : null;
+    this.fillPlain(this.workers, "Workers", WORKER_COLUMNS, rows);
+    const box = this.workers.querySelector(".table-box");
+    if (box) box.scrollTop = top;
+    if (focused) this.workers.querySelector<HTMLElement>(focused === "BUTTON" ? "button" : ".table-box")?.focus({ preventScroll: true });
   }
 
   private head(name: string, count: number, save: () => void | Promise<void>, ...more: HTMLElement[]): HTMLElement {

@@ -1,17 +1,23 @@
-/** Sessions, checkpoints, stalls and service threads over the axis. */
+/** Sessions, checkpoints, stalls, service threads and workers over the axis. */
 import type { Hover } from "../logic/hover";
-import { boundaryHover, clusterHover, cutHover, sessionHover, stallHover, threadHover } from "../logic/hover";
+import { boundaryHover, clusterHover, cutHover, recoveryHover, sessionHover, stallHover, threadHover } from "../logic/hover";
 import type { Cluster } from "../logic/marks";
 import type { Plot } from "../logic/plot";
+import { sessionAt } from "../logic/plot";
 import type { Row } from "../logic/rows_of_plot";
 import { rowAt, rowName, rowsOf } from "../logic/rows_of_plot";
 import type { View } from "../logic/view";
 import { fromPixel, toPixel } from "../logic/view";
+import { crowdHover, workerHover } from "../logic/worker_hover";
+import { sickOnes, troubleWords } from "../logic/workers";
+import type { Word } from "../logic/words";
+import { WORKER_STATES, wordOf } from "../logic/words";
 import { formatCount, formatDuration, plural } from "../logic/format";
 import { Canvas } from "./canvas";
 import { fill, h, setAttribute } from "./element";
 import type { Frame, PaintedMarks } from "./paint";
-import { paintBoundaries, paintCheckpoints, paintLabels, paintSessions, paintStalls, paintThread } from "./paint";
+import { paintBoundaries, paintCheckpoints, paintLabels, paintSessions, paintStalls } from "./paint";
+import { paintThread, paintWorkers } from "./paint_lanes";
 import type { Theme } from "./theme";
 
 /** How near the pointer has to be. */
@@ -40,7 +46,9 @@ export class Timeline {
     fill(
       this.names,
       ...rows.map((row) => {
-        const name = h("div", { class: "row-name", title: rowName(row, plot) }, rowName(row, plot));
+        const sick = row.kind === "worker" ? sickWord(row, plot) : null;
+        const text = `${sick ? `${sick.glyph} ` : ""}${rowName(row, plot)}`;
+        const name = h("div", { class: `row-name${sick ? ` ${sick.tone}-text` : ""}`, title: text }, text);
         name.style.top = `${row.y}px`;
         name.style.height = `${row.kind === "sessions" ? Math.min(row.h, 22) : row.h}px`;
         return name;
@@ -63,6 +71,7 @@ export class Timeline {
       if (row.kind === "sessions") paintSessions(frame, row);
       else if (row.kind === "stalls") paintStalls(frame, row);
       else if (row.kind === "thread") paintThread(frame, row);
+      else if (row.kind === "worker") paintWorkers(frame, row);
     }
     paintBoundaries(frame, 0, this.height, false);
     for (const row of this.rows) {
@@ -80,8 +89,8 @@ export class Timeline {
     const x = fromPixel(px, this.view, this.geometry.left, this.geometry.width);
     const own = row && this.hoverInRow(row, px, py, x, plot);
     if (own) return own;
-    const near = this.nearestBoundary(px);
-    if (near) return boundaryHover(near);
+    const near = this.nearestMark(px);
+    if (near) return near;
     const cut = plot.axis.cuts.find(({ lo, hi }) => x >= lo && x <= hi);
     return cut ? cutHover(cut.secs) : null;
   }
@@ -112,8 +121,8 @@ export class Timeline {
         return stall ? stallHover(stall) : null;
       }
       case "sessions": {
-        const boundary = this.nearestBoundary(px, 3);
-        if (boundary) return boundaryHover(boundary);
+        const mark = this.nearestMark(px, 3);
+        if (mark) return mark;
         const at = Math.floor((py - row.y) / (row.barHeight + 2));
         const i = plot.bars.findIndex(
           (bar) => bar && bar.row === at && px >= this.px(bar.lo) - 2 && px <= Math.max(this.px(bar.hi), this.px(bar.lo) + 2) + 2,
@@ -123,7 +132,23 @@ export class Timeline {
       }
       case "thread":
         return this.threadAt(row.lane, x, plot);
+      case "worker":
+        return this.workerAt(row.lane, x, plot);
     }
+  }
+
+  private workerAt(index: number, x: number, plot: Plot): Hover | null {
+    const lane = plot.workerLanes[index];
+    const near = ((this.view.hi - this.view.lo) / this.geometry.width) * NEAR_PX;
+    const sessions = plot.axis.kind === "step" ? plot.detail.sessions.map((_, i) => i).reverse() : [0];
+    for (const session of sessions) {
+      const wall = plot.axis.toWall(x) ?? this.wallOfStep(x, session, plot);
+      if (wall === null || (plot.axis.kind === "step" && sessionAt(plot, wall) !== session)) continue;
+      const worker = lane?.workers[0];
+      const hover = lane?.crowd ? crowdHover(lane, wall, near) : worker ? workerHover(worker, wall, near) : null;
+      if (hover) return hover;
+    }
+    return null;
   }
 
   private threadAt(lane: number, x: number, plot: Plot): Hover | null {
@@ -152,12 +177,20 @@ export class Timeline {
     return clusters.find(({ left, right }) => px >= left - NEAR_PX && px <= right + NEAR_PX) ?? null;
   }
 
-  private nearestBoundary(px: number, near = NEAR_PX): Plot["boundaries"][number] | null {
-    let best: Plot["boundaries"][number] | null = null;
+  /** A restart, or one within a session. */
+  private nearestMark(px: number, near = NEAR_PX): Hover | null {
+    const boundary = this.nearest(this.plot?.boundaries ?? [], px, near);
+    if (boundary) return boundaryHover(boundary);
+    const recovery = this.nearest(this.plot?.recoveries ?? [], px, near);
+    return recovery && recoveryHover(recovery);
+  }
+
+  private nearest<Mark extends { x: number }>(marks: readonly Mark[], px: number, near: number): Mark | null {
+    let best: Mark | null = null;
     let distance = near;
-    for (const boundary of this.plot?.boundaries ?? []) {
-      const away = Math.abs(this.px(boundary.x) - px);
-      if (away <= distance) [best, distance] = [boundary, away];
+    for (const mark of marks) {
+      const away = Math.abs(this.px(mark.x) - px);
+      if (away <= distance) [best, distance] = [mark, away];
     }
     return best;
   }
@@ -167,14 +200,29 @@ export class Timeline {
   }
 }
 
+/** What a lane's worker is at, where somebody should look at it. */
+function sickWord(row: Row & { kind: "thread" | "worker" }, plot: Plot): Word | null {
+  const lane = plot.workerLanes[row.lane];
+  const sick = lane && !lane.crowd ? lane.workers.find((worker) => worker.sick) : undefined;
+  return sick ? wordOf(WORKER_STATES, sick.state) : null;
+}
+
 /** The drawing in a sentence, for who cannot see it; details are in the tables. */
 function describe(plot: Plot): string {
   const { detail } = plot;
   const down = detail.restarts.reduce((sum, restart) => sum + (restart.downtime_secs ?? 0), 0);
   return (
     `Timeline: ${plural(detail.sessions.length, "session")}, ${plural(detail.restarts.length, "restart")}` +
-    `${down > 0 ? ` with ${formatDuration(down)} of downtime` : ""}, ${plural(detail.checkpoints.count, "checkpoint")} ` +
+    `${down > 0 ? ` with ${formatDuration(down)} of downtime` : ""}, ` +
+    `${detail.recoveries.length ? `${plural(detail.recoveries.length, "restart")} within a session, ` : ""}${plural(detail.checkpoints.count, "checkpoint")} ` +
     `of which ${formatCount(detail.checkpoints.failed)} failed, ${plural(plot.stalls.length, "stall")}, ` +
-    `${plural(plot.lanes.length, "service thread")}. The tables below hold the same.`
+    `${plural(plot.lanes.length, "service thread")}${describeWorkers(plot)}. The tables below hold the same.`
   );
+}
+
+function describeWorkers({ workers, detail }: Plot): string {
+  if (!workers.length) return "";
+  const sick = sickOnes(workers);
+  const named = sick.slice(0, 3).map((worker) => troubleWords(worker, detail.at));
+  return `, ${plural(workers.length, "worker")}${sick.length ? ` of which ${formatCount(sick.length)} in trouble: ${named.join("; ")}` : ""}`;
 }

@@ -1,0 +1,98 @@
+"""Takes the pictures of docs/images anew, of made-up runs in a real browser: python tests/browser/pictures.py"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from conftest import CHROMIUM, CHROMIUM_ARGUMENTS, ROOT, TensorBoard
+from scripted_run import Scripted, write_big_cluster, write_cluster, write_stormy
+
+IMAGES = ROOT / "docs" / "images"
+AHEAD_SECS = 60
+"""By so much the runs have written ahead, so that they do not fall silent meanwhile."""
+
+
+def write_runs(logdir: Path) -> None:
+    """Runs in all states, with and without a cluster."""
+    now = time.time() + AHEAD_SECS
+    write_stormy(logdir / "mnist" / "dropout-0.3", now)
+    write_stormy(logdir / "mnist" / "dropout-0.5", now - 6600, running=False)
+    write_cluster(logdir / "ctr" / "wide-and-deep", now)
+    write_cluster(logdir / "ctr" / "wide", now - 9000, running=False)
+    write_big_cluster(logdir / "ctr" / "hundred-workers", now)
+    Scripted(logdir / "resnet50" / "lr-1.0", now - 8600).train(300).stop("error", error="ValueError: NaN loss")
+    for number, rate in enumerate((10.7, 10.1, 9.5)):
+        name = ("lr-0.1", "lr-0.03", "lr-0.01")[number]
+        Scripted(logdir / "resnet50" / name, now - 4000 - number * 700, rate=rate).train(3996 + number * 700)
+    Scripted(logdir / "bert" / "large-bf16", now - 14_400, rate=1.1).train(5000)
+    Scripted(logdir / "gan" / "progressive", now - 3600, rate=3.9).train(2200, failing_saves=True).stall(
+        1400, ended=False
+    )
+    Scripted(logdir / "vae" / "beta-8", now - 18_600, rate=22.2).train(1700).stop("requested")
+    Scripted(logdir / "vae" / "beta-4", now - 8700, rate=19.6).train(1800).stop()
+
+
+class Camera:
+    """A browser that waits until the tab has drawn."""
+
+    def __init__(self, browser: Any, board: TensorBoard) -> None:
+        self.browser = browser
+        self.board = board
+
+    def take(
+        self, name: str, width: int, height: int, scheme: str, at: tuple[int, int] | None = None, **state: Any
+    ) -> None:
+        """Take a picture, with the pointer at a place."""
+        size = {"width": width, "height": height}
+        page = self.browser.new_page(viewport=size, color_scheme=scheme, device_scale_factor=1)
+        page.goto(self.board.address(hosted=False, **state))
+        page.locator(".sentences, .row .run-name").first.wait_for()
+        if "run" in state:
+            page.locator(".chart .muted", has_text="points").first.wait_for()
+        if at is not None:
+            page.mouse.move(*at)
+            page.locator(".tooltip").wait_for()
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        picture.quantize(256, kmeans=1, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
+        page.close()
+
+
+def main() -> None:
+    """Take all of them."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
+        os.chdir(directory)
+        write_runs(Path("runs"))
+        os.environ["PYTHONPATH"] = str(ROOT)
+        board = TensorBoard(Path("runs")).start()
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(CHROMIUM_ARGUMENTS))
+        try:
+            camera = Camera(browser, board)
+            while b'"reading":null' not in board.fetch("runs"):
+                pass
+            stormy, cluster = "mnist/dropout-0.3", "ctr/wide-and-deep"
+            camera.take("tab-run", 1280, 800, "light", run=stormy)
+            camera.take("tab-run-dark", 1280, 800, "dark", at=(640, 392), run=stormy, smooth=0.6, tag="loss")
+            camera.take("tab-cluster", 1280, 860, "light", at=(1180, 600), run=cluster)
+            camera.take("tab-narrow", 360, 1000, "light", run=cluster)
+            camera.take("tab-runs-dark", 1280, 620, "dark")
+        finally:
+            browser.close()
+            board.kill()
+        os.chdir(ROOT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""A cluster in a real browser: which process is the trouble, what it was at, and restarts within a session."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+AHEAD_SECS = 1_800
+"""Those that run have written for half an hour to come: however slow the tests are, they do not fall silent."""
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
+    """A small cluster and one of a hundred workers, both in trouble, and one that has come to its end."""
+    directory = tmp_path_factory.mktemp("logs")
+    scripted.write_cluster(directory / "small", time.time() + AHEAD_SECS)
+    scripted.write_cluster(directory / "done", time.time() - 60, running=False)
+    scripted.write_big_cluster(directory / "hundred", time.time() + AHEAD_SECS)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
+    """TensorBoard on them."""
+    return tensorboard(logdir)
+
+
+def hovers(shown: Any, lowest_px: int = 10_000) -> dict[str, str]:
+    """What comes up while the pointer crosses the timeline, or its lowest part: the whole text by title."""
+    shown.find(".timeline-canvas").wait_for()
+    found: dict[str, str] = shown.inside().evaluate(
+        """lowest => {
+            const canvas = document.querySelector('.timeline-canvas');
+            const box = canvas.getBoundingClientRect();
+            const found = {};
+            for (let y = Math.max(4, box.height - lowest); y < box.height; y += 11) {
+                for (let x = 118; x < box.width; x += 5) {
+                    const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
+                    canvas.dispatchEvent(new PointerEvent('pointermove', at));
+                    const tooltip = document.querySelector('.tooltip:not([hidden])');
+                    if (tooltip) found[tooltip.querySelector('strong').textContent] = tooltip.innerText;
+                }
+            }
+            return found;
+        }""",
+        lowest_px,
+    )
+    return found
+
+
+def lanes(shown: Any) -> list[str]:
+    """The names beside the lanes of workers, from top to bottom."""
+    names: list[str] = shown.find(".row-name").all_inner_texts()
+    return [name for name in names if re.search(r"worker|ps:|others", name)]
+
+
+def test_says_first_which_process_is_the_trouble(tab: Callable[..., Any], board: Any) -> None:
+    """In the list, in the second sentence, beside its lane, in the first line of the table, and for screen readers."""
+    shown = tab().open(board, filter="small|done")
+    assert [text for text in shown.find(".body .cluster").all_inner_texts() if text] == ["! 2 of 5 workers"]
+    assert "↻ 1 ↺ 2" in shown.find(".body .row:not([hidden])", has_text="small").inner_text()
+    shown.find(".run-name", has_text="small").click()
+    sentences = shown.find(".sentences li")
+    sentences.first.wait_for()
+    assert re.search(r"2 of 5 workers in trouble: worker:1 lost, .*; worker:0 stalled", sentences.nth(1).inner_text())
+    assert lanes(shown) == ["ps:0", "ps:1", "‖ worker:0", "? worker:1", "worker:2"]
+    assert "worker:1" in shown.find(".workers tbody tr").first.inner_text()
+    label = shown.find(".timeline-canvas").get_attribute("aria-label")
+    assert "2 restarts within a session" in label
+    assert "5 workers of which 2 in trouble: worker:1 lost" in label
+
+
+def test_hover_tells_of_workers_and_recoveries(tab: Callable[..., Any], board: Any) -> None:
+    """State, since when, last seen, step, for what it waited, where it runs; of a restart its error, losses, cost."""
+    found = hovers(tab().open(board, run="small"))
+    assert {title for title in found if "worker:1" in title} == {
+        "… worker:1: waiting", "▶ worker:1: running", "? worker:1: lost",
+    }  # fmt: skip
+    lost = found["? worker:1: lost"]
+    assert re.search(r"Last seen\s+20\d\d-", lost) and "worker-1, pid 42" in lost and re.search(r"Step\s+[\d,]+", lost)
+    assert "Processes" in lost
+    first = next(text for title, text in found.items() if title.startswith("↺ Restart 1 within"))
+    assert re.search(r"Connection reset(.|\n)*3 times(.|\n)*58 s(.|\n)*190 steps(.|\n)*model\.ckpt-", first)
+    assert "nothing lost" in found["↻ Restart 1"]
+
+
+def test_a_hundred_workers_do_not_drown_the_page(tab: Callable[..., Any], board: Any) -> None:
+    """Those with trouble have a lane, the rest share one, until all are asked for; the address keeps that."""
+    shown = tab().open(board, run="hundred")
+    shown.find(".timeline-canvas").wait_for()
+    few = lanes(shown)
+    assert few[:4] == ["✕ worker:63", "? worker:88", "worker:7", "worker:41"]
+    assert len(few) == 9 and few[-1] == "92 others"
+    crowd = hovers(shown, 24)["92 workers"]
+    assert "running" in crowd
+    shown.frame.get_by_role("button", name="Show all 100 workers").click()
+    shown.page.wait_for_url(re.compile("workers=all"))
+    assert len(lanes(shown)) == 100
+    shown.open(board, run="hundred", workers="all")
+    fewer = shown.frame.get_by_role("button", name="Fewer workers")
+    fewer.focus()
+    shown.page.keyboard.press("Enter")
+    shown.page.wait_for_url(lambda url: "workers" not in url)
+    assert len(lanes(shown)) == 9
+
+
+def test_a_cluster_that_is_done_is_not_in_trouble(tab: Callable[..., Any], board: Any) -> None:
+    """What its workers went through is there, and nobody is called."""
+    shown = tab().open(board, run="done")
+    words = shown.find(".sentences").inner_text()
+    assert "5 workers: 5 stopped" in words and "in trouble" not in words
+    assert re.search(r"1 restart, 2 more within a session, cost \d+ min .* 190 steps done again", words)
+
+
+def test_steps_that_a_session_did_again_itself_are_dashed(tab: Callable[..., Any], board: Any) -> None:
+    """A curve goes back where its session did, and what was abandoned there is told apart."""
+    shown = tab().open(board, run="done")
+    shown.find(".chart .muted", has_text="dashed: done again").first.wait_for()
+
+
+def test_workers_and_recoveries_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:
+    """Raw, in tables of their own."""
+    shown = tab().open(board, run="small")
+    texts = {}
+    for name in ("restarts within a session", "workers"):
+        with shown.page.expect_download() as waiting:
+            shown.frame.get_by_role("button", name=f"Download {name} as CSV").click()
+        texts[name] = Path(waiting.value.path()).read_text().splitlines()
+    assert texts["workers"][0].startswith("worker,state,present,since,last_seen,step,steps,starts,phase,waiting_for")
+    assert [line.split(",")[0] for line in texts["workers"][1:]] == ["worker:1", "worker:0", "worker:2", "ps:0", "ps:1"]
+    assert len(texts["restarts within a session"]) == 3
+    assert "UnavailableError" in texts["restarts within a session"][1]
