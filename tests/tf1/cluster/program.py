@@ -71,7 +71,7 @@ def loop(sess: Any, should_stop: Any, step: Any, train_op: Any) -> None:
         sess.run(train_op)
         runs += 1
         if runs % 20 == 0:
-            say(f"step {sess.run(step)}")
+            say(f"trained to {sess.run(step)}")
         pause.wait(0.02)
 
 

@@ -48,7 +48,7 @@ def tell_worker(told: Story, until: Callable[..., None]) -> None:
         until(cluster.sees(name, "running"))
     cluster["worker:0"].kill()
     until(cluster.sees("worker:0", "lost"))
-    told.steps["others went on"] = cluster["worker:1"].step("step")
+    told.steps["others went on"] = cluster["worker:1"].step("trained to")
     cluster.start("worker:0")
     told.steps["worker is back"] = cluster["worker:0"].step("ready at step")
     until(cluster.sees("worker:0", "running"))
@@ -61,7 +61,7 @@ def tell_chief(told: Story) -> None:
     told.steps["saved when the chief was killed"] = newest_step(cluster.logdir)
     worker, steps = cluster["worker:1"], []
     while not steps or steps[-1] < told.steps["saved when the chief was killed"] + 100:
-        steps.append(worker.step("step"))
+        steps.append(worker.step("trained to"))
     told.steps["without a chief"] = steps[-1]
     cluster.start("chief:0")
     told.lines["chief is back"] = cluster["chief:0"].line("alive in the cluster")
