@@ -175,7 +175,7 @@ class Beacon:
 
     def _beat_until_closed(self) -> None:
         taken = 0
-        while self._wait(taken):
+        while not self._is_silent and self._wait(taken):
             with self._state_lock:
                 taken = self._asked
                 self._state = replace(self._state, beats=self._state.beats + 1, written_at=self._clock.wall())
@@ -189,7 +189,7 @@ class Beacon:
         """Return when it is time to beat: True; or when there is nothing left to say: False."""
         with self._state_lock:
             self._state_lock.wait_for(lambda: self._is_closed or self._asked > taken, self._state.interval_secs)
-            return not self._is_silent and (self._asked > taken or not self._is_closed)
+            return self._asked > taken or not self._is_closed
 
     def _put(self, record: TaskRecord) -> None:
         try:

@@ -23,6 +23,27 @@ def heartbeat(phase: str, **values: Any) -> HeartbeatRecord:
     return HeartbeatRecord(session=SESSION, phase=phase, **values)
 
 
+class Threads:
+    """Runs what it is given in threads of their own, and waits for their ends."""
+
+    def __init__(self) -> None:
+        self.started: list[threading.Thread] = []
+
+    def __call__(self, beat: Callable[[], None]) -> None:
+        self.started.append(threading.Thread(target=beat))
+        self.started[-1].start()
+
+    def join(self) -> None:
+        for thread in self.started:
+            thread.join()
+
+
+@pytest.fixture
+def threads() -> Threads:
+    """The threads of a test's beacons, for those that wait for their ends."""
+    return Threads()
+
+
 @pytest.fixture
 def beacon(tmp_path: Path, filesystem) -> Iterator[Callable[..., Beacon]]:
     """Start a beacon in the test's logdir, which beats when there is something to tell; all are closed after it."""
@@ -91,21 +112,41 @@ def test_stalls_and_what_it_waits_for_are_said(beacon, filesystem) -> None:
     assert filesystem.written.get()["waiting_for"] is None
 
 
-def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, beacon) -> None:
+def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, beacon, threads) -> None:
     """The caller waits for it; nothing comes after it."""
-    worker = beacon()
+    worker = beacon(spawn=threads)
     worker.waiting_for("the chief")
     worker.write(heartbeat("stopped", step=9))
     worker.write(StopRecord(session=SESSION, reason="error", error="ValueError: NaN" + "." * 10_000, step=9, steps=5))
+    before = (tmp_path / FILE).read_bytes()
     worker.write(heartbeat("training"))
     worker.waiting_for("more")
     worker.close()
+    threads.join()
+    assert (tmp_path / FILE).read_bytes() == before
     said = json.loads((tmp_path / FILE).read_bytes())
     assert (said["phase"], said["ended"], said["step"], said["steps"]) == ("stopped", "error", 9, 5)
     assert said["error"].startswith("ValueError: NaN")
     assert len(said["error"]) == 2000
     assert said["ended_at"] >= said["started_at"]
     assert said["waiting_for"] is None
+
+
+def test_an_end_that_knows_no_step_leaves_the_last_one(tmp_path: Path, beacon) -> None:
+    """What was known stays known."""
+    worker = beacon()
+    worker.write(heartbeat("training", step=7, steps=4))
+    worker.write(StopRecord(session=SESSION, reason="signal"))
+    said = json.loads((tmp_path / FILE).read_bytes())
+    assert (said["step"], said["steps"]) == (7, 4)
+
+
+def test_a_long_story_is_cut(beacon, filesystem) -> None:
+    """The file stays small, whatever the process waits for."""
+    worker = beacon()
+    filesystem.written.get()
+    worker.waiting_for("x" * 100_000)
+    assert filesystem.written.get()["waiting_for"] == "x" * 2000
 
 
 def test_a_phase_of_its_own_for_a_process_that_nobody_watches(beacon, filesystem) -> None:
@@ -172,13 +213,14 @@ def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path, beacon, file
     assert (tmp_path / FILE).exists()
 
 
-def test_of_two_of_one_name_the_later_wins(beacon, filesystem, caplog) -> None:
+def test_of_two_of_one_name_the_later_wins(beacon, filesystem, threads, caplog) -> None:
     """The earlier says so once, and is silent from then on; it does not hold up its own end."""
-    earlier = beacon("a" * 16)
+    earlier = beacon("a" * 16, spawn=threads, final_wait_secs=3600.0)
     assert filesystem.written.get()["session"] == "a" * 16
     later = beacon("b" * 16)
     assert filesystem.written.get()["session"] == "b" * 16
     earlier.write(heartbeat("training"))
+    threads.join()
     earlier.write(StopRecord(session="a" * 16, reason="completed"))
     later.write(heartbeat("training"))
     assert filesystem.written.get()["session"] == "b" * 16
@@ -223,22 +265,16 @@ def test_no_thread_no_heartbeat_no_error(tmp_path: Path, caplog) -> None:
     assert "can't start new thread" in caplog.text
 
 
-def test_a_beacon_stops_with_its_thread(tmp_path: Path) -> None:
+def test_a_beacon_stops_with_its_thread(tmp_path: Path, threads) -> None:
     """Closed, it leaves no thread behind; closing again, or starting, changes nothing."""
-    threads: list[threading.Thread] = []
-
-    def spawn(beat: Callable[[], None]) -> None:
-        threads.append(threading.Thread(target=beat))
-        threads[-1].start()
-
-    worker = Beacon(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=spawn)
+    worker = Beacon(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=threads)
     worker.start()
     worker.start()
     worker.close()
     worker.close()
     worker.start()
-    threads[0].join()
-    assert len(threads) == 1
+    threads.join()
+    assert len(threads.started) == 1
     assert worker.task == "worker:1"
     assert worker.dropped == 0
 

@@ -472,12 +472,14 @@ def test_the_thread_looks_and_stops(roster, say) -> None:
 
 
 def test_stopping_looks_once_more(roster, say) -> None:
-    """Who ends together with the chief is seen to have ended."""
+    """Who ends together with the chief is seen to have ended; the chief's own end tells of it."""
     changed = threading.Event()
     chief = roster(interval_secs=3600.0, on_change=changed.set)
     say()
     chief.start()
     changed.wait()
     say(ended="completed")
+    changed.clear()
     chief.stop()
     assert only(chief).state == "stopped"
+    assert not changed.is_set()

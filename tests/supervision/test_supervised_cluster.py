@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ def test_a_worker_keeps_a_heartbeat_and_writes_no_events(begin, writer, tmp_path
     assert run.status().info["task"] == "worker:1"
     assert run.status().workers == ()
     run.end(Outcome(reason="exhausted"))
+    for thread in threading.enumerate():
+        if thread.name == "supervisor_beacon":
+            thread.join()  # nothing is left running
     file = said(tmp_path)
     assert (file["session"], file["phase"], file["ended"], file["step"]) == (run.session_id, "stopped", "exhausted", 7)
     assert writer.records == []
@@ -76,6 +80,17 @@ def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:
     writer.wait_for("heartbeat", shows("failed", error="ValueError: NaN", pid=int(worker.status().info["pid"])))
     (seen,) = chief.status().workers
     assert (seen.name, seen.state) == ("worker:1", "failed")
+
+
+def test_a_worker_tells_its_step_though_there_are_no_heartbeats(begin, writer) -> None:
+    """Its file is not the run's: what is saved there does not count here."""
+    begin(SOON)
+    worker = begin(Options(heartbeat_secs=0), is_chief=False, task="worker:1")
+    worker.enter("training")
+    worker.progress.step_read(7)
+    worker._monitor.tick()
+    worker.waiting_for("the chief")
+    writer.wait_for("heartbeat", shows("waiting", step=7))
 
 
 def test_a_change_is_written_though_there_are_no_heartbeats(begin, writer) -> None:
