@@ -24,6 +24,8 @@ OF_STATE: dict[WorkerState, str] = {
     "failed": "▓",
     "stopped": " ",
 }
+SHOWN_CHARACTERS = 200
+"""Of an error's text; a graph's says what each process said to the other."""
 _FIRST: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "waiting", "running", "stopped")
 """Which workers are shown where there is no room for all."""
 _FINAL: tuple[WorkerState, ...] = ("failed", "lost", "stopped")
@@ -38,7 +40,7 @@ def recoveries(items: Sequence[Recovery]) -> Table:
         if item.to_step is not None:
             steps = f"back from {count(item.from_step)} to {count(item.to_step)}"
         times = f" (the last of {item.losses})" if item.losses > 1 else ""
-        made.add_row(moment(item.at), duration(item.secs), steps, escape(item.error) + times)
+        made.add_row(moment(item.at), duration(item.secs), steps, escape(_in_a_line(item.error)) + times)
     return made
 
 
@@ -58,7 +60,7 @@ def workers(run: Run, now: float) -> RenderableType:
         )
         why = item.error or (f"waits for {item.waiting_for}" if item.waiting_for else None)
         if why is not None:
-            notes.append(Text(f"{item.name}: {why}"))
+            notes.append(Text(f"{item.name}: {_in_a_line(why)}"))
     left = len(run.workers) - SHOWN_ROWS
     if left > 0:
         notes.append(Text(f"and {left:,} more"))
@@ -83,6 +85,11 @@ def shown(items: Sequence[WorkerHistory]) -> Sequence[WorkerHistory]:
     chosen = sorted(items, key=lambda item: _FIRST.index(item.state))[:SHOWN_ROWS]
     names = {item.name for item in chosen}
     return [item for item in items if item.name in names]
+
+
+def _in_a_line(error: str) -> str:
+    words = " ".join(error.split())
+    return words if len(words) <= SHOWN_CHARACTERS else f"{words[:SHOWN_CHARACTERS]} ..."
 
 
 def _state(run: Run, item: WorkerHistory) -> str:

@@ -70,6 +70,16 @@ def test_a_recovery_is_a_line() -> None:
     assert re.split(" {2,}", second)[1:] == ["12 s", "-", "AbortedError: x (the last of 3)"]
 
 
+def test_an_error_of_many_lines_takes_few() -> None:
+    """A graph's error, with what each process said, is one paragraph that is cut off; ``--json`` has all of it."""
+    long = replace(RECOVERY, error="UnavailableError: Graph execution error:\n\nFrom /job:ps:\n" + "told " * 1000)
+    down = worker("ps:0", "failed", 0, error=long.error)
+    for shown in (text(cluster.recoveries((long,)), 200), text(cluster.workers(run(down), START + 1000), 200)):
+        assert "UnavailableError: Graph execution error: From /job:ps: told told" in shown
+        assert shown.rstrip().endswith("...")
+        assert len(shown) < 3 * 200
+
+
 def test_recoveries_and_starts_are_on_the_axis() -> None:
     """A recovery covers its part of the session's bar; a worker that was started again has a mark there."""
     shown = text(timeline(run(worker("worker:1", "running", 0, 400), recoveries=(RECOVERY,)), START + 1000, 80))
