@@ -117,7 +117,7 @@ def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, beacon, th
     worker = beacon(spawn=threads)
     worker.waiting_for("the chief")
     worker.write(heartbeat("stopped", step=9))
-    worker.write(StopRecord(session=SESSION, reason="error", error="ValueError: NaN" + "." * 10_000, step=9, steps=5))
+    worker.write(StopRecord(session=SESSION, reason="error", error="ValueError: NaN" + "." * 10_000, step=10, steps=5))
     before = (tmp_path / FILE).read_bytes()
     worker.write(heartbeat("training"))
     worker.waiting_for("more")
@@ -125,7 +125,7 @@ def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, beacon, th
     threads.join()
     assert (tmp_path / FILE).read_bytes() == before
     said = json.loads((tmp_path / FILE).read_bytes())
-    assert (said["phase"], said["ended"], said["step"], said["steps"]) == ("stopped", "error", 9, 5)
+    assert (said["phase"], said["ended"], said["step"], said["steps"]) == ("stopped", "error", 10, 5)
     assert said["error"].startswith("ValueError: NaN")
     assert len(said["error"]) == 2000
     assert said["ended_at"] >= said["started_at"]
