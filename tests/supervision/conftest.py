@@ -1,22 +1,27 @@
-"""A session to supervise, with what it says kept in memory."""
+"""A session to supervise, with what it says kept in memory; a cluster's processes, with a file system to hold up."""
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.filesystem import LocalFilesystem
+from supervisor_core.checkpoint.filesystem import LocalFilesystem, Reader
 from supervisor_core.events.telemetry import Record, from_json
 from supervisor_core.options import Options
+from supervisor_core.run.status import WorkerStatus
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.supervision.roster import Roster
 from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.task_record import TaskRecord, encode, file_name
 
 
 class KeepingWriter:
@@ -112,3 +117,121 @@ def filesystem() -> Iterator[HeldFilesystem]:
     held = HeldFilesystem()
     yield held
     held.free.set()
+
+
+class Hands:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def wall(self) -> float:
+        return self.now + 7e8
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Shared(LocalFilesystem):
+    """Local files; what is asked of them fails on demand."""
+
+    def __init__(self) -> None:
+        self.faults: dict[str, Exception] = {}
+        self.passing_faults: dict[str, Exception] = {}
+        """Each raised once."""
+        self.free = threading.Event()
+        self.free.set()
+
+    def list_names(self, directory: str) -> list[str]:
+        self.free.wait()
+        if "list_names" in self.faults:
+            raise self.faults["list_names"]
+        return super().list_names(directory)
+
+    def open(self, path: str) -> Reader:
+        if os.path.basename(path) in self.faults:
+            raise self.faults[os.path.basename(path)]
+        if os.path.basename(path) in self.passing_faults:
+            raise self.passing_faults.pop(os.path.basename(path))
+        return super().open(path)
+
+
+@pytest.fixture
+def clock() -> Hands:
+    """The chief's."""
+    return Hands()
+
+
+@pytest.fixture
+def shared() -> Shared:
+    """The file system that the cluster shares."""
+    return Shared()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where the processes' files are."""
+    path = tmp_path / ".supervisor.tasks"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def say(directory: Path, clock: Hands) -> Callable[..., None]:
+    """Write what a process on another machine says, now by a clock that is right; once more with each call."""
+    said: dict[str, TaskRecord] = {}
+
+    def say(task: str = "worker:1", **values: Any) -> None:
+        if task not in said:
+            said[task] = TaskRecord(
+                task=task,
+                session="a" * 16,
+                host="elsewhere",
+                pid=4711,
+                started_at=clock.wall(),
+                written_at=clock.wall(),
+                beats=0,
+                interval_secs=10.0,
+                phase="training",
+            )
+        beats = said[task].beats + 1
+        said[task] = replace(said[task], **{"beats": beats, "written_at": clock.wall(), **values})
+        (directory / file_name(task)).write_bytes(encode(said[task]))
+
+    return say
+
+
+class HandRoster(Roster):
+    """A roster that looks when a test says so, and tells what it sees in short."""
+
+    def __init__(self, logdir: str, *, clock: Hands, **options: Any) -> None:
+        super().__init__(logdir, **{"lost_after_secs": 60.0, "interval_secs": 5.0, "clock": clock, **options})
+        self.hands = clock
+
+    def states(self) -> dict[str, str]:
+        """State by name, as of a new look."""
+        self.look()
+        return {worker.name: worker.state for worker in self.workers()}
+
+    def watch(self, secs: float) -> dict[str, str]:
+        """State by name after so many seconds in which the chief has looked every five."""
+        until = self.hands.now + secs
+        while self.hands.now < until:
+            self.hands.now = min(self.hands.now + 5, until)
+            self.look()
+        return {worker.name: worker.state for worker in self.workers()}
+
+    def only(self) -> WorkerStatus:
+        """The one process that is listed."""
+        (worker,) = self.workers()
+        return worker
+
+
+@pytest.fixture
+def roster(tmp_path: Path, clock: Hands, shared: Shared) -> Callable[..., HandRoster]:
+    """Make a chief's roster of the test's logdir."""
+
+    def make(**options: Any) -> HandRoster:
+        return HandRoster(str(tmp_path), **{"clock": clock, "filesystem": shared, **options})
+
+    return make
