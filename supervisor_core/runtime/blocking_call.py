@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger("supervisor_core")
 
 
 class BlockingCall(Generic[T]):
@@ -15,7 +18,8 @@ class BlockingCall(Generic[T]):
     Args:
         call: what to call; what it raises, `result` raises.
         name: the thread's name.
-        discard: called with the result if nobody wants it any more, in the call's thread or the abandoning one.
+        discard: called with the result if nobody wants it any more, in the call's thread or the abandoning one; what
+            it raises is logged.
 
     Example:
         >>> call = BlockingCall(lambda: 6 * 7, name="answer")
@@ -51,7 +55,7 @@ class BlockingCall(Generic[T]):
             self._abandoned = True
             unwanted, self._results = self._results, []
         for result in unwanted:
-            self._discard(result)
+            self._drop(result)
 
     def _run(self) -> None:
         try:
@@ -65,5 +69,11 @@ class BlockingCall(Generic[T]):
             if wanted:
                 self._results.append(result)
         if not wanted:
-            self._discard(result)
+            self._drop(result)
         self._done.set()
+
+    def _drop(self, result: T) -> None:
+        try:
+            self._discard(result)
+        except Exception:  # whoever gave the call up has an error of its own to raise, or is gone
+            _LOG.exception("What nobody waited for could not be discarded")
