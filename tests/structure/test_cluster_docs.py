@@ -1,0 +1,69 @@
+"""What docs/cluster.md shows for Kubernetes and for Slurm describes clusters that can be read."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from supervisor_core.supervision.tf_config import parse_tf_config
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "cluster.md").read_text("utf-8")
+
+
+def block(section: str, language: str) -> str:
+    """Return the first block of a language in a section."""
+    return PAGE.split(f"\n## {section}\n", 1)[1].split(f"```{language}\n", 1)[1].split("```", 1)[0]
+
+
+def test_the_tfjob_has_a_chief_servers_and_workers() -> None:
+    """The operator takes a container called `tensorflow`; all share the logdir, and what dies is started again."""
+    job: dict[str, Any] = yaml.safe_load(block("Kubernetes: TFJob", "yaml"))
+    replicas = job["spec"]["tfReplicaSpecs"]
+    assert set(replicas) == {"Chief", "PS", "Worker"}
+    for replica in replicas.values():
+        [container] = replica["template"]["spec"]["containers"]
+        assert container["name"] == "tensorflow"
+        assert container["volumeMounts"][0]["mountPath"] == "/runs"
+        assert replica["restartPolicy"] == "OnFailure"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is missing")
+def test_the_slurm_script_gives_each_process_its_task(tmp_path: Path) -> None:
+    """Of four nodes the first is the parameter server, the second the chief, the others are workers."""
+    commands = {
+        "scontrol": "printf '%s\\n' a b c d",
+        "srun": 'while [ "$1" != bash ]; do shift; done\nfor each in 0 1 2 3; do SLURM_PROCID=$each "$@"; done',
+        "python": 'echo "$TF_CONFIG"',
+    }
+    for name, body in commands.items():
+        path = tmp_path / name
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    script = tmp_path / "job.sh"
+    script.write_text(block("Slurm", "sh"))
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "[a-d]"}
+    done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True, check=True)
+    tasks = [parse_tf_config(line) for line in done.stdout.splitlines()]
+    assert [task.name for task in tasks] == ["ps:0", "chief:0", "worker:0", "worker:1"]
+    assert tasks[0].cluster == {"ps": ("a:2222",), "chief": ("b:2222",), "worker": ("c:2222", "d:2222")}
+
+
+def test_what_becomes_of_whom_is_shown_by_tests() -> None:
+    """Each row of the table of faults names a test that there is."""
+    rows = re.findall(r"^\|.*\| `(test_\w+)` \|$", PAGE, re.MULTILINE)
+    assert len(rows) >= 10
+    tests = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert set(rows) <= tests
