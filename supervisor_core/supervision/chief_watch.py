@@ -6,6 +6,7 @@ for a chief which will not come, or train a model that nobody saves.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from supervisor_core.checkpoint.lease import peek
 from supervisor_core.checkpoint.lease_record import LeaseRecord
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import RunFinishedError
+
+_LOG = logging.getLogger("supervisor_core")
 
 FINISHED = ("completed", "exhausted", "requested")
 """How a session ends that has nothing left to do; after any other end somebody is expected to start it again."""
@@ -43,18 +46,23 @@ class ChiefWatch:
         self._clock = clock
         self._since: float | None = None
         self._seen_at_work: str | None = None
+        self._said = False
 
     def look(self) -> str | None:
         """Return why a worker must not begin: the run has finished; None if it has not, as far as is known.
+
+        A lease that cannot be read tells nothing, and what was seen before it stays seen.
 
         Raises:
             RunFinishedError: if it has finished, and no chief has begun it anew in the time to wait for one; or at once
                 if this watch had seen that chief at work.
         """
-        record = self._read(self._logdir)
-        if record is None or record.ended not in FINISHED:
+        record = self._record()
+        if record is None:
+            return None
+        if record.ended not in FINISHED:
             self._since = None
-            self._seen_at_work = None if record is None or record.ended is not None else record.session
+            self._seen_at_work = record.session if record.ended is None else None
             return None
         now = self._clock.monotonic()
         if self._since is None:
@@ -64,6 +72,15 @@ class ChiefWatch:
         if left <= 0 or self._seen_at_work == record.session:
             raise RunFinishedError(f"There is nothing left to do here: {text}.")
         return f"a chief to begin anew, within {left:.0f} s: {text}"
+
+    def _record(self) -> LeaseRecord | None:
+        try:
+            return self._read(self._logdir)
+        except Exception as error:  # clients of file systems raise what they like; to begin is not forbidden by it
+            if not self._said:
+                _LOG.warning("Whether the run in %s has finished cannot be seen: %s", os.fspath(self._logdir), error)
+            self._said = True
+            return None
 
 
 def _ending(record: LeaseRecord) -> str:

@@ -1,0 +1,189 @@
+"""What a worker knows of its chief: whether the run has finished, or has not yet begun."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.lease_record import LeaseRecord
+from supervisor_core.errors import RunFinishedError
+from supervisor_core.supervision.chief_watch import FINISHED, ChiefWatch
+
+CHIEF = "6f1d3c0a9b7e4d21"
+
+
+class Hands:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def wall(self) -> float:
+        return 1_700_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Lease:
+    """What the logdir's lease says: a record, nothing, or a fault."""
+
+    def __init__(self) -> None:
+        self.says: LeaseRecord | None = None
+        self.fault: Exception | None = None
+
+    def read(self, logdir: str | os.PathLike[str]) -> LeaseRecord | None:
+        if self.fault is not None:
+            raise self.fault
+        return self.says
+
+    def is_of(self, session: str, ended: str | None = None, **values: Any) -> None:
+        """Have it say that this session is at work, or how it ended."""
+        fields: dict[str, Any] = {"attempt": 1, "host": "a", "boot": None, "pid": 7, "started_at": 1.6e9}
+        fields |= {"first_started_at": 1.6e9, "renewed_at": 1.7e9, "ended": ended, "ended_at": ended and 1.7e9}
+        self.says = LeaseRecord(session=session, **{**fields, **values})
+
+
+@pytest.fixture
+def hands() -> Hands:
+    """The time, moved by the test."""
+    return Hands()
+
+
+@pytest.fixture
+def lease() -> Lease:
+    """The lease, written by the test."""
+    return Lease()
+
+
+@pytest.fixture
+def watch(hands: Hands, lease: Lease) -> ChiefWatch:
+    """A worker's watch, which waits a minute for a run that has finished to begin anew."""
+    return ChiefWatch("/runs/a", finished_wait_secs=60.0, read=lease.read, clock=hands)
+
+
+@pytest.mark.parametrize("ended", [None, "lost", "signal", "error"])
+def test_a_run_that_goes_on_is_waited_for(watch: ChiefWatch, lease: Lease, hands: Hands, ended: str | None) -> None:
+    """While its chief is at work, and after an end that somebody is expected to mend, for as long as it takes."""
+    lease.is_of(CHIEF, ended)
+    for _ in range(3):
+        assert watch.look() is None
+        hands.now += 1e6
+
+
+def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefWatch, hands: Hands) -> None:
+    """No lease, no chief yet: nothing speaks against waiting."""
+    for _ in range(3):
+        assert watch.look() is None
+        hands.now += 1e6
+
+
+@pytest.mark.parametrize("ended", FINISHED)
+def test_a_finished_run_may_begin_anew(watch: ChiefWatch, lease: Lease, hands: Hands, ended: str) -> None:
+    """A worker that finds it finished says so, and for how long it will wait; then there is nothing left to do."""
+    lease.is_of(CHIEF, ended, last_step=12345)
+    assert watch.look() == (
+        "a chief to begin anew, within 60 s: the run in /runs/a has finished: session 6f1d3c0a9b7e4d21 on a ended "
+        f"({ended}) at step 12,345, 2023-11-14 22:13:20 UTC"
+    )
+    hands.now += 59.0
+    told = watch.look()
+    assert told is not None
+    assert told.startswith("a chief to begin anew, within 1 s: ")
+    hands.now += 1.0
+    with pytest.raises(
+        RunFinishedError, match=r"There is nothing left to do here: the run in /runs/a has finished: .*\.$"
+    ):
+        watch.look()
+
+
+def test_the_end_is_told_at_every_look(watch: ChiefWatch, lease: Lease, hands: Hands) -> None:
+    """Who asks again hears the same again."""
+    lease.is_of(CHIEF, "completed")
+    watch.look()
+    hands.now += 60.0
+    for _ in range(2):
+        with pytest.raises(RunFinishedError):
+            watch.look()
+
+
+def test_no_wait_is_no_wait(lease: Lease, hands: Hands) -> None:
+    """With ``finished_wait_secs=0`` a finished run is the end at the first look."""
+    lease.is_of(CHIEF, "completed")
+    with pytest.raises(RunFinishedError):
+        ChiefWatch("/runs/a", finished_wait_secs=0.0, read=lease.read, clock=hands).look()
+
+
+def test_a_worker_that_was_there_does_not_wait(watch: ChiefWatch, lease: Lease) -> None:
+    """It had seen that chief at work: when it finishes, all is done, at once."""
+    lease.is_of(CHIEF)
+    assert watch.look() is None
+    lease.is_of(CHIEF, "completed")
+    with pytest.raises(RunFinishedError):
+        watch.look()
+
+
+def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefWatch, lease: Lease) -> None:
+    """One was seen at work, and another has finished since: that one may be about to begin anew."""
+    lease.is_of(CHIEF)
+    assert watch.look() is None
+    lease.is_of("another", "completed")
+    assert watch.look() is not None
+
+
+def test_a_run_begun_anew_is_begun(watch: ChiefWatch, lease: Lease, hands: Hands) -> None:
+    """The wait is over, and a later one is as long as the first."""
+    lease.is_of(CHIEF, "completed")
+    assert watch.look() is not None
+    hands.now += 59.0
+    lease.is_of("another", "signal")
+    assert watch.look() is None
+    hands.now += 59.0
+    lease.is_of("a third", "completed")
+    assert watch.look() is not None
+
+
+def test_what_cannot_be_read_changes_nothing(
+    watch: ChiefWatch, lease: Lease, hands: Hands, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault tells nothing, however often it comes: said once; the wait goes on, and who was seen stays seen."""
+    lease.is_of(CHIEF, "completed")
+    assert watch.look() is not None
+    lease.fault = RuntimeError("the store is away")
+    hands.now += 60.0
+    assert (watch.look(), watch.look()) == (None, None)
+    lease.fault = None
+    with pytest.raises(RunFinishedError):
+        watch.look()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert caplog.messages == ["Whether the run in /runs/a has finished cannot be seen: the store is away"]
+
+
+def test_a_chief_seen_at_work_stays_seen(watch: ChiefWatch, lease: Lease) -> None:
+    """Though the lease could not be read in between."""
+    lease.is_of(CHIEF)
+    watch.look()
+    lease.says = None
+    assert watch.look() is None
+    lease.is_of(CHIEF, "exhausted")
+    with pytest.raises(RunFinishedError):
+        watch.look()
+
+
+def test_the_lease_of_a_real_logdir(tmp_path: Path, hands: Hands) -> None:
+    """Read from the directory, without taking it: none, nonsense, one at work, one that has finished."""
+    watch = ChiefWatch(tmp_path, finished_wait_secs=60.0, clock=hands)
+    assert watch.look() is None
+    (tmp_path / LEASE_NAME).write_bytes(b"{nonsense")
+    assert watch.look() is None
+    lease = LogdirLease(tmp_path)
+    lease.acquire(CHIEF)
+    assert watch.look() is None
+    lease.release("completed", last_step=3)
+    with pytest.raises(RunFinishedError, match=rf"session {CHIEF} on .* ended \(completed\) at step 3"):
+        watch.look()
