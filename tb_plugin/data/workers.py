@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from supervisor_core.run.model import Run, RunState, WorkerHistory, WorkerSpan
+from supervisor_core.run.model import Run, RunState, WorkerHistory
 from supervisor_core.run.plain import plain, worker_json
 from supervisor_core.run.status import WorkerState
 
@@ -20,22 +19,17 @@ of the others nothing is known any more then, and after a planned end they are o
 MAX_SPANS = 4_000
 """Of all workers together; beyond it, those of the workers with most of them are joined where they are too short to be
 seen, and the worst of their states counts."""
-_WORST: tuple[WorkerState, ...] = (*_TROUBLE, "stopped", "waiting", "running")
+_RANK = {state: rank for rank, state in enumerate(("failed", "lost", "stalled", "stopped", "waiting", "running"))}
+"""The worst first."""
 
-
-@dataclass(frozen=True)
-class _Span:
-    told: WorkerSpan
-    again: bool
-    """Whether it begins, or holds the beginning of, another process than the one before."""
+_Span = list[Any]
+"""Since, until, state, when the process began, whether it begins with another process than the one before, error."""
+_SINCE, _UNTIL, _STATE, _STARTED, _AGAIN, _ERROR = range(6)
 
 
 def worker_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
     """Return each worker, with the spans that touch a window of wall time."""
-    spans = [
-        [span for span in _marked(worker.spans) if span.told.until >= since and span.told.since <= until]
-        for worker in run.workers
-    ]
+    spans = [_told(worker, since, until) for worker in run.workers]
     level = _level([len(lasting) for lasting in spans], MAX_SPANS)
     lanes = []
     for worker, lasting in zip(run.workers, spans, strict=True):
@@ -64,10 +58,7 @@ def _lane(run: Run, worker: WorkerHistory, spans: Sequence[_Span], thinned: bool
         "present": is_present(run, worker),
         "sick": is_sick(run, worker),
         "thinned": thinned,
-        "spans": [
-            [_ms(told.since), _ms(told.until), told.state, _ms(told.started_at), again, told.error]
-            for told, again in ((span.told, span.again) for span in spans)
-        ],
+        "spans": [[_ms(span[0]), _ms(span[1]), span[2], _ms(span[3]), *span[4:]] for span in spans],
     }
 
 
@@ -75,12 +66,16 @@ def _ms(at: float | None) -> float | None:
     return None if at is None else round(at, 3)
 
 
-def _marked(spans: Iterable[WorkerSpan]) -> Iterator[_Span]:
+def _told(worker: WorkerHistory, since: float, until: float) -> list[_Span]:
+    found: list[_Span] = []
     process = None
-    for span in spans:
-        again = process is not None and span.started_at is not None and span.started_at != process
-        process = process if span.started_at is None else span.started_at
-        yield _Span(span, again)
+    for span in worker.spans:
+        started_at = span.started_at
+        again = process is not None and started_at is not None and started_at != process
+        process = process if started_at is None else started_at
+        if span.until >= since and span.since <= until:
+            found.append([span.since, span.until, span.state, started_at, again, span.error])
+    return found
 
 
 def _level(counts: Sequence[int], most: int) -> int:
@@ -99,22 +94,21 @@ def _joined(spans: Sequence[_Span], most: int) -> Sequence[_Span]:
     length, in which nothing is known."""
     if len(spans) <= most:
         return spans
-    least_secs = (spans[-1].told.until - spans[0].told.since) / most
+    least_secs = (spans[-1][_UNTIL] - spans[0][_SINCE]) / most
     found: list[_Span] = []
     for span in spans:
-        before = found[-1].told if found else None
-        if before is None or before.until - before.since >= least_secs or span.told.since - before.until >= least_secs:
+        before = found[-1] if found else None
+        if (
+            before is None
+            or before[_UNTIL] - before[_SINCE] >= least_secs
+            or span[_SINCE] - before[_UNTIL] >= least_secs
+        ):
             found.append(span)
             continue
-        worst = min(before, span.told, key=lambda told: _WORST.index(told.state))
-        found[-1] = _Span(
-            replace(
-                worst,
-                since=before.since,
-                until=span.told.until,
-                started_at=span.told.started_at or before.started_at,
-                error=worst.error or span.told.error or before.error,
-            ),
-            found[-1].again or span.again,
-        )
+        worse, other = (span, before) if _RANK[span[_STATE]] < _RANK[before[_STATE]] else (before, span)
+        error = worse[_ERROR] or other[_ERROR]
+        before[_STATE], before[_ERROR] = worse[_STATE], error
+        before[_UNTIL] = span[_UNTIL]
+        before[_STARTED] = span[_STARTED] or before[_STARTED]
+        before[_AGAIN] = before[_AGAIN] or span[_AGAIN]
     return found
