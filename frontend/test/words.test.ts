@@ -67,6 +67,10 @@ test("runs that need somebody come first, and what is not known last, whichever 
   assert.deepEqual(names("goodput", false), ["done", "ok", "bad"]);
   assert.deepEqual(names("goodput", true), ["ok", "done", "bad"]);
   assert.equal(startsDescending("restarts"), true);
+  const clusters = [line("a"), line("b", { sick_workers: 1, workers: 9 }), line("c", { state: "stalled" })];
+  assert.deepEqual(sortRuns(clusters, { key: "state", descending: false }).map((l) => l.run), ["c", "b", "a"]);
+  const again = [line("a", { recoveries: 3 }), line("b", { restarts: 1 }), line("c", { restarts: 1, recoveries: 1 })];
+  assert.deepEqual(sortRuns(again, { key: "restarts", descending: true }).map((l) => l.run), ["c", "b", "a"]);
 });
 
 test("names are sorted as people count", () => {

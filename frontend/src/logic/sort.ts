@@ -23,7 +23,8 @@ export function startsDescending(key: SortKey): boolean {
 function valueOf(line: RunLine, key: SortKey): number | null {
   switch (key) {
     case "state":
-      return wordOf(RUN_STATES, line.state).rank;
+      // Of two in one state the one whose cluster is in trouble comes first.
+      return wordOf(RUN_STATES, line.state).rank - (line.sick_workers ? 0.5 : 0);
     case "step":
       return line.step;
     case "rate":
@@ -31,7 +32,7 @@ function valueOf(line: RunLine, key: SortKey): number | null {
     case "checkpoint":
       return line.checkpoint_at == null ? null : -line.checkpoint_at;
     case "restarts":
-      return line.restarts;
+      return line.restarts + line.recoveries * 1e-6;
     case "goodput":
       return line.goodput;
     case "last":

@@ -81,7 +81,7 @@ export function paintWorkers(frame: Frame, row: LaneRow): void {
     return;
   }
   const spans = lane?.workers[0]?.spans ?? [];
-  for (const span of spans) paintSpan(frame, row, span);
+  spans.forEach((span, i) => paintSpan(frame, row, span, spans[i - 1]));
   for (const [since, , , , again] of spans) if (again) paintStart(frame, row, since);
 }
 
@@ -94,14 +94,15 @@ function placed(frame: Frame, since: number, until: number): [number, number] | 
   return to < left || from > left + width ? null : [Math.max(from, left), Math.min(to, left + width)];
 }
 
-function paintSpan(frame: Frame, row: LaneRow, [since, until, state]: WorkerSpan): void {
+function paintSpan(frame: Frame, row: LaneRow, [since, until, state]: WorkerSpan, before?: WorkerSpan): void {
   const place = placed(frame, since, until);
   if (!place) return;
   const [lo, hi] = place;
   const { tone, glyph } = wordOf(WORKER_STATES, state);
   if (isTrouble(state)) {
     bar(frame, row, lo, hi, tone, tone === "bad" ? 4 : 7);
-    if (hi - lo > SIGN_PX) sign(frame, row, glyph, lo + 2, tone);
+    const goesOn = before?.[2] === state && before[1] === since;
+    if (hi - lo > SIGN_PX && !goesOn) sign(frame, row, glyph, lo + 2, tone);
   } else well(frame, row, lo, hi, state);
 }
 
