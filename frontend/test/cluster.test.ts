@@ -124,6 +124,15 @@ test("hovering over a worker tells its state, since when, when seen, at which st
   assert.equal(workerHover(one, T0 + 9000, 1), null);
 });
 
+test("an error that fills pages is told by its beginning, and whole in the table", () => {
+  const error = `InternalError: ${"x".repeat(5000)}`;
+  const hover = workerHover(worker("worker:1", ["failed"], { error }), T0 + 2050, 1)!;
+  assert.equal(Object.fromEntries(hover.rows)["Error"]!.length, 201);
+  const [mark] = recoveryMarksOf([recovery({ error })], run.sessions, ways, makeAxis("wall", run.sessions, ways));
+  assert.equal(Object.fromEntries(recoveryHover(mark!).rows)["Error"]!.at(-1), "…");
+  assert.ok(headline(detail(), [worker("worker:1", ["failed"], { error })], T0)[1]!.rest.length < 200);
+});
+
 test("hovering over the lane of many tells how many were in which state, and who was in trouble", () => {
   const workers = many(20).map((one, i) => (i < 8 ? worker(one.name, ["lost"]) : one));
   const hover = crowdHover({ name: "20", workers, crowd: crowdOf(workers) }, T0 + 2050, 1)!;

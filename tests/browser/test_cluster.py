@@ -136,3 +136,14 @@ def test_workers_and_recoveries_can_be_had_as_csv(tab: Callable[..., Any], board
     assert [line.split(",")[0] for line in texts["workers"][1:]] == ["worker:1", "worker:0", "worker:2", "ps:0", "ps:1"]
     assert len(texts["restarts within a session"]) == 3
     assert "UnavailableError" in texts["restarts within a session"][1]
+
+
+def test_a_worker_can_be_told_from_another_on_a_telephone(tab: Callable[..., Any], board: Any) -> None:
+    """The number at a name's end is not cut off, with the sign before it."""
+    shown = tab(viewport={"width": 360, "height": 740}).open(board, run="hundred")
+    shown.find(".row-name", has_text="worker:63").wait_for()
+    cut = shown.inside().evaluate(
+        """() => [...document.querySelectorAll('.row-name')].filter(name => name.scrollWidth > name.clientWidth)
+            .map(name => name.textContent)"""
+    )
+    assert [name for name in cut if "worker" in name] == []

@@ -96,6 +96,11 @@ export function roughDuration(secs: number | null | undefined): string {
   return days < 730 ? `${days} d` : `${Number((days / 365.25).toFixed(1))} y`;
 }
 
+/** The beginning of a long text, such as an error that holds a whole graph. */
+export function brief(text: string, most = 200): string {
+  return text.length > most ? `${text.slice(0, most).trimEnd()}…` : text;
+}
+
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${formatCount(count)} ${count === 1 ? one : many}`;
 }

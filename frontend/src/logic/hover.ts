@@ -1,7 +1,7 @@
 /** What the pointer is on, in words. */
 import type { Session, Stall, ThreadHistory } from "../types/api";
 import type { Boundary } from "./boundaries";
-import { formatBytes, formatCount, formatDuration, formatMoment, plural } from "./format";
+import { brief, formatBytes, formatCount, formatDuration, formatMoment, plural } from "./format";
 import type { Cluster, Marks } from "./marks";
 import { isGood, onDisk } from "./marks";
 import type { Plot } from "./plot";
@@ -61,7 +61,7 @@ export function recoveryHover({ recovery, number }: RecoveryMark): Hover {
   return {
     title: `↺ Restart ${number} within a session`,
     rows: [
-      ["Error", recovery.error],
+      ["Error", brief(recovery.error)],
       ["Lost", recovery.losses === 1 ? "once" : plural(recovery.losses, "time")],
       ["Went on", formatMoment(recovery.at)],
       ["Took", formatDuration(recovery.secs)],

@@ -1,6 +1,6 @@
 /** What a worker was at at a moment, in words; and what many were at together. */
 import type { WorkerHistory } from "../types/api";
-import { formatCount, formatDuration, formatMoment, plural } from "./format";
+import { brief, formatCount, formatDuration, formatMoment, plural } from "./format";
 import type { Hover } from "./hover";
 import type { WorkerLane } from "./workers";
 import { countWords, isTrouble } from "./workers";
@@ -35,7 +35,7 @@ export function workerHover(worker: WorkerHistory, at: number, near: number): Ho
   if (started != null) tell(again ? "↻ Started again" : "Process since", formatMoment(started));
   if (worker.starts > 1) tell("Processes", formatCount(worker.starts));
   if (last && worker.host) tell("Host", worker.pid == null ? worker.host : `${worker.host}, pid ${worker.pid}`);
-  tell("Error", spanError ?? (last ? worker.error : null));
+  tell("Error", brief((spanError ?? (last ? worker.error : null)) ?? ""));
   return { title: `${word.glyph} ${worker.name}: ${word.label}`, rows, note: last ? word.meaning : `Earlier: it is ${wordOf(WORKER_STATES, worker.state).label} now.` };
 }
 

@@ -1,6 +1,6 @@
 /** The cluster's other processes as lanes: each its own where they are few, else those with trouble, and the rest as one. */
 import type { WorkerHistory, WorkerState } from "../types/api";
-import { formatAgo, formatCount, plural, roughDuration } from "./format";
+import { brief, formatAgo, formatCount, plural, roughDuration } from "./format";
 import { WORKER_STATES, wordOf } from "./words";
 
 /** So many have a lane each; of more, so many of those that need somebody. */
@@ -92,14 +92,11 @@ export function stateSince(worker: WorkerHistory): number | null {
   return since;
 }
 
-/** Of an error. */
-const MOST_LETTERS = 120;
-
 /** A worker that needs somebody, in a few words. */
 export function troubleWords(worker: WorkerHistory, now: number): string {
   const label = `${worker.name} ${wordOf(WORKER_STATES, worker.state).label}`;
   if (worker.state === "lost") return `${label}, last heard of ${formatAgo(worker.last_seen, now)}`;
-  if (worker.state === "failed") return worker.error ? `${label}: ${worker.error.slice(0, MOST_LETTERS)}` : label;
+  if (worker.state === "failed") return worker.error ? `${label}: ${brief(worker.error, 120)}` : label;
   const since = stateSince(worker);
   return since === null ? label : `${label} for ${roughDuration(Math.max(0, now - since))}`;
 }

@@ -19,7 +19,7 @@ import { Timeline } from "./timeline";
 import { Tooltip } from "./tooltip";
 
 const GUTTER_PX = 116;
-const NARROW_GUTTER_PX = 74;
+const NARROW_GUTTER_PX = 84;
 const NARROW_PX = 560;
 /** The address follows once zooming has come to rest. */
 const SETTLE_MS = 200;
