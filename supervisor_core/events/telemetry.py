@@ -116,8 +116,9 @@ class HeartbeatRecord:
     """Seconds of this session by goodput bucket; they sum to its wall time up to the last progress."""
     threads: tuple[Mapping[str, Any], ...] = ()
     """`ThreadStatus` of each service, field by field."""
-    workers: tuple[Mapping[str, Any], ...] = ()
-    """`WorkerStatus` of each other process of the cluster, field by field."""
+    workers: tuple[Mapping[str, Any], ...] | None = None
+    """`WorkerStatus` of each other process of the cluster, field by field; None: no news of them since the last that
+    told."""
     events_dropped: int = 0
 
 

@@ -57,6 +57,8 @@ class SessionFold:
         """See `SessionFacts`."""
         self.threads: dict[str, ThreadFold] = {}
         self.workers: dict[str, WorkerFold] = {}
+        self.workers_at: float | None = None
+        """When it told of them last."""
         self.checkpoints: list[Checkpoint] = []
         self.stalls: list[tuple[float, StallRecord]] = []
         self.recoveries: list[Recovery] = []
@@ -111,7 +113,8 @@ class SessionFold:
                 if thread is None:
                     thread = self.threads[name] = ThreadFold(name, self.kept_ticks)
                 thread.beat(at, told)
-        if beat.workers:
+        if beat.workers is not None:
+            self.workers_at = at
             self._cluster(at, beat.workers)
 
     def _cluster(self, at: float, workers: Any) -> None:
@@ -236,6 +239,7 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
         into._moved(part.last_progress_at)
     for name, thread in part.threads.items():
         into.threads.setdefault(name, ThreadFold(name, into.kept_ticks)).absorb(thread)
+    into.workers_at = part.workers_at if part.workers_at is not None else into.workers_at
     for name, worker in part.workers.items():
         into.workers.setdefault(name, WorkerFold(name, into.kept_ticks)).absorb(worker)
     into.recoveries.extend(part.recoveries)

@@ -106,7 +106,7 @@ def telemetry_facts(
         workers=tuple(
             told
             for worker in fold.workers.values()
-            if (told := worker.told(fold.id, fold.beat_at, ended_at)) is not None
+            if (told := worker.told(fold.id, fold.workers_at, ended_at)) is not None
         ),
         recoveries=tuple(fold.recoveries),
         stalls=_stalls(fold.id, fold.stalls, ended_at if stop else None),

@@ -65,17 +65,17 @@ class WorkerFold:
         self._starts |= later._starts
         self._last = later._last or self._last
 
-    def told(self, session: str, beat_at: float | None, until: float) -> WorkerTold | None:
+    def told(self, session: str, told_at: float | None, until: float) -> WorkerTold | None:
         """Return all that the session told; None before anything was.
 
         Args:
             session: the session's id.
-            beat_at: when its last heartbeat was: one that does not name the worker any more tells nothing of it.
+            told_at: when it told of its workers last: where that does not name this one, nothing is known of it.
             until: when the session ended, or was heard of last.
         """
         if self._state is None:
             return None
-        is_in_last = beat_at is None or self._until >= beat_at
+        is_in_last = told_at is None or self._until >= told_at
         told = self._last
         history = WorkerHistory(
             name=self.name,

@@ -20,6 +20,7 @@ from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import TelemetrySink
 from supervisor_core.runtime.save_tally import SaveTally
 from supervisor_core.runtime.stall import StallWatch, python_stacks
+from supervisor_core.runtime.worker_news import EVERY_BEATS, WorkerNews
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -86,6 +87,7 @@ class RunMonitor:
         self._recorder = recorder
         self._threads = threads
         self._workers = workers
+        self._news = WorkerNews(workers, EVERY_BEATS * options.heartbeat_secs, clock.monotonic)
         self._heartbeat_secs = options.heartbeat_secs if heartbeat_secs is None else heartbeat_secs
         self._on_renewal = on_renewal
         self._clock = clock
@@ -156,7 +158,7 @@ class RunMonitor:
                 progress_timeout_secs=self._options.stall_timeout(now.phase),
                 activity_secs=now.activity_secs,
                 threads=tuple(asdict(thread) for thread in self._threads()),
-                workers=tuple(asdict(worker) for worker in self._workers()),
+                workers=self._news.take(),
                 events_dropped=self._recorder.dropped,
             )
             self._recorder.write(record, now.global_step)

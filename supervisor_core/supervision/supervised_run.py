@@ -56,7 +56,8 @@ class SupervisedRun:
         services: the session's service threads.
         checkpoint_interval_secs: configured seconds between checkpoints; None where none are taken.
         is_chief: whether to hold the logdir's lease; workers do not.
-        task: what a worker is called among the cluster's processes, as ``worker:1``. Default: host and process.
+        task: what a worker is called among the cluster's processes, as ``worker:1``; None for a chief, and for a
+            process that belongs to no cluster.
         on_taken_over: called when another chief has taken the logdir over, with the error that says so.
         clock: the time.
     """
@@ -99,11 +100,11 @@ class SupervisedRun:
                 on_change=self._tell_of_workers,
                 clock=clock,
             )
-        elif not is_chief:
-            info["task"] = task or f"{info['host']}-{info['pid']}"
+        elif task is not None:
+            info["task"] = task
             if logdir:
                 self._recorder = self._beacon = Beacon(
-                    logdir, info["task"], session_id, interval_secs=options.heartbeat_secs, clock=clock
+                    logdir, task, session_id, interval_secs=options.heartbeat_secs, clock=clock
                 )
         self._identity = SessionIdentity(
             session_id=session_id,

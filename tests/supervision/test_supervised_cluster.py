@@ -12,7 +12,6 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.supervision.outcome import Outcome
 from supervisor_core.supervision.supervised_run import SupervisedRun
-from supervisor_core.supervision.task_record import file_name
 
 SOON = Options(heartbeat_secs=0.01)
 
@@ -57,13 +56,12 @@ def test_a_chief_is_no_worker(begin, tmp_path: Path) -> None:
     assert not (tmp_path / ".supervisor.tasks").exists()
 
 
-def test_a_worker_that_nothing_names_is_told_by_host_and_process(begin, tmp_path: Path) -> None:
-    """No two of a cluster are the same."""
+def test_a_process_of_no_cluster_keeps_no_heartbeat(begin, tmp_path: Path) -> None:
+    """One that neither leads nor has a name among others leaves nothing behind, and is called nothing."""
     run = begin(is_chief=False)
     run.end(Outcome(reason="completed"))
-    info = run.status().info
-    assert info["task"] == f"{info['host']}-{info['pid']}"
-    assert said(tmp_path, file_name(info["task"]))["task"] == info["task"]
+    assert "task" not in run.status().info
+    assert not (tmp_path / ".supervisor.tasks").exists()
 
 
 def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:
@@ -108,15 +106,15 @@ def test_the_chiefs_last_word_is_of_the_workers_too(begin, writer) -> None:
     writer.wait_for("heartbeat", shows("waiting"))
     worker.end(Outcome(reason="completed"))
     chief.end(Outcome(reason="completed"))
-    last = writer.of("heartbeat")[-1]
-    assert (last.phase, [worker["state"] for worker in last.workers]) == ("stopped", ["stopped"])
+    told = [beat.workers for beat in writer.of("heartbeat") if beat.workers is not None]
+    assert [worker["state"] for worker in told[-1]] == ["stopped"]
 
 
 def test_a_chief_without_a_cluster_shows_none(begin, writer) -> None:
     """No directory is made, no field filled."""
     run = begin(SOON)
     run.beat()
-    assert writer.of("heartbeat")[-1].workers == ()
+    assert writer.of("heartbeat")[-1].workers is None
     assert run.status().workers == ()
 
 

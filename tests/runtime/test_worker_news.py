@@ -1,0 +1,61 @@
+"""`WorkerNews`: what heartbeats tell of the cluster's other processes, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor_core.run.status import WorkerStatus
+from supervisor_core.runtime.worker_news import WorkerNews
+
+ONE = WorkerStatus(name="worker:1", state="running", steps=5)
+
+
+class Cluster:
+    """Workers as they are, and the time."""
+
+    def __init__(self, *workers: WorkerStatus) -> None:
+        self.workers = workers
+        self.now = 100.0
+        self.news = WorkerNews(lambda: self.workers, 60.0, lambda: self.now)
+
+
+def test_no_cluster_is_no_news() -> None:
+    """A run on its own says nothing of workers, however long it lasts."""
+    cluster = Cluster()
+    assert cluster.news.take() is None
+    cluster.now += 1000
+    assert cluster.news.take() is None
+
+
+def test_steps_alone_are_told_once_in_a_while() -> None:
+    """Nothing but steps has changed: it is told when the time has come."""
+    cluster = Cluster(ONE)
+    assert [told["steps"] for told in cluster.news.take() or ()] == [5]
+    cluster.workers = (replace(ONE, steps=6, last_seen_at=160.0),)
+    cluster.now += 59
+    assert cluster.news.take() is None
+    cluster.now += 1
+    assert [told["steps"] for told in cluster.news.take() or ()] == [6]
+
+
+@pytest.mark.parametrize(
+    "change", [{"state": "lost"}, {"started_at": 7.0}, {"waiting_for": "the chief"}, {"error": "ValueError"}]
+)
+def test_a_change_is_told_at_once(change: dict[str, object]) -> None:
+    """Another state, another process, another thing that it waits for."""
+    cluster = Cluster(ONE)
+    cluster.news.take()
+    cluster.workers = (replace(ONE, **change),)  # type: ignore[arg-type]
+    assert cluster.news.take() is not None
+    assert cluster.news.take() is None
+
+
+def test_the_last_one_that_goes_is_told_by_an_empty_list() -> None:
+    """Nobody is left: that is news, once."""
+    cluster = Cluster(ONE)
+    cluster.news.take()
+    cluster.workers = ()
+    assert cluster.news.take() == ()
+    assert cluster.news.take() is None
