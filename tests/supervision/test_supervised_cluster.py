@@ -26,7 +26,7 @@ def shows(state: str, **values: Any):
     """Whether a heartbeat shows a process in a state, and so much more of it."""
 
     def is_meant(record: HeartbeatRecord) -> bool:
-        return any({"state": state, **values}.items() <= worker.items() for worker in record.workers)
+        return any({"state": state, **values}.items() <= worker.items() for worker in record.workers or ())
 
     return is_meant
 
