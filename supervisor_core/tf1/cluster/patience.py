@@ -22,7 +22,8 @@ LOOK_SECS = 1.0
 """How often one that waits for a blocked call looks whether a stop was requested."""
 
 NAME_SECS = 5.0
-"""For how long a call may block before it is found out who does not answer; and how long that may take."""
+"""For how long a call may block before it is found out who does not answer, from one time to the next; and for how long
+the end of a wait is held up to find it out."""
 
 
 class Patience:
@@ -69,7 +70,7 @@ class Patience:
 
         Args:
             call: what to call.
-            who: says who keeps it from returning; may take a while.
+            who: says who keeps it from returning; may take a while, and what it raises ends the wait.
             discard: called with the result if it comes when nobody waits any more.
 
         Raises:
@@ -77,32 +78,30 @@ class Patience:
             tf.errors.CancelledError: if a stop was requested.
         """
         blocking = BlockingCall(call, name="supervisor_cluster_call", discard=discard)
+        naming: BlockingCall[str] | None = None
         try:
-            what, since = "the cluster to answer", self._surroundings.clock.monotonic()
+            what, named = "the cluster to answer", self._surroundings.clock.monotonic()
             while not blocking.wait(min(LOOK_SECS, self.remaining_secs)):
                 if self._surroundings.wait(0.0):
                     self._cancel(what)
-                now = self._surroundings.clock.monotonic()
-                if now - since >= NAME_SECS or not self.remaining_secs:
-                    what, since = self._named(who, what), now
+                is_over, now = not self.remaining_secs, self._surroundings.clock.monotonic()
+                if naming is None and (is_over or now - named >= NAME_SECS):
+                    naming, named = BlockingCall(who, name="supervisor_cluster_reach"), now
+                if naming is not None and naming.wait(NAME_SECS if is_over else 0.0):
+                    what, naming = naming.result(), None
                     self._tell(what)
-                self._check(what)
-            result = blocking.result()
+                if is_over and not blocking.wait(0.0):
+                    self._check(what)
+            return blocking.result()
         except BaseException:
             blocking.abandon()
             raise
-        return result
 
     def over(self) -> None:
         """Say that nothing is waited for any more."""
         if self._told is not None:
             self._surroundings.waiting_for(None)
         self._told = None
-
-    @staticmethod
-    def _named(who: Callable[[], str], before: str) -> str:
-        naming = BlockingCall(who, name="supervisor_cluster_reach")
-        return naming.result() if naming.wait(NAME_SECS) else before
 
     def _tell(self, what: str) -> None:
         if what != self._told:
