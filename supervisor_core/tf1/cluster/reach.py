@@ -46,9 +46,10 @@ def unreachable_tasks(config: Any) -> str:
 
 def _tasks(config: Any) -> dict[str, str]:
     """Return the tasks that a session with this configuration needs, name -> address."""
-    tasks = dict(_known)
-    if not tasks and config is not None and config.HasField("cluster_def"):
+    tasks: dict[str, str] = {}
+    if config is not None and config.HasField("cluster_def"):
         tasks = {f"{job.name}:{index}": at for job in config.cluster_def.job for index, at in job.tasks.items()}
+    tasks = tasks or dict(_known)
     if not tasks:
         try:
             identity = task_from_environment()

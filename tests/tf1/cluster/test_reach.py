@@ -1,0 +1,163 @@
+"""Which processes of a cluster do not answer: asked through real sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+import tensorflow as tf
+
+from supervisor_core.tf1.cluster import reach
+from supervisor_core.tf1.cluster.reach import remember_cluster, unreachable_tasks
+
+NOTHING_KNOWN = "a process of the cluster that does not answer (TF_CONFIG would tell which there are)"
+ALL_ANSWER = "the cluster: all its processes accept connections, and the session is not there yet"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test knows of no cluster but its own."""
+    monkeypatch.setattr(reach, "_known", {})
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+@pytest.fixture
+def listener() -> Iterator[str]:
+    """The address of a process that accepts connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address that refuses connections: the port is taken, and nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture
+def config() -> Callable[..., tf.compat.v1.ConfigProto]:
+    """Returns a function that makes a session's configuration, with these device filters."""
+    return lambda *filters: tf.compat.v1.ConfigProto(device_filters=list(filters))
+
+
+def test_nothing_is_known() -> None:
+    """Without a cluster the text is a general one, which says how to get a better one."""
+    assert unreachable_tasks(None) == NOTHING_KNOWN
+
+
+def test_all_answer(listener: str) -> None:
+    """Then it is something else that takes its time."""
+    remember_cluster({"ps": {0: listener}, "worker": {0: listener}})
+    assert unreachable_tasks(None) == ALL_ANSWER
+
+
+def test_who_does_not_answer_is_named(listener: str, nobody: str) -> None:
+    """With its address; those that answer are not."""
+    remember_cluster({"ps": {0: listener, 1: nobody}, "worker": {0: listener}})
+    assert unreachable_tasks(None) == f"ps:1 ({nobody}): not to be reached"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "here",
+        "",
+        ":",
+        "127.0.0.1:",
+        "127.0.0.1:x",
+        "127.0.0.1:99999999",
+        "127.0.0.1:70000",
+        "127.0.0.1:-1",
+        "h" * 70 + ".a:1",
+        "[::1",
+        "a b:1",
+    ],
+)
+def test_an_address_that_is_none_does_not_answer(address: str) -> None:
+    """Nothing is raised over it."""
+    remember_cluster({"ps": {0: address}})
+    assert unreachable_tasks(None) == f"ps:0 ({address}): not to be reached"
+
+
+def test_a_host_that_nobody_knows_does_not_answer() -> None:
+    """As after a pod's end: its name is gone."""
+    remember_cluster({"ps": {0: "no-such-host.invalid:2222"}})
+    assert unreachable_tasks(None) == "ps:0 (no-such-host.invalid:2222): not to be reached"
+
+
+def test_who_is_silent_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch, nobody: str) -> None:
+    """A connection that is neither accepted nor refused, as to a machine that is off, is given a second."""
+    asked: list[tuple[tuple[str, int], float]] = []
+
+    def silent(address: tuple[str, int], timeout: float) -> socket.socket:
+        asked.append((address, timeout))
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", silent)
+    remember_cluster({"ps": {0: "10.255.255.1:2222"}})
+    assert unreachable_tasks(None) == "ps:0 (10.255.255.1:2222): not to be reached"
+    assert asked == [(("10.255.255.1", 2222), 1.0)]
+
+
+def test_addresses_of_the_sixth_version() -> None:
+    """Written in brackets, as TensorFlow wants them."""
+    try:
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    with server:
+        remember_cluster({"ps": {0: f"[::1]:{server.getsockname()[1]}"}})
+        assert unreachable_tasks(None) == ALL_ANSWER
+
+
+def test_many_are_not_all_named(nobody: str) -> None:
+    """Five are, and how many more there are."""
+    remember_cluster({"ps": dict.fromkeys(range(8), nobody)})
+    named = ", ".join(f"ps:{index} ({nobody})" for index in range(5))
+    assert unreachable_tasks(None) == f"{named} and 3 more: not to be reached"
+
+
+@pytest.mark.parametrize(
+    ("filters", "named"),
+    [
+        (("/job:ps",), ["ps:0", "ps:1"]),
+        (("/job:ps/task:1",), ["ps:1"]),
+        (("/job:ps/replica:0/task:1/device:CPU:0", "/job:worker/task:0"), ["ps:1", "worker:0"]),
+        (("/job:ps/task:7",), []),
+    ],
+)
+def test_only_those_that_the_session_needs(
+    nobody: str, config: Callable[..., object], filters: tuple[str, ...], named: list[str]
+) -> None:
+    """A session's device filters say which; the others are no reason to wait."""
+    remember_cluster({"ps": {0: nobody, 1: nobody}, "worker": {0: nobody, 10: nobody}})
+    text = unreachable_tasks(config(*filters))
+    expected = ", ".join(f"{name} ({nobody})" for name in named)
+    assert text == (f"{expected}: not to be reached" if named else NOTHING_KNOWN)
+
+
+def test_the_cluster_of_the_session(nobody: str, config: Callable[..., object]) -> None:
+    """The one in its configuration is the one that counts, whatever else is known."""
+    remember_cluster({"worker": {0: nobody}})
+    session = tf.compat.v1.ConfigProto(cluster_def=tf.train.ClusterSpec({"ps": [nobody]}).as_cluster_def())
+    assert unreachable_tasks(session) == f"ps:0 ({nobody}): not to be reached"
+
+
+def test_the_cluster_of_the_environment(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For programs that make their servers themselves."""
+    cluster = {"cluster": {"ps": [nobody], "worker": [nobody]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    assert unreachable_tasks(None) == f"ps:0 ({nobody}), worker:0 ({nobody}): not to be reached"
+    monkeypatch.setenv("TF_CONFIG", "{nonsense")
+    assert unreachable_tasks(None) == NOTHING_KNOWN
+
+
+def test_a_cluster_is_remembered_as_it_is_now(nobody: str) -> None:
+    """The last one that was told, not what it was before."""
+    remember_cluster({"ps": {0: nobody}})
+    remember_cluster({"worker": {0: nobody}})
+    assert unreachable_tasks(None) == f"worker:0 ({nobody}): not to be reached"
