@@ -121,7 +121,8 @@ class ClusterTask:
     def session_config(self, config: Any = None) -> Any:
         """Return a configuration for sessions which need the parameter servers and this process, and no other worker.
 
-        A session without that waits for every process of the cluster when it is made, and is lost with any of them.
+        A session without that waits for every process of the cluster when it is made, and is lost with any of them. In
+        a cluster without parameter servers it has to.
 
         Args:
             config: the ``ConfigProto`` to begin with; it stays as it is. Filters that it has are left alone.
@@ -129,7 +130,7 @@ class ClusterTask:
         own = tf.compat.v1.ConfigProto()
         if config is not None:
             own.CopyFrom(config)
-        if self._is_in_cluster and not own.device_filters:
+        if self._is_in_cluster and SERVER_JOB in self._identity.cluster and not own.device_filters:
             own.device_filters.extend([f"/job:{SERVER_JOB}", self._own_device])
         return own
 
