@@ -1,8 +1,9 @@
-"""A clock that tests set by hand, and a coordinator that waits by setting it."""
+"""A clock that tests set by hand, a coordinator that waits by setting it, and threads that end when they are told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 import pytest
@@ -50,6 +51,37 @@ class TimedCoordinator(Coordinator):
         return False
 
 
+class ScriptedThread:
+    """A thread that ends at a given moment of the clock, which joining it moves."""
+
+    ident = None
+
+    def __init__(self, clock: HandClock, ends_in_secs: float, name: str = "scripted") -> None:
+        self.clock = clock
+        self.ends_at = clock.now + ends_in_secs
+        self.name = name
+        self.joins: list[float] = []
+
+    def is_alive(self) -> bool:
+        return self.clock.now < self.ends_at
+
+    def join(self, timeout: float) -> None:
+        assert timeout > 0
+        self.joins.append(timeout)
+        self.clock.advance(max(0.0, min(timeout, self.ends_at - self.clock.now)))
+
+
+class BlockedThread(threading.Thread):
+    """A real thread that blocks on something which no stop request ends."""
+
+    def __init__(self, name: str = "blocked") -> None:
+        super().__init__(name=name, daemon=True)
+        self.blocks_on = threading.Event()
+
+    def run(self) -> None:
+        self.blocks_on.wait()
+
+
 @pytest.fixture
 def clock() -> HandClock:
     """A clock whose monotonic hand is at 1000 s and whose wall hand at 1,700,000,000 s."""
@@ -64,3 +96,37 @@ def coord_for(clock: HandClock) -> Callable[..., TimedCoordinator]:
         return TimedCoordinator(clock, clock.now + secs, clean)
 
     return make
+
+
+@pytest.fixture
+def raised_by() -> Callable[[Callable[[], object]], BaseException]:
+    """Returns a function that calls what it is given, and returns what that raised."""
+
+    def call(raising: Callable[[], object]) -> BaseException:
+        with pytest.raises(BaseException) as caught:
+            raising()
+        return caught.value
+
+    return call
+
+
+@pytest.fixture
+def scripted_thread() -> type[ScriptedThread]:
+    """The class of threads that end at a given moment of a clock."""
+    return ScriptedThread
+
+
+@pytest.fixture
+def blocked_thread() -> type[BlockedThread]:
+    """The class of threads that block until their ``blocks_on`` is set."""
+    return BlockedThread
+
+
+@pytest.fixture
+def blocked() -> Iterator[BlockedThread]:
+    """A running thread that is blocked until the test is over."""
+    thread = BlockedThread()
+    thread.start()
+    yield thread
+    thread.blocks_on.set()
+    thread.join()
