@@ -4,7 +4,8 @@
     scrape (any thread)    the page that is up, the ages at this moment, and how the exporter itself is
 
 Nothing that a scrape does waits for a refresh, or for storage: a refresh that hangs leaves the last page up, and its
-age in ``supervisor_exporter_last_refresh_timestamp_seconds``.
+age in ``supervisor_exporter_last_refresh_timestamp_seconds``. Only the first look, which may take minutes, puts up
+pages on its way, of the runs that it has read to their ends; there is no last refresh until it is through.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
@@ -40,6 +41,9 @@ _LOG = logging.getLogger(__name__)
 
 DEFAULT_INTERVAL_SECS = 15.0
 _STOP_SECS = 2.0
+_SHOW_SECS = 1.0
+_SHOW_SHARE = 0.1
+"""Of the first look, how much may go into showing what it has read so far."""
 
 
 class Watch(Protocol):
@@ -49,13 +53,16 @@ class Watch(Protocol):
     def logdir(self) -> str:
         """The logdir, as it was given."""
 
-    def refresh(self) -> Snapshot:
-        """Return what is there now."""
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        """Return what is there now; call something after each run that was read."""
+
+    def so_far(self) -> Snapshot:
+        """Return the runs that have been read, while a refresh is under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Refreshed:
-    """What the last whole refresh has left."""
+    """What is shown, and what the last whole refresh has left."""
 
     page: Page
     at: float | None = None
@@ -87,6 +94,7 @@ class Exporter:
         self._written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}
         self._told: frozenset[str] = frozenset()
         self._versions = _versions()
+        self._show_next = clock.monotonic()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._refresh_again_and_again, name="exporter-refresh", daemon=True)
 
@@ -110,9 +118,25 @@ class Exporter:
     def refresh(self) -> None:
         """Look at every logdir and put up a new page. Called by the exporter's own thread once it is started."""
         began = self._clock.monotonic()
-        snapshots = [watch.refresh() for watch in self._watches]
+        snapshots: list[Snapshot] = []
+        for watch in self._watches:
+            snapshots.append(watch.refresh(None if self.ready else self._showing(tuple(snapshots), watch)))
         page, problems = self._write(snapshots)
         self._put_up(page, problems, self._clock.wall(), self._clock.monotonic() - began)
+
+    def _showing(self, before: Sequence[Snapshot], watch: Watch) -> Callable[[int, int], None]:
+        """Return what shows the runs of the logdirs before, and those of this one that have been read so far."""
+
+        def progressed(done: int, total: int) -> None:
+            began = self._clock.monotonic()
+            if began < self._show_next:
+                return
+            page, _ = self._write([*before, watch.so_far()])
+            self._up = replace(self._up, page=page)
+            ended = self._clock.monotonic()
+            self._show_next = ended + max(_SHOW_SECS, (ended - began) / _SHOW_SHARE)
+
+        return progressed
 
     def show(self, snapshots: Sequence[Snapshot], *, at: float, secs: float) -> None:
         """Put up a new page of what somebody else has found, instead of a `refresh`.

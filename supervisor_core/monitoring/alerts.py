@@ -227,13 +227,14 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
                 f"[{duration(limits.forget_secs)}]))\n"
                 "  unless on (job) max by (job) (supervisor_exporter_build_info)\n"
                 ")\n"
-                "or max by (job) (instance:supervisor_exporter_behind:seconds)"
+                "or max by (job) (instance:supervisor_exporter_behind:seconds)\n"
+                "or max by (job) (instance:supervisor_exporter_first_look:info)"
             ),
             hold_secs=limits.hold_secs,
             summary="The exporter {{ $labels.job }} tells nothing new.",
             description=(
                 "The exporter of the job {{ $labels.job }} does not answer Prometheus any more, or has not been able "
-                "to look at its logdirs. Of a training whose process dies now, nobody may learn."
+                "to look at all its logdirs. Of a training whose process dies now, nobody may learn."
             ),
         ),
     )

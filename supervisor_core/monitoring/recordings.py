@@ -12,6 +12,7 @@ What is compared with its own past is recorded by who told it: a process counts 
 the run's whole life, and where one of them misses a scrape, going over to the other's count must not look like news.
 
 An exporter that has not looked for a while, or cannot read a run, knows nothing of it: its old values are left out.
+So are those of one whose first look is not through: what it shows by then it may have read minutes ago.
 When an exporter goes, what it told is not carried on (that it is gone is an alert of its own); when a training
 process goes, what it told last is, since that is what a dead one looks like.
 """
@@ -51,7 +52,16 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
                 "time() - max by (job, instance) (supervisor_exporter_last_refresh_timestamp_seconds)\n"
                 f"  > {limits.behind_secs:.10g}"
             ),
-        )
+        ),
+        Recording(
+            record="instance:supervisor_exporter_first_look:info",
+            expr=(
+                "max by (job, instance) (\n"
+                "  supervisor_exporter_build_info\n"
+                "    unless on (job, instance) supervisor_exporter_last_refresh_timestamp_seconds\n"
+                ")"
+            ),
+        ),
     ]
     for metric in (
         "supervisor_active",
@@ -165,5 +175,6 @@ def _told(metric: str, matcher: str = "") -> str:
     return (
         f"  {selected}\n"
         "    unless on (job, instance) instance:supervisor_exporter_behind:seconds\n"
+        "    unless on (job, instance) instance:supervisor_exporter_first_look:info\n"
         "    unless on (job, instance, run) supervisor_exporter_run_read_success == 0"
     )

@@ -65,6 +65,7 @@ class LogdirWatch:
         self._clock = clock
         self._kept_ticks = kept_ticks
         self._runs: dict[str, _RunWatch] = {}
+        self._done = 0
 
     @property
     def logdir(self) -> str:
@@ -78,8 +79,15 @@ class LogdirWatch:
             on_progress: called after each run with how many are read, and how many there are.
         """
         problems: list[str] = []
+        self._done = 0
+
+        def progressed(done: int, total: int) -> None:
+            self._done = done
+            if on_progress is not None:
+                on_progress(done, total)
+
         try:
-            self._index.refresh(on_progress, take=lambda name, chunks: self._run(name).update(chunks))
+            self._index.refresh(progressed, take=lambda name, chunks: self._run(name).update(chunks))
         except Exception as error:  # clients of object stores raise what they like; the next look may go well
             _LOG.debug("Looking at %s failed", self.logdir, exc_info=True)
             problems.append(f"{self.logdir} cannot be looked at: {error!r}.")
@@ -91,6 +99,15 @@ class LogdirWatch:
         self._runs = {name: self._run(name) for name in self._index.runs}
         runs = {name: watch.look(now) for name, watch in self._runs.items()}
         return Snapshot(logdir=self.logdir, at=now, runs=runs, problems=tuple(problems))
+
+    def so_far(self) -> Snapshot:
+        """Return the runs that the look under way has read to their ends; problems are told at its own end.
+
+        To be asked by what `refresh` calls after each run, for the sake of those who would wait for the first look.
+        """
+        now = self._clock.wall()
+        names = list(self._index.runs)[: self._done]
+        return Snapshot(logdir=self.logdir, at=now, runs={name: self._run(name).look(now) for name in names})
 
     def _run(self, name: str) -> _RunWatch:
         index, watch = self._index.runs[name], self._runs.get(name)

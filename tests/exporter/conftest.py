@@ -8,6 +8,8 @@ import importlib.util
 import ipaddress
 import ssl
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from supervisor_core.events.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -55,6 +58,46 @@ class StillClock:
 def clock() -> StillClock:
     """A clock a hundred seconds after runs begin."""
     return StillClock()
+
+
+class Storage:
+    """Local files, counted; may be told to hang, all or those with something in their paths, or to fail."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.fault: OSError | None = None
+        self.hangs_at = ""
+        self.hanging = threading.Event()
+        self.free = threading.Event()
+        self.free.set()
+
+    def stat(self, path: str) -> FileStatus:
+        self._ask("stat", path)
+        return LOCAL_SOURCE.stat(path)
+
+    def open(self, path: str) -> ReadFile:
+        self._ask("open", path)
+        return LOCAL_SOURCE.open(path)
+
+    def list(self, directory: str) -> Iterator[Entry]:
+        self._ask("list", directory)
+        return LOCAL_SOURCE.list(directory)
+
+    def _ask(self, operation: str, path: str) -> None:
+        self.calls.append((operation, path))
+        if not self.free.is_set() and self.hangs_at in path:
+            self.hanging.set()
+            assert self.free.wait(60)
+        if self.fault is not None:
+            raise self.fault
+
+
+@pytest.fixture
+def storage() -> Iterator[Storage]:
+    """Local files that may hang or fail; let go in the end."""
+    made = Storage()
+    yield made
+    made.free.set()
 
 
 @pytest.fixture

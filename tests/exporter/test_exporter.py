@@ -8,58 +8,17 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor_core.events.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
 from supervisor_core.metrics.table import EXPORTER_METRICS
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import Snapshot
-
-
-class Storage:
-    """Local files, counted; may be told to hang or to fail."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []
-        self.fault: OSError | None = None
-        self.hanging = threading.Event()
-        self.free = threading.Event()
-        self.free.set()
-
-    def stat(self, path: str) -> FileStatus:
-        self._ask("stat", path)
-        return LOCAL_SOURCE.stat(path)
-
-    def open(self, path: str) -> ReadFile:
-        self._ask("open", path)
-        return LOCAL_SOURCE.open(path)
-
-    def list(self, directory: str) -> Iterator[Entry]:
-        self._ask("list", directory)
-        return LOCAL_SOURCE.list(directory)
-
-    def _ask(self, operation: str, path: str) -> None:
-        self.calls.append((operation, path))
-        if not self.free.is_set():
-            self.hanging.set()
-            assert self.free.wait(60)
-        if self.fault is not None:
-            raise self.fault
-
-
-@pytest.fixture
-def storage() -> Iterator[Storage]:
-    """Local files that may hang or fail; let go in the end."""
-    made = Storage()
-    yield made
-    made.free.set()
 
 
 def test_a_run_that_trains(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
@@ -205,7 +164,7 @@ def test_before_the_first_refresh(tmp_path: Path, clock, samples_of) -> None:
     assert samples_of(exporter.scrape(OPENMETRICS))["supervisor_exporter_last_refresh_timestamp_seconds"] == clock.now
 
 
-def test_a_scrape_reads_no_file(tmp_path: Path, writing, clock, storage: Storage) -> None:
+def test_a_scrape_reads_no_file(tmp_path: Path, writing, clock, storage) -> None:
     """However many runs there are, a scrape asks nothing of the storage."""
     for index in range(1000):
         directory = tmp_path / f"{index % 10}" / f"{index}"
@@ -222,7 +181,7 @@ def test_a_scrape_reads_no_file(tmp_path: Path, writing, clock, storage: Storage
 
 
 def test_storage_that_hangs_blocks_no_scrape(
-    tmp_path: Path, writing, clock, storage: Storage, samples_of, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, writing, clock, storage, samples_of, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While a refresh hangs in the storage, scrapes show the runs as they were, and since when."""
     writing.RunFile(tmp_path / "a").ready().beat(clock.now, steps=5)
@@ -241,7 +200,7 @@ def test_storage_that_hangs_blocks_no_scrape(
 
 
 def test_what_cannot_be_stopped_is_left_behind(
-    tmp_path: Path, clock, storage: Storage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock, storage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refresh that hangs for ever does not keep the exporter from ending, and the log says so."""
     monkeypatch.setattr("supervisor_core.exporter.exporter._STOP_SECS", 0.01)
@@ -254,7 +213,7 @@ def test_what_cannot_be_stopped_is_left_behind(
 
 
 def test_storage_that_fails_is_counted_and_said(
-    tmp_path: Path, writing, clock, storage: Storage, samples_of, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, writing, clock, storage, samples_of, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Failures of the storage are counted at each refresh and logged once; the runs stay; so is the recovery."""
     file = writing.RunFile(tmp_path / "a").ready().beat(clock.now, steps=5)
@@ -338,7 +297,7 @@ class Breaking:
         self.calls = 0
         self.again = threading.Event()
 
-    def refresh(self) -> Snapshot:
+    def refresh(self, on_progress: object = None) -> Snapshot:
         self.calls += 1
         if self.calls == 2:
             raise RuntimeError("never happens")

@@ -34,6 +34,8 @@ GONE = {"active": until(20 * MINUTE, always(1), always(0)), **HUNG}
 """A planned stop after 20 minutes."""
 STOPPED = until(20 * MINUTE, always(300), always(None))
 """The budget of a session that has ended: a stopped one has none."""
+LATER = until(9 * MINUTE, always(None), clock)
+"""When an exporter looked last, whose first look takes 9 minutes."""
 LATE = {24 * MINUTE: SILENT, 27 * MINUTE: {STALLED}}
 
 

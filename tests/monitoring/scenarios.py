@@ -11,6 +11,7 @@ from monitoring_happenings import (
     GOODPUT,
     HUNG,
     LATE,
+    LATER,
     LONG,
     LOOP,
     NO_SAVE,
@@ -22,7 +23,6 @@ from monitoring_happenings import (
     STOPPED,
     THREAD,
     TOO_OLD,
-    UNREADABLE,
     Moments,
     between,
     ends,
@@ -33,7 +33,7 @@ from monitoring_happenings import (
     resumed,
     shifted,
 )
-from monitoring_served import HOUR, MINUTE, Target, always, exporter, saved_every, trainer, until
+from monitoring_served import HOUR, MINUTE, Target, always, clock, exporter, saved_every, trainer, until
 
 SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     STALLED: [
@@ -118,6 +118,15 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             "storage that the exporter cannot reach says nothing of a run",
             [exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}, **HUNG)],
             {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}},
+        ),
+        (
+            "what an exporter has read in its first look, which takes long, says nothing of a run until it is through",
+            [
+                exporter(
+                    {"exporter_last_refresh_timestamp_seconds": LATER}, progress=until(9 * MINUTE, always(0), clock)
+                )
+            ],
+            {8 * MINUTE: SILENT, 10 * MINUTE: SILENT, 30 * MINUTE: SILENT},
         ),
         (
             "an exporter that has gone says nothing of a run",
@@ -352,46 +361,5 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             [trainer(end=5 * HOUR), resumed(5 * HOUR, activity={"productive": lambda t: t - 5 * HOUR})],
             {6 * HOUR: SILENT, 10 * HOUR: SILENT},
         ),
-    ],
-    UNREADABLE: [
-        (
-            "a run that cannot be read",
-            [exporter({"exporter_run_read_success": until(HOUR, always(1), always(0))})],
-            {65 * MINUTE: SILENT, 75 * MINUTE: {UNREADABLE}},
-        ),
-        (
-            "its old values are no stall",
-            [exporter({"exporter_run_read_success": until(HOUR, always(1), always(0))}, progress=ends(HOUR))],
-            {3 * HOUR: {UNREADABLE}},
-        ),
-        (
-            "new damage",
-            [exporter({"exporter_corrupt_records_total": lambda t: 3 + (t >= HOUR)})],
-            {75 * MINUTE: {UNREADABLE}, 3 * HOUR: SILENT},
-        ),
-        ("old damage", [exporter({"exporter_corrupt_records_total": always(3)})], {HOUR: SILENT}),
-        (
-            "an exporter that starts anew",
-            [
-                exporter({"exporter_corrupt_records_total": always(3)}, end=HOUR),
-                exporter({"exporter_corrupt_records_total": always(4)}, start=HOUR, instance="exporter-2"),
-            ],
-            {75 * MINUTE: SILENT},
-        ),
-    ],
-    DOWN: [
-        ("it is gone", [exporter(end=HOUR), trainer()], {65 * MINUTE: SILENT, 75 * MINUTE: {DOWN}}),
-        (
-            "it hangs",
-            [exporter({"exporter_last_refresh_timestamp_seconds": ends(HOUR)}), trainer()],
-            {62 * MINUTE: SILENT, 80 * MINUTE: {DOWN}},
-        ),
-        (
-            "it comes back elsewhere",
-            [exporter(end=HOUR), exporter(start=62 * MINUTE, instance="exporter-2")],
-            {75 * MINUTE: SILENT, 3 * HOUR: SILENT},
-        ),
-        ("there never was one", [trainer()], {5 * HOUR: SILENT}),
-        ("it was taken away for good", [exporter(end=HOUR)], {26 * HOUR: SILENT}),
     ],
 }

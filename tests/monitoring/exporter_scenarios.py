@@ -1,0 +1,60 @@
+"""What happens to exporters: what they serve over time, and which alerts fire at which moments."""
+
+from __future__ import annotations
+
+from monitoring_happenings import DOWN, LATER, SILENT, UNREADABLE, Moments, ends
+from monitoring_served import HOUR, MINUTE, Target, always, exporter, trainer, until
+
+EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
+    UNREADABLE: [
+        (
+            "a run that cannot be read",
+            [exporter({"exporter_run_read_success": until(HOUR, always(1), always(0))})],
+            {65 * MINUTE: SILENT, 75 * MINUTE: {UNREADABLE}},
+        ),
+        (
+            "its old values are no stall",
+            [exporter({"exporter_run_read_success": until(HOUR, always(1), always(0))}, progress=ends(HOUR))],
+            {3 * HOUR: {UNREADABLE}},
+        ),
+        (
+            "new damage",
+            [exporter({"exporter_corrupt_records_total": lambda t: 3 + (t >= HOUR)})],
+            {75 * MINUTE: {UNREADABLE}, 3 * HOUR: SILENT},
+        ),
+        ("old damage", [exporter({"exporter_corrupt_records_total": always(3)})], {HOUR: SILENT}),
+        (
+            "an exporter that starts anew",
+            [
+                exporter({"exporter_corrupt_records_total": always(3)}, end=HOUR),
+                exporter({"exporter_corrupt_records_total": always(4)}, start=HOUR, instance="exporter-2"),
+            ],
+            {75 * MINUTE: SILENT},
+        ),
+    ],
+    DOWN: [
+        ("it is gone", [exporter(end=HOUR), trainer()], {65 * MINUTE: SILENT, 75 * MINUTE: {DOWN}}),
+        (
+            "it hangs",
+            [exporter({"exporter_last_refresh_timestamp_seconds": ends(HOUR)}), trainer()],
+            {62 * MINUTE: SILENT, 80 * MINUTE: {DOWN}},
+        ),
+        (
+            "it comes back elsewhere",
+            [exporter(end=HOUR), exporter(start=62 * MINUTE, instance="exporter-2")],
+            {75 * MINUTE: SILENT, 3 * HOUR: SILENT},
+        ),
+        (
+            "its first look does not end",
+            [exporter({"exporter_last_refresh_timestamp_seconds": always(None)}), trainer()],
+            {9 * MINUTE: SILENT, 12 * MINUTE: {DOWN}},
+        ),
+        (
+            "its first look takes a while",
+            [exporter({"exporter_last_refresh_timestamp_seconds": LATER}), trainer()],
+            {8 * MINUTE: SILENT, 12 * MINUTE: SILENT, HOUR: SILENT},
+        ),
+        ("there never was one", [trainer()], {5 * HOUR: SILENT}),
+        ("it was taken away for good", [exporter(end=HOUR)], {26 * HOUR: SILENT}),
+    ],
+}
