@@ -1,14 +1,16 @@
-"""A clock that tests set by hand, a coordinator that waits by setting it, and threads that end when they are told."""
+"""A clock that is set by hand, and what moves it: coordinators that wait, services that tick, threads that end."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
 from supervisor_core.runtime.coordinator import Coordinator
+from supervisor_core.runtime.service import ServiceThread
 
 
 class HandClock:
@@ -82,6 +84,33 @@ class BlockedThread(threading.Thread):
         self.blocks_on.wait()
 
 
+class ScriptedService(ServiceThread):
+    """Each tick does what the script says next: take so many seconds, raise, or call; then nothing for ever."""
+
+    def __init__(
+        self, coord: Any, interval_secs: float | None, script: Any, *, clock: HandClock, **options: Any
+    ) -> None:
+        super().__init__(coord, interval_secs, name="save", clock=clock, **options)
+        self.script: Iterator[Any] = iter(script)
+        self.hands = clock
+        self.start_at = clock.now
+        self.at: list[float] = []
+        self.stopped_cleanly = False
+
+    def run_loop(self) -> None:
+        self.at.append(round(self.hands.now - self.start_at, 6))
+        item = next(self.script, 0.0)
+        if isinstance(item, BaseException):
+            raise item
+        if callable(item):
+            item()
+        else:
+            self.hands.advance(item)
+
+    def stop_loop(self) -> None:
+        self.stopped_cleanly = True
+
+
 @pytest.fixture
 def clock() -> HandClock:
     """A clock whose monotonic hand is at 1000 s and whose wall hand at 1,700,000,000 s."""
@@ -130,3 +159,13 @@ def blocked() -> Iterator[BlockedThread]:
     yield thread
     thread.blocks_on.set()
     thread.join()
+
+
+@pytest.fixture
+def scripted(clock: HandClock) -> Callable[..., ScriptedService]:
+    """Returns a function that makes a service of a coordinator, an interval and a script, under the `clock`."""
+
+    def make(coord: Any, interval_secs: float | None, script: Any, **options: Any) -> ScriptedService:
+        return ScriptedService(coord, interval_secs, script, clock=clock, **options)
+
+    return make

@@ -1,0 +1,270 @@
+"""What a process makes of SIGTERM and SIGINT, up to its end by them: each test has a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PREAMBLE = """
+import ctypes, os, signal, sys, threading
+from supervisor_core.runtime.signals import SignalWatch
+
+def say(text):
+    os.write(1, text.encode() + b"\\n")
+
+stop = threading.Event()
+def on_signal(signum):
+    say(f"acting upon {signum}")
+    stop.set()
+"""
+
+
+STUCK = """
+libc = ctypes.CDLL(None)
+mutex = ctypes.create_string_buffer(256)
+libc.pthread_mutex_lock(mutex)
+def stuck():
+    # Native code that no signal interrupts, and that lets go of the interpreter's lock.
+    say("ready")
+    libc.pthread_mutex_lock(mutex)
+"""
+
+
+class Trainer:
+    """A Python process which runs a script, and is told and asked line by line."""
+
+    def __init__(self, script: str) -> None:
+        import supervisor_core
+
+        root = str(Path(supervisor_core.__file__).parents[1])
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + textwrap.dedent(script)],
+            env={**os.environ, "PYTHONPATH": root, "PYTHONUNBUFFERED": ""},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def expect(self, line: str) -> None:
+        """Read the next line, which must be this one."""
+        assert self.process.stdout is not None
+        came = self.process.stdout.readline()
+        assert came == line + "\n", came + self.process.communicate(timeout=60)[1]
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the end; return the exit status and what else was written to both outputs."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        # Not communicate(), which reads past what `expect` has left in the stream's buffer.
+        out, err = self.process.stdout.read(), self.process.stderr.read()
+        return self.process.wait(timeout=60), out, err
+
+
+@pytest.fixture
+def trainer() -> Iterator[Callable[[str], Trainer]]:
+    """Starts processes, and leaves none behind."""
+    started: list[Trainer] = []
+
+    def start(script: str) -> Trainer:
+        started.append(Trainer(script))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        with one.process:  # closes its streams, and waits for it
+            pass
+
+
+ORDERLY = """
+with SignalWatch(on_signal) as watch:
+    say("ready")
+    stop.wait()
+    print("saved")
+watch.finish()
+print("went on")
+"""
+
+
+def test_sigterm(trainer: Any) -> None:
+    """A SIGTERM is acted upon, the block ends as it wants, and the process then dies of SIGTERM; output is flushed."""
+    process = trainer(ORDERLY)
+    process.expect("ready")
+    process.process.send_signal(signal.SIGTERM)
+    process.expect("acting upon 15")
+    assert process.end() == (-signal.SIGTERM, "saved\n", "")
+
+
+def test_sigint(trainer: Any) -> None:
+    """The first SIGINT raises nothing within the block; `finish` raises the KeyboardInterrupt."""
+    process = trainer(ORDERLY)
+    process.expect("ready")
+    process.process.send_signal(signal.SIGINT)
+    process.expect("acting upon 2")
+    status, out, err = process.end()
+    assert (status, out) == (-signal.SIGINT, "saved\n")
+    assert err.endswith("KeyboardInterrupt\n")
+
+
+def test_no_signal(trainer: Any) -> None:
+    """Without a signal `finish` returns, and nothing was called."""
+    process = trainer("stop.set()" + ORDERLY)
+    assert process.end() == (0, "ready\nsaved\nwent on\n", "")
+
+
+def test_repeated_sigterm(trainer: Any) -> None:
+    """Further SIGTERMs change nothing, and are acted upon once."""
+    process = trainer(
+        """
+        with SignalWatch(on_signal) as watch:
+            say("ready")
+            stop.wait()
+            for _ in range(3):
+                signal.raise_signal(signal.SIGTERM)
+            say("still here")
+        watch.finish()
+        """
+    )
+    process.expect("ready")
+    process.process.send_signal(signal.SIGTERM)
+    process.expect("acting upon 15")
+    process.expect("still here")
+    assert process.end() == (-signal.SIGTERM, "", "")
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_second_sigint(trainer: Any, first: int) -> None:
+    """Once a signal was received, SIGINT raises KeyboardInterrupt at once: who presses again wants out."""
+    process = trainer(
+        """
+        with SignalWatch(on_signal):
+            say("ready")
+            stop.wait()
+            say("stopping")
+            threading.Event().wait()
+        """
+    )
+    process.expect("ready")
+    process.process.send_signal(first)
+    process.expect(f"acting upon {int(first)}")
+    process.expect("stopping")
+    process.process.send_signal(signal.SIGINT)
+    status, out, err = process.end()
+    assert (status, out) == (-signal.SIGINT, "")
+    assert err.endswith("KeyboardInterrupt\n")
+
+
+def test_stuck_in_native_code(trainer: Any) -> None:
+    """A signal is acted upon while the main thread is inside native code, where Python calls no handler."""
+    process = trainer(
+        STUCK
+        + """
+        def release(signum):
+            say(f"acting upon {signum}")
+            libc.pthread_mutex_unlock(mutex)
+        with SignalWatch(release) as watch:
+            stuck()
+            say(f"received {watch.received}")
+        watch.finish()
+        """.replace("\n        ", "\n")
+    )
+    process.expect("ready")
+    process.process.send_signal(signal.SIGTERM)
+    process.expect("acting upon 15")
+    process.expect("received 15")
+    assert process.end() == (-signal.SIGTERM, "", "")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_end_process_while_stuck(trainer: Any, signum: int) -> None:
+    """`end_process` ends the process by the signal from any thread, even if the main thread never comes back."""
+    process = trainer(
+        STUCK
+        + """
+        def give_up(signum):
+            watch.end_process()
+            say("not reached")
+        with SignalWatch(give_up) as watch:
+            stuck()
+        """.replace("\n        ", "\n")
+    )
+    process.expect("ready")
+    process.process.send_signal(signum)
+    assert process.end() == (-signum, "", "")
+
+
+def test_users_handler(trainer: Any) -> None:
+    """A handler that the user installed is called after the record, each time; the end is then the user's affair."""
+    process = trainer(
+        """
+        def mine(signum, frame):
+            say(f"mine {signum} {watch.received}")
+        signal.signal(signal.SIGTERM, mine)
+        signal.signal(signal.SIGINT, mine)
+        with SignalWatch(lambda signum: stop.set()) as watch:
+            signal.raise_signal(signal.SIGTERM)
+            stop.wait()
+            signal.raise_signal(signal.SIGINT)
+        watch.finish()
+        watch.end_process()
+        say("went on")
+        """
+    )
+    assert process.end() == (0, "mine 15 15\nmine 2 15\nwent on\n", "")
+
+
+def test_users_handler_that_exits(trainer: Any) -> None:
+    """What the user's handler raises is raised."""
+    process = trainer(
+        """
+        signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(7))
+        with SignalWatch(on_signal):
+            signal.raise_signal(signal.SIGTERM)
+            say("not reached")
+            signal.pause()
+        """
+    )
+    status, out, _ = process.end()
+    assert status == 7
+    assert "not reached" not in out
+
+
+def test_forked_child(trainer: Any) -> None:
+    """A forked child dies of SIGTERM as it always did, and the parent does not take that signal for its own."""
+    process = trainer(
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork and threads, from Python 3.12
+        with SignalWatch(on_signal) as watch:
+            child = os.fork()
+            if not child:
+                say("child")
+                while True:
+                    signal.pause()
+            while True:
+                line = sys.stdin.readline()
+                if line == "kill\\n":
+                    os.kill(child, signal.SIGTERM)
+                    _, status = os.waitpid(child, 0)
+                    say(f"child ended by {os.WTERMSIG(status)}, received {watch.received}")
+                else:
+                    break
+            signal.raise_signal(signal.SIGTERM)
+            stop.wait()
+        """
+    )
+    process.expect("child")
+    process.process.stdin.write("kill\nend\n")
+    process.process.stdin.flush()
+    process.expect("child ended by 15, received None")
+    process.expect("acting upon 15")
+    assert process.end()[0] == 0
