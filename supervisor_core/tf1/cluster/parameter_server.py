@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable
 
+from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.telemetry import StopReason, StopRecord
@@ -17,8 +18,11 @@ from supervisor_core.supervision.roster import Roster
 
 _LOG = logging.getLogger("supervisor_core")
 
-LOOK_SECS = 2.0
-"""How often a parameter server looks whether the run has finished."""
+LOOK_SECS = 5.0
+"""How often a parameter server looks whether the run has finished, and at the workers' heartbeats."""
+
+REMOTE_LOOK_SECS = 15.0
+"""The same where each look is a request to an object store."""
 
 
 class ParameterServer:
@@ -47,15 +51,19 @@ class ParameterServer:
         self._beacon = Beacon(
             logdir, task, self._session, interval_secs=options.heartbeat_secs, phase="serving", clock=clock
         )
+        self._look_secs = REMOTE_LOOK_SECS if local_path(logdir) is None else LOOK_SECS
         self._chief = ChiefWatch(logdir, finished_wait_secs=options.finished_wait_secs, clock=clock)
-        self._roster = Roster(logdir, clock=clock, lost_after_secs=options.lease_timeout_secs, interval_secs=LOOK_SECS)
+        self._roster = Roster(
+            logdir, clock=clock, lost_after_secs=options.lease_timeout_secs, interval_secs=self._look_secs
+        )
 
     def serve(self) -> None:
         """Return when the run has finished and its workers have ended; a run that is cut off is waited for."""
         self._beacon.start()
         reason: StopReason = "requested"
         try:
-            while not self._wait(LOOK_SECS):
+            while not self._wait(self._look_secs):
+                self._roster.look()  # from the beginning: whether a heartbeat goes on is not seen at one look
                 if self._is_finished() and not self._is_needed():
                     _LOG.info("%s: the run has finished, and nobody needs its variables any more.", self._task)
                     reason = "completed"
@@ -73,6 +81,5 @@ class ParameterServer:
 
     def _is_needed(self) -> bool:
         """Whether a worker is still at work: one that goes on after its chief would be torn from its variables."""
-        self._roster.look()
         at_work = [each for each in self._roster.workers() if each.phase != "serving"]
         return any(each.state in ("running", "stalled") for each in at_work)

@@ -1,0 +1,205 @@
+"""A process that holds variables for the others: it stays while anybody needs them, and says how it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.machine import this_machine
+from supervisor_core.options import Options
+from supervisor_core.supervision.task_file import TaskFile
+from supervisor_core.supervision.task_record import TaskRecord
+from supervisor_core.tf1.cluster.parameter_server import LOOK_SECS, REMOTE_LOOK_SECS, ParameterServer
+
+FILE = ".supervisor.tasks/ps-0.json"
+
+
+class Hands:
+    """A clock that goes on by what is waited for."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return 1_700_000_000.0 + self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Script:
+    """Waits by doing what happens next; fails the test when nothing is left to happen."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+        self.waits: list[float] = []
+        self.happenings: Iterator[Callable[[], object]] = iter(())
+
+    def tells(self, *happenings: Callable[[], object]) -> None:
+        """Have these happen, one with each wait; one that returns True asks the server to end."""
+        self.happenings = iter(happenings)
+
+    def wait(self, secs: float) -> bool:
+        self.waits.append(secs)
+        self._hands.now += secs
+        happening = next(self.happenings, None)
+        assert happening is not None, "it does not end"
+        return happening() is True
+
+
+@pytest.fixture
+def script() -> Script:
+    """What happens while the server waits."""
+    return Script(Hands())
+
+
+@pytest.fixture
+def serve(logdir: str, script: Script) -> Callable[..., None]:
+    """Returns a function that serves as ``ps:0`` while these things happen."""
+
+    def run(*happenings: Callable[[], object], **options: Any) -> None:
+        script.tells(*happenings)
+        server = ParameterServer(logdir, "ps:0", Options(**options), wait=script.wait, clock=script._hands)
+        server.serve()
+
+    return run
+
+
+@pytest.fixture
+def chief(logdir: str) -> Iterator[LogdirLease]:
+    """A chief's lease on the logdir, not yet taken."""
+    lease = LogdirLease(logdir)
+    yield lease
+    lease.release("requested")
+
+
+def nothing() -> None:
+    """Let time pass."""
+
+
+def says(logdir: str, name: str = "worker:0", pid: int | None = None, **values: Any) -> Callable[[], None]:
+    """Return a function that writes a process's heartbeat."""
+    here = this_machine()
+    fields = {"session": f"s-{name}", "host": here.host, "boot": here.boot, "pids": here.pids, "started_at": 1.0}
+    fields |= {"written_at": 1.0, "beats": 1, "interval_secs": 10.0, "phase": "training", **values}
+    record = TaskRecord(task=name, pid=os.getpid() if pid is None else pid, **fields)  # type: ignore[arg-type]
+    return lambda: TaskFile(logdir, name, record.session).write(record) and None
+
+
+def last_word(logdir: str) -> dict[str, Any]:
+    """Return what the server's file says."""
+    record: dict[str, Any] = json.loads((Path(logdir) / FILE).read_bytes())
+    return record
+
+
+def test_it_says_that_it_serves(serve: Callable[..., None], logdir: str) -> None:
+    """In a heartbeat of its own, from the beginning; asked to end it says that too."""
+    seen: list[str] = []
+
+    def look() -> bool:
+        while not (Path(logdir) / FILE).exists():
+            pass
+        seen.append(last_word(logdir)["phase"])
+        return True
+
+    serve(look)
+    assert seen == ["serving"]
+    word = last_word(logdir)
+    assert (word["task"], word["phase"], word["ended"]) == ("ps:0", "stopped", "requested")
+
+
+def test_it_ends_when_the_run_has_finished(
+    serve: Callable[..., None], chief: LogdirLease, script: Script, logdir: str
+) -> None:
+    """It had seen the chief at work: at the next look after its end, as completed."""
+    serve(nothing, lambda: chief.acquire("a") and None, nothing, lambda: chief.release("completed"))
+    assert script.waits == [LOOK_SECS] * 4
+    assert last_word(logdir)["ended"] == "completed"
+
+
+@pytest.mark.parametrize("reason", ["signal", "error"])
+def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: LogdirLease, reason: str) -> None:
+    """Its chief comes back: the variables stay where they are."""
+    serve(lambda: chief.acquire("a") and None, lambda: chief.release(reason), *[nothing] * 100, lambda: True)
+
+
+def test_a_finished_run_may_begin_anew(serve: Callable[..., None], chief: LogdirLease, script: Script) -> None:
+    """A server that is started first gives the chief the time to come; then there is nobody to serve."""
+    chief.acquire("a")
+    chief.release("completed")
+    serve(*[nothing] * 20, finished_wait_secs=60.0)
+    assert sum(script.waits) - LOOK_SECS == 60.0
+
+
+def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: LogdirLease, logdir: str) -> None:
+    """One that goes on after its chief would be torn from its variables; one that stalls may go on."""
+    chief.acquire("a")
+    serve(
+        says(logdir),
+        lambda: chief.release("completed"),
+        nothing,
+        says(logdir, beats=2, stalled=True),
+        nothing,
+        says(logdir, beats=3, ended="completed", phase="stopped"),
+    )
+    assert last_word(logdir)["ended"] == "completed"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"ended": "error", "phase": "stopped"},
+        {"waiting_for": "the chief"},
+        {"phase": "starting"},
+        {"pid": 2**22 + 1},
+        {"phase": "serving", "name": "ps:1"},
+    ],
+)
+def test_who_does_not_train_does_not_keep_it(
+    serve: Callable[..., None], chief: LogdirLease, logdir: str, values: dict[str, Any]
+) -> None:
+    """A worker that failed, was killed, or has not yet begun; and another parameter server."""
+    chief.acquire("a")
+    serve(says(logdir, **values), lambda: chief.release("completed"))
+
+
+def test_a_worker_elsewhere_is_missed_in_time(
+    serve: Callable[..., None], chief: LogdirLease, script: Script, logdir: str
+) -> None:
+    """It keeps the server while its heartbeat goes on, though its clock be wrong by years; once it is silent, for as
+    long as it may be, and no longer."""
+    chief.acquire("a")
+    beats = [says(logdir, host="elsewhere", boot="b", beats=number) for number in range(30)]
+    serve(*beats[:3], lambda: chief.release("completed"), *beats[3:], *[nothing] * 20, lease_timeout_secs=60.0)
+    assert 60.0 <= (len(script.waits) - 31) * LOOK_SECS <= 60.0 + 2 * LOOK_SECS
+
+
+def test_an_interrupt_is_its_last_word(serve: Callable[..., None], logdir: str) -> None:
+    """Ctrl-C ends it, and it is not taken for lost."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(nothing, interrupt)
+    assert last_word(logdir)["ended"] == "requested"
+
+
+def test_it_serves_though_nothing_can_be_read_or_written(serve: Callable[..., None], logdir: str) -> None:
+    """Where the logdir should be there is a file: variables are held all the same."""
+    Path(logdir).write_text("in the way")
+    serve(*[nothing] * 5, lambda: True)
+
+
+def test_an_object_store_is_not_asked_often(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    """Each look is a request; and one that cannot be reached at all keeps nobody from serving."""
+    script.tells(nothing, lambda: True)
+    ParameterServer("nowhere://runs/a", "ps:0", Options(), wait=script.wait, clock=script._hands).serve()
+    assert script.waits == [REMOTE_LOOK_SECS] * 2
+    assert "no file system for nowhere:// is installed" in caplog.text
