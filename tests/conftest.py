@@ -15,7 +15,11 @@ WAITING = (
     "tests/monitoring/test_end_to_end.py",
     "tests/tf1/monitoring/",
     "tests/browser/",
+    "tests/tf1/cluster/test_supervisor_cluster.py",
+    "tests/tf1/cluster/test_monitored_cluster.py",
+    "tests/tf1/cluster/test_network_cut.py",
     "tests/examples/test_demo.py",
+    "tests/examples/test_cluster.py",
 )
 
 

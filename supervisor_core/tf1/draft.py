@@ -49,24 +49,37 @@ class Draft:
         self._workshop = workshop
         self.path = os.path.join(workshop, name)
 
-    def publish(self, written: str) -> str:
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is written elsewhere than where it is going to be, which can still be changed then."""
+        return self._workshop is not None
+
+    def publish(self, written: str, path: str | None = None) -> str:
         """Move what was written into its place, durably; return its path there.
 
         Args:
             written: the path of what was written, whose files are durable themselves.
+            path: where it is going to be after all, if not where it was said; in the same directory. Not for remote
+                stores.
 
         Raises:
             OSError: if that cannot be done.
         """
         if self._workshop is None:
             return written
+        before, name = os.path.basename(written), os.path.basename(path or written)
+        if name != before:
+            self._place = os.path.join(self._directory, name)
+            self._replaces = self._filesystem.is_file(f"{self._place}.index")
         self._touched = True
         # The index makes a checkpoint of the files, so it goes last.
-        for name in sorted(os.listdir(self._workshop), key=lambda name: name.endswith(".index")):
-            os.replace(os.path.join(self._workshop, name), os.path.join(self._directory, name))
+        for file in sorted(os.listdir(self._workshop), key=lambda file: file.endswith(".index")):
+            os.replace(
+                os.path.join(self._workshop, file), os.path.join(self._directory, name + file.removeprefix(before))
+            )
         self._filesystem.sync((), self._directory or ".")
         os.rmdir(self._workshop)
-        return os.path.join(self._directory, os.path.basename(written))
+        return os.path.join(self._directory, name)
 
     def discard(self) -> None:
         """Delete what there is of it. One that was there before stays, if it is whole. Never raises `OSError`."""

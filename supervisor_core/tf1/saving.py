@@ -216,16 +216,25 @@ class CheckpointSaver:
     def _complete(self, attempt: Attempt, draft: Draft, written: str) -> None:
         """Make a checkpoint that is written one that counts."""
         self._store.sync(written)
-        self._verify(attempt, written)
-        path = draft.publish(written)
+        stored = self._verify(attempt, written)
+        if not attempt.consistent and draft.is_elsewhere and self._is_later(stored, attempt.step):
+            attempt.step = stored  # others have gone on while it was saved: its name says what is in it
+        path = draft.publish(written, self._path(attempt.step))
         self._rotation.record(path, self._clock.wall())
         attempt.path = path
         self._write_meta(self._path(attempt.step) + ".meta")
 
-    def _verify(self, attempt: Attempt, path: str) -> None:
+    def _is_later(self, stored: int | None, step: int | None) -> bool:
+        """Whether the step that is stored in a checkpoint is the run's own, and later than the one that was read."""
+        is_own = self._global_step is not None and self._global_step.op.name == bundle.GLOBAL_STEP
+        return is_own and stored is not None and step is not None and stored > step
+
+    def _verify(self, attempt: Attempt, path: str) -> int | None:
+        """Verify what was written; return the step that is stored in it."""
         verified = bundle.verify(path, data=self._options.verify_checkpoints)
         attempt.bytes = verified.bytes
         attempt.verified = self._options.verify_checkpoints
+        return verified.step
 
     def _write_meta(self, path: str) -> None:
         if self._meta_graph_def is None:

@@ -109,15 +109,21 @@ class Cluster:
     prefixes: dict[str, list[str]] = field(default_factory=dict)
     """What a task's command begins with: how to get into another network."""
     processes: dict[str, Process] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
+    """What a story tells: steps at its turns,"""
+    lines: dict[str, str] = field(default_factory=dict)
+    """lines that were said,"""
+    codes: dict[str, int] = field(default_factory=dict)
+    """and how processes ended."""
     _open: ExitStack = field(default_factory=ExitStack)
 
-    def start(self, *tasks: str) -> None:
+    def start(self, *tasks: str, **environment: str) -> None:
         """Start processes, all at once: most of their time goes into importing tensorflow."""
         for task in tasks:
             job, _, index = task.partition(":")
             config = {"cluster": self.addresses, "task": {"type": job, "index": int(index)}}
             command = [*self.prefixes.get(task, []), sys.executable, str(PROGRAM), self.facade, self.logdir]
-            process = Process(command, {"TF_CONFIG": json.dumps(config), "TF_CPP_MIN_LOG_LEVEL": "3"})
+            process = Process(command, {"TF_CONFIG": json.dumps(config), "TF_CPP_MIN_LOG_LEVEL": "3", **environment})
             self._open.callback(process.close)
             self.processes[task] = process
 

@@ -1,12 +1,13 @@
 """One process of a cluster, as `ClusterTask` reads it from TF_CONFIG. It says on standard output what it does.
 
 Usage: program.py FACADE LOGDIR, where FACADE is Supervisor or MonitoredTrainingSession. A line on standard input ends
-the training in good order.
+the training in good order; with GATE set in the environment, the first one ends the chief's `init_fn`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from typing import Any
@@ -45,7 +46,12 @@ def train(facade: str, task: Any, logdir: str) -> None:
     train_op = tf.group(step.assign_add(1), weight.assign_add(1.0))
     if facade == "Supervisor":
         sv = supervisor_core.Supervisor(
-            logdir=logdir, is_chief=task.is_chief, save_model_secs=0.5, recovery_wait_secs=0.5, options=OPTIONS
+            logdir=logdir,
+            is_chief=task.is_chief,
+            save_model_secs=0.5,
+            recovery_wait_secs=0.5,
+            init_fn=gate if os.environ.get("GATE") else None,
+            options=OPTIONS,
         )
         with sv.managed_session(task.target, config=task.session_config()) as sess:
             loop(sess, sv.should_stop, step, train_op)
@@ -59,6 +65,12 @@ def train(facade: str, task: Any, logdir: str) -> None:
         options=OPTIONS,
     ) as sess:
         loop(sess, sess.should_stop, step, train_op)
+
+
+def gate(sess: Any) -> None:
+    """Let the model be half made until told to go on."""
+    say("in init_fn")
+    sys.stdin.readline()
 
 
 def loop(sess: Any, should_stop: Any, step: Any, train_op: Any) -> None:

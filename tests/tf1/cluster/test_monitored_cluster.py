@@ -6,7 +6,6 @@ One cluster lives through all of it; each test looks at a part of its story.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -15,82 +14,71 @@ import tensorflow as tf
 pytestmark = pytest.mark.timeout(600)
 
 
-@dataclass
-class Story:
-    """What was seen on the way."""
-
-    cluster: Any
-    steps: dict[str, int] = field(default_factory=dict)
-    lines: dict[str, str] = field(default_factory=dict)
-    codes: dict[str, int] = field(default_factory=dict)
-
-
 @pytest.fixture(scope="module")
-def story(open_cluster: Callable[..., Any], until: Callable[..., None]) -> Iterator[Story]:
+def story(open_cluster: Callable[..., Any], until: Callable[..., None]) -> Iterator[Any]:
     """A training from its begin to its end, and what befell it."""
-    with open_cluster("MonitoredTrainingSession") as cluster:
-        told = Story(cluster)
-        cluster.start("ps:0", "chief:0", "worker:0")
-        told.steps["begin"] = cluster["chief:0"].step("ready at step")
-        cluster["worker:0"].line("ready at step")
-        cluster["chief:0"].step("trained to")
+    with open_cluster("MonitoredTrainingSession") as told:
+        told.start("ps:0", "chief:0", "worker:0")
+        told.steps["begin"] = told["chief:0"].step("ready at step")
+        told["worker:0"].line("ready at step")
+        told["chief:0"].step("trained to")
 
-        cluster["ps:0"].kill()
-        told.lines["chief waits"] = cluster["chief:0"].line("Waiting for", "ps:0")
-        told.steps["saved"] = int(tf.train.latest_checkpoint(cluster.logdir).rpartition("-")[2])
-        told.lines["worker waits"] = cluster["worker:0"].line("Waiting for", "ps:0")
-        until(cluster.sees("worker:0", "waiting"))
-        cluster.start("ps:0")
-        told.steps["chief goes on"] = cluster["chief:0"].step("trained to")
-        told.steps["worker goes on"] = cluster["worker:0"].step("trained to")
-        until(cluster.sees("worker:0", "running"))
+        told["ps:0"].kill()
+        told.lines["chief waits"] = told["chief:0"].line("Waiting for", "ps:0")
+        told.steps["saved"] = int(tf.train.latest_checkpoint(told.logdir).rpartition("-")[2])
+        told.lines["worker waits"] = told["worker:0"].line("Waiting for", "ps:0")
+        until(told.sees("worker:0", "waiting"))
+        told.start("ps:0")
+        told.steps["chief goes on"] = told["chief:0"].step("trained to")
+        told.steps["worker goes on"] = told["worker:0"].step("trained to")
+        until(told.sees("worker:0", "running"))
 
-        cluster["chief:0"].kill()
-        told.steps["without a chief"] = cluster["worker:0"].step("trained to")
-        cluster.start("chief:0")
-        told.steps["chief is back"] = cluster["chief:0"].step("ready at step")
+        told["chief:0"].kill()
+        told.steps["without a chief"] = told["worker:0"].step("trained to")
+        told.start("chief:0")
+        told.steps["chief is back"] = told["chief:0"].step("ready at step")
 
         for task in ("chief:0", "worker:0"):
-            cluster[task].enough()
+            told[task].enough()
         for task in ("chief:0", "worker:0", "ps:0"):
-            told.codes[task] = cluster[task].ended()
-        cluster.start("worker:1")
-        told.codes["late worker"] = cluster["worker:1"].ended()
-        told.lines["late worker"] = cluster["worker:1"].line("has finished")
+            told.codes[task] = told[task].ended()
+        told.start("worker:1")
+        told.codes["late worker"] = told["worker:1"].ended()
+        told.lines["late worker"] = told["worker:1"].line("has finished")
         yield told
 
 
-def test_a_killed_parameter_server_is_waited_for(story: Story) -> None:
+def test_a_killed_parameter_server_is_waited_for(story: Any) -> None:
     """Chief and worker wait for it, by name and address, and go on in the same processes once it is back."""
-    address = story.cluster.addresses["ps"][0]
+    address = story.addresses["ps"][0]
     assert f"ps:0 ({address})" in story.lines["chief waits"]
     assert f"ps:0 ({address})" in story.lines["worker waits"]
     assert story.steps["worker goes on"] > 0
 
 
-def test_the_loss_is_a_restart_within_the_session(story: Story) -> None:
+def test_the_loss_is_a_restart_within_the_session(story: Any) -> None:
     """The chief restores its newest checkpoint, and tells of it: what was lost, how long it took."""
-    first = story.cluster.run().sessions[0]
-    [recovery] = [each for each in story.cluster.run().recoveries if each.session == first.id]
+    first = story.run().sessions[0]
+    [recovery] = [each for each in story.run().recoveries if each.session == first.id]
     assert "UnavailableError" in recovery.error
     assert recovery.to_step >= story.steps["saved"]
     assert recovery.restored_checkpoint.endswith(f"-{recovery.to_step}")
     assert (first.recoveries, first.outcome) == (1, "lost")
 
 
-def test_a_killed_chief_finds_its_model_alive(story: Story) -> None:
+def test_a_killed_chief_finds_its_model_alive(story: Any) -> None:
     """What the worker did in between is kept."""
     assert story.steps["chief is back"] >= story.steps["without a chief"]
-    assert story.cluster.run().sessions[1].adopted
+    assert story.run().sessions[1].adopted
 
 
-def test_the_facade_is_told(story: Story) -> None:
+def test_the_facade_is_told(story: Any) -> None:
     """A run says which facade wrote it; all else is as under a `Supervisor`."""
-    assert {session.facade for session in story.cluster.run().sessions} == {"MonitoredTrainingSession"}
-    assert story.cluster.run().state == "completed"
+    assert {session.facade for session in story.run().sessions} == {"MonitoredTrainingSession"}
+    assert story.run().state == "completed"
 
 
-def test_all_end_in_good_order(story: Story) -> None:
+def test_all_end_in_good_order(story: Any) -> None:
     """Chief, worker, and the parameter server by itself; a worker that comes late ends at once, and well."""
     assert set(story.codes.values()) == {0}
     assert "ended (completed)" in story.lines["late worker"]

@@ -6,7 +6,6 @@ One cluster lives through all of it, in the order of the module; each test looks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -15,21 +14,10 @@ import tensorflow as tf
 pytestmark = pytest.mark.timeout(600)
 
 
-@dataclass
-class Story:
-    """What was seen on the way."""
-
-    cluster: Any
-    steps: dict[str, int] = field(default_factory=dict)
-    lines: dict[str, str] = field(default_factory=dict)
-    codes: dict[str, int] = field(default_factory=dict)
-
-
 @pytest.fixture(scope="module")
-def story(open_cluster: Callable[..., Any], until: Callable[..., None]) -> Iterator[Story]:
+def story(open_cluster: Callable[..., Any], until: Callable[..., None]) -> Iterator[Any]:
     """A training from its begin to its end, and what befell it."""
-    with open_cluster("Supervisor") as cluster:
-        told = Story(cluster)
+    with open_cluster("Supervisor") as told:
         tell_worker(told, until)
         tell_chief(told)
         tell_server(told, until)
@@ -37,68 +25,68 @@ def story(open_cluster: Callable[..., Any], until: Callable[..., None]) -> Itera
         yield told
 
 
-def tell_worker(told: Story, until: Callable[..., None]) -> None:
+def tell_worker(told: Any, until: Callable[..., None]) -> None:
     """A worker is killed, and started again."""
-    cluster = told.cluster
-    cluster.start("ps:0", "chief:0", "worker:0", "worker:1")
-    told.steps["begin"] = cluster["chief:0"].step("ready at step")
-    cluster["worker:0"].line("ready at step")
-    cluster["worker:1"].line("ready at step")
+    told.start("chief:0", GATE="1")
+    told.start("ps:0", "worker:0", "worker:1")
+    told["chief:0"].line("in init_fn")
+    told.lines["waits for init_fn"] = told["worker:0"].line("Waiting for the chief", "init_fn")
+    told["chief:0"].enough()
+    told.steps["begin"] = told["chief:0"].step("ready at step")
+    told["worker:0"].line("ready at step")
+    told["worker:1"].line("ready at step")
     for name in ("worker:0", "worker:1", "ps:0"):
-        until(cluster.sees(name, "running"))
-    cluster["worker:0"].kill()
-    until(cluster.sees("worker:0", "lost"))
-    told.steps["others went on"] = cluster["worker:1"].step("trained to")
-    cluster.start("worker:0")
-    told.steps["worker is back"] = cluster["worker:0"].step("ready at step")
-    until(cluster.sees("worker:0", "running"))
+        until(told.sees(name, "running"))
+    told["worker:0"].kill()
+    until(told.sees("worker:0", "lost"))
+    told.steps["others went on"] = told["worker:1"].step("trained to")
+    told.start("worker:0")
+    told.steps["worker is back"] = told["worker:0"].step("ready at step")
+    until(told.sees("worker:0", "running"))
 
 
-def tell_chief(told: Story) -> None:
+def tell_chief(told: Any) -> None:
     """The chief is killed, and started again while the workers train."""
-    cluster = told.cluster
-    cluster["chief:0"].kill()
-    told.steps["saved when the chief was killed"] = newest_step(cluster.logdir)
-    worker, steps = cluster["worker:1"], []
+    told["chief:0"].kill()
+    told.steps["saved when the chief was killed"] = newest_step(told.logdir)
+    worker, steps = told["worker:1"], []
     while not steps or steps[-1] < told.steps["saved when the chief was killed"] + 100:
         steps.append(worker.step("trained to"))
     told.steps["without a chief"] = steps[-1]
-    cluster.start("chief:0")
-    told.lines["chief is back"] = cluster["chief:0"].line("alive in the cluster")
-    told.steps["chief is back"] = cluster["chief:0"].step("ready at step")
-    while newest_step(cluster.logdir) < told.steps["chief is back"]:
-        cluster["chief:0"].line("Saved checkpoint")
+    told.start("chief:0")
+    told.lines["chief is back"] = told["chief:0"].line("alive in the cluster")
+    told.steps["chief is back"] = told["chief:0"].step("ready at step")
+    while newest_step(told.logdir) < told.steps["chief is back"]:
+        told["chief:0"].line("Saved checkpoint")
 
 
-def tell_server(told: Story, until: Callable[..., None]) -> None:
+def tell_server(told: Any, until: Callable[..., None]) -> None:
     """The parameter server is killed; all end with an error, and are started again, the worker first."""
-    cluster = told.cluster
-    cluster["ps:0"].kill()
-    told.steps["saved when the server was killed"] = newest_step(cluster.logdir)
+    told["ps:0"].kill()
+    told.steps["saved when the server was killed"] = newest_step(told.logdir)
     for name in ("chief:0", "worker:0", "worker:1"):
-        told.codes[f"{name} without a server"] = cluster[name].ended()
-    cluster.start("worker:0")
-    told.lines["waits for the server"] = cluster["worker:0"].line("Waiting for", "ps:0")
-    cluster.start("ps:0")
-    told.lines["waits for the chief"] = cluster["worker:0"].line("Waiting for the chief")
-    cluster.start("chief:0")
-    told.steps["restored"] = cluster["chief:0"].step("ready at step")
-    cluster["worker:0"].line("ready at step")
-    until(cluster.sees("worker:0", "running"))
+        told.codes[f"{name} without a server"] = told[name].ended()
+    told.start("worker:0")
+    told.lines["waits for the server"] = told["worker:0"].line("Waiting for", "ps:0")
+    told.start("ps:0")
+    told.lines["waits for the chief"] = told["worker:0"].line("Waiting for the chief")
+    told.start("chief:0")
+    told.steps["restored"] = told["chief:0"].step("ready at step")
+    told["worker:0"].line("ready at step")
+    until(told.sees("worker:0", "running"))
 
 
-def tell_end(told: Story) -> None:
+def tell_end(told: Any) -> None:
     """The training ends; a worker comes late."""
-    cluster = told.cluster
-    cluster["chief:0"].enough()
-    told.codes["chief"] = cluster["chief:0"].ended()
-    told.steps["end"] = newest_step(cluster.logdir)
-    cluster["worker:0"].enough()
+    told["chief:0"].enough()
+    told.codes["chief"] = told["chief:0"].ended()
+    told.steps["end"] = newest_step(told.logdir)
+    told["worker:0"].enough()
     for name in ("worker:0", "ps:0"):
-        told.codes[name] = cluster[name].ended()
-    cluster.start("worker:1")
-    told.codes["late worker"] = cluster["worker:1"].ended()
-    told.lines["late worker"] = cluster["worker:1"].line("has finished")
+        told.codes[name] = told[name].ended()
+    told.start("worker:1")
+    told.codes["late worker"] = told["worker:1"].ended()
+    told.lines["late worker"] = told["worker:1"].line("has finished")
 
 
 def newest_step(logdir: str) -> int:
@@ -107,56 +95,70 @@ def newest_step(logdir: str) -> int:
     return -1 if newest is None else int(newest.rpartition("-")[2])
 
 
-def test_a_killed_worker_is_missed_and_comes_back(story: Story) -> None:
+def test_a_killed_worker_is_missed_and_comes_back(story: Any) -> None:
     """The others go on; the chief tells that it was lost, and that another process took its place."""
     assert story.steps["begin"] == 0
     assert story.steps["worker is back"] > 0
-    worker = story.cluster.worker("worker:0")
+    worker = story.worker("worker:0")
     assert worker.starts == 3
     states = [span.state for span in worker.spans]
     assert states.index("lost") < len(states) - 1 - states[::-1].index("running")
 
 
-def test_a_killed_chief_finds_its_model_alive(story: Story) -> None:
+def test_a_killed_chief_finds_its_model_alive(story: Any) -> None:
     """The workers go on without it; the one that comes after it keeps what they did, and loses nothing."""
     assert story.steps["chief is back"] >= story.steps["without a chief"]
-    first, second, *_ = story.cluster.run().sessions
+    first, second, *_ = story.run().sessions
     assert first.id in story.lines["chief is back"]
     assert (first.outcome, second.adopted, second.restored_checkpoint) == ("lost", True, None)
     assert second.restored_step >= story.steps["without a chief"]
-    assert story.cluster.run().restarts[0].rewind_steps == 0
+    assert story.run().restarts[0].rewind_steps == 0
 
 
-def test_a_killed_parameter_server_takes_the_run_back_to_its_checkpoint(story: Story) -> None:
+def test_a_killed_parameter_server_takes_the_run_back_to_its_checkpoint(story: Any) -> None:
     """Chief and workers end with an error, as they do under the original; started again, they go on from the newest
     checkpoint."""
     assert all(story.codes[f"{name} without a server"] == 1 for name in ("chief:0", "worker:0", "worker:1"))
-    third = story.cluster.run().sessions[2]
+    third = story.run().sessions[2]
     assert not third.adopted
     assert story.steps["restored"] >= third.restored_step >= story.steps["saved when the server was killed"]
 
 
-def test_a_worker_says_for_whom_it_waits(story: Story) -> None:
+def test_a_worker_of_a_cluster_does_not_start_before_init_fn(story: Any) -> None:
+    """All variables are initialised, and the chief is not through with its `init_fn`: the worker waits for that."""
+    assert story.lines["waits for init_fn"]
+
+
+def test_a_worker_says_for_whom_it_waits(story: Any) -> None:
     """First for the parameter server, by name and address; then for the chief, and for what of it."""
-    assert f"ps:0 ({story.cluster.addresses['ps'][0]})" in story.lines["waits for the server"]
+    assert f"ps:0 ({story.addresses['ps'][0]})" in story.lines["waits for the server"]
     assert "not initialized" in story.lines["waits for the chief"]
 
 
-def test_all_end_in_good_order(story: Story) -> None:
+def test_all_end_in_good_order(story: Any) -> None:
     """The chief saves its last step; worker and parameter server end too, the latter by itself."""
     assert (story.codes["chief"], story.codes["worker:0"], story.codes["ps:0"]) == (0, 0, 0)
-    run = story.cluster.run()
+    run = story.run()
     assert run.state == "completed"
     assert story.steps["end"] == run.sessions[-1].last_step
 
 
-def test_a_worker_that_comes_late_ends_at_once(story: Story) -> None:
+def test_a_worker_that_comes_late_ends_at_once(story: Any) -> None:
     """The run has finished: it says so, trains nothing, and ends well."""
     assert story.codes["late worker"] == 0
     assert "ended (completed)" in story.lines["late worker"]
-    assert not any(line.startswith("ready") for line in story.cluster["worker:1"].lines)
+    assert not any(line.startswith("ready") for line in story["worker:1"].lines)
 
 
-def test_checkpoints_of_a_cluster_say_that_they_may_mix_steps(story: Story) -> None:
+def test_checkpoints_of_a_cluster_say_that_they_may_mix_steps(story: Any) -> None:
     """Nobody here can hold the workers' steps."""
-    assert {saved.consistent for saved in story.cluster.run().checkpoints if saved.ok} == {False}
+    assert {saved.consistent for saved in story.run().checkpoints if saved.ok} == {False}
+
+
+def test_a_clusters_checkpoints_are_named_by_the_step_in_them(story: Any) -> None:
+    """The workers go on while they are saved: the name, the record and what is stored agree all the same."""
+    on_disk = [saved for saved in story.run().checkpoints if saved.ok and tf.io.gfile.exists(f"{saved.path}.index")]
+    assert on_disk
+    for saved in on_disk:
+        assert saved.path.endswith(f"-{saved.step}")
+        assert tf.train.load_checkpoint(saved.path).get_tensor("global_step") == saved.step
