@@ -1,0 +1,139 @@
+"""How many checkpoints are kept, and who counts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.state import read_state
+from supervisor_core.checkpoint.store import CheckpointStore
+
+v1 = tf.compat.v1
+
+
+def test_only_as_many_are_kept_as_the_saver_says(bench: Any, files: Any) -> None:
+    """The newest ``max_to_keep`` stay, on disk, in the state file and in the saver's own list."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
+    paths = [model.save().path for _ in range(4)]
+    assert model.listed() == ["model.ckpt-3", "model.ckpt-4"]
+    assert model.saver.last_checkpoints == paths[2:]
+    assert model.names() == ["checkpoint", *files(3), *files(4)]
+
+
+@pytest.mark.parametrize("max_to_keep", [0, None])
+def test_a_saver_that_keeps_all_keeps_all(bench: Any, files: Any, max_to_keep: int | None) -> None:
+    """Without a bound nothing is deleted, and the newest alone is listed, as the original does."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=max_to_keep))
+    for _ in range(3):
+        model.save()
+    assert model.listed() == ["model.ckpt-3"]
+    assert model.names() == ["checkpoint", *files(1), *files(2), *files(3)]
+    assert model.saver.last_checkpoints == []
+
+
+def test_the_program_s_own_saves_count_with_ours(bench: Any, files: Any) -> None:
+    """``saver.save`` by the program and saves by the supervisor delete each other's oldest, and list each other's."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
+
+    def save_by_hand() -> None:
+        model.train()
+        model.saver.save(model.session, str(model.logdir / "model.ckpt"), global_step=model.step)
+
+    def listed() -> list[str]:
+        return [os.path.basename(path) for path in model.listed()]
+
+    model.save()
+    save_by_hand()
+    assert listed() == ["model.ckpt-1", "model.ckpt-2"]
+    model.save()
+    assert listed() == ["model.ckpt-2", "model.ckpt-3"]
+    save_by_hand()
+    save_by_hand()
+    assert listed() == ["model.ckpt-4", "model.ckpt-5"]
+    model.save()
+    assert listed() == ["model.ckpt-5", "model.ckpt-6"]
+    assert model.names() == ["checkpoint", *files(5), *files(6)]
+
+
+def test_a_save_of_the_same_step_counts_once(bench: Any) -> None:
+    """A step that is saved again, by hand or by the timer, does not push others out."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
+    model.save()
+    model.save()
+    model.saver.save(model.session, str(model.logdir / "model.ckpt"), global_step=model.step)
+    model.save(steps=0)
+    assert model.listed() == ["model.ckpt-1", "model.ckpt-2"]
+
+
+def test_the_hours_run_on_through_saves_by_hand(bench: Any) -> None:
+    """The clock of ``keep_checkpoint_every_n_hours`` is not lost when the saver itself writes the state file."""
+
+    class Hours:
+        def __init__(self) -> None:
+            self.now = 1e9
+
+        def wall(self) -> float:
+            return self.now
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock = Hours()
+    model = bench(clock=clock, make_saver=lambda: v1.train.Saver(max_to_keep=1, keep_checkpoint_every_n_hours=1.0))
+    for hours in (0.0, 0.5, 0.4, 0.3, 0.0):
+        clock.now += hours * 3600
+        model.save()
+        state = read_state(model.logdir / "checkpoint").state
+        assert state is not None
+        # What the saver writes does not say from when the hours count.
+        v1.train.update_checkpoint_state(str(model.logdir), state.model_checkpoint_path)
+    kept = [name for name in model.names() if name.endswith(".index")]
+    assert kept == ["model.ckpt-4.index", "model.ckpt-5.index"], "spared after 1.2 hours, and the newest"
+
+
+def test_a_restarted_session_goes_on_with_the_list(bench: Any, files: Any) -> None:
+    """Checkpoints of the session before count against ``max_to_keep``, though the saver was never told of them."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
+    model.save()
+    model.save()
+    with tf.Graph().as_default() as graph:
+        later = bench(graph=graph, directory=model.logdir, make_saver=lambda: v1.train.Saver(max_to_keep=2))
+        later.session.run(later.initializer)
+        later.save(steps=9)
+        later.session.close()
+    assert later.names() == ["checkpoint", *files(2), *files(9)]
+
+
+def test_a_checkpoint_for_ever_is_not_deleted(bench: Any, files: Any, tmp_path: Path) -> None:
+    """What the saver was told to keep without a time, and what lies outside the logdir, stays on disk."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
+    model.save()
+    elsewhere = model.saver.save(model.session.ungated(), str(tmp_path / "elsewhere"), write_state=False)
+    model.saver.set_last_checkpoints([str(model.logdir / "model.ckpt-1"), elsewhere])
+    model.save()
+    model.save()
+    assert model.names() == ["checkpoint", *files(1), *files(3)]
+    bundle.verify(elsewhere)
+
+
+def test_what_cannot_be_deleted_is_said_and_the_save_counts(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An old checkpoint that cannot be deleted, or a graph that cannot be written, does not fail the new checkpoint."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
+    model.save()
+    (model.logdir / "model.ckpt-2.meta").mkdir()
+
+    def refuse(self: Any, prefix: str) -> None:
+        raise PermissionError(13, "Permission denied", prefix)
+
+    monkeypatch.setattr(CheckpointStore, "delete", refuse)
+    model.save()
+    assert model.listed() == ["model.ckpt-2"]
+    assert "model.ckpt-1 cannot be deleted" in caplog.text
+    assert "model.ckpt-2.meta, cannot be written" in caplog.text

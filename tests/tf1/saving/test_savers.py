@@ -1,0 +1,60 @@
+"""Savers other than TensorFlow's plain one."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def test_a_saver_of_the_old_format_is_run_as_it_is(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A saver that cannot be shadowed saves as ever; its checkpoints are verified, and do not claim consistency."""
+    with caplog.at_level(logging.WARNING, logger="supervisor_core"):
+        model = bench(make_saver=lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1, max_to_keep=1))
+    assert "may mix steps, since the saver writes the V1 format" in caplog.text
+    assert not model.checkpoints.consistent
+    model.save()
+    result = model.save()
+    assert (result.consistent, result.verified, result.step) == (False, True, 2)
+    assert model.names() == ["checkpoint", "model.ckpt-2", "model.ckpt-2.meta"]
+    assert model.listed() == ["model.ckpt-2"]
+    assert model.saver.last_checkpoints == [result.path]
+
+
+def test_a_saver_with_its_own_save_is_called_as_the_original_calls_it(bench: Any) -> None:
+    """A program's own saver gets the session, the path and the global step, and does all the rest itself."""
+    calls: list[Any] = []
+
+    class OwnSaver(v1.train.Saver):
+        def save(self, sess: Any, save_path: str, global_step: Any = None) -> Any:
+            calls.append((sess, save_path, global_step))
+            return super().save(sess, save_path, global_step=global_step)
+
+    model = bench(make_saver=OwnSaver)
+    result = model.save(steps=2)
+    assert calls == [(model.session.ungated(), str(model.logdir / "model.ckpt"), model.step)]
+    assert (result.step, result.consistent, result.verified) == (2, False, True)
+    assert result.path == str(model.logdir / "model.ckpt-2")
+
+
+def test_a_saver_that_writes_something_else_is_taken_at_its_word(bench: Any) -> None:
+    """What is no checkpoint of TensorFlow's cannot be verified; the result does not claim it."""
+
+    class Elsewhere:
+        def save(self, sess: Any, save_path: str, global_step: Any = None) -> str | None:
+            return save_path + "-5"
+
+    result = bench(make_saver=Elsewhere).save()
+    assert (result.step, result.verified, result.bytes) == (5, None, None)
+
+
+def test_a_saver_of_nothing_saves_nothing(bench: Any) -> None:
+    """A saver without variables is no error and no checkpoint."""
+    model = bench(make_saver=lambda: v1.train.Saver([], allow_empty=True))
+    result = model.save()
+    assert (result.path, result.error) == (None, None)
+    assert model.names() == []

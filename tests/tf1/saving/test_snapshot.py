@@ -1,0 +1,96 @@
+"""A checkpoint is of one step, or says that it is not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.options import Options
+from supervisor_core.tf1.saving import SaveResult
+
+v1 = tf.compat.v1
+
+
+def test_a_step_under_way_is_waited_for(bench: Any, value: Any) -> None:
+    """The snapshot is taken when those inside have left, and what they wait for is counted."""
+    model = bench()
+    model.gate.enter()
+    results: list[SaveResult] = []
+    thread = threading.Thread(target=lambda: results.append(model.checkpoints.save(model.session, "timer")))
+    thread.start()
+    model.session.ungated().run(model.train_op)
+    model.gate.leave()
+    thread.join()
+    assert results[0].consistent is True
+    assert value(results[0].path or "") == [float(results[0].step or 0)] * 4
+
+
+def test_a_step_that_does_not_end_does_not_hold_saves_up(bench: Any) -> None:
+    """When the wait is over a snapshot is taken regardless; its record says so, and its name is still its step."""
+    model = bench(options=Options(snapshot_wait_secs=0.0))
+    model.session.ungated().run(model.train_op)
+    inside, done = threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        model.gate.enter()
+        inside.set()
+        done.wait()
+        model.gate.leave()
+
+    thread = threading.Thread(target=stuck)
+    thread.start()
+    inside.wait()
+    result = model.checkpoints.save(model.session, "final")
+    done.set()
+    thread.join()
+    assert (result.consistent, result.verified, result.step) == (False, True, 1)
+    assert bundle.verify(result.path or "").step == 1
+
+
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "ref"])
+def test_no_checkpoint_mixes_steps(bench: Any, value: Any, resource: bool) -> None:
+    """Of 30 checkpoints taken beside a training thread, all have one step in name, event and every value."""
+    model = bench(resource=resource, size=100_000, make_saver=lambda: v1.train.Saver(max_to_keep=3))
+    stop = threading.Event()
+
+    def loop() -> None:
+        while not stop.is_set():
+            model.train()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        for _ in range(30):
+            result = model.save(steps=0)
+            assert result.consistent and result.path == str(model.logdir / f"model.ckpt-{result.step}")
+            assert set(value(result.path)) == {float(result.step or 0)}
+            assert value(result.path, "global_step") == result.step
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_variables_of_a_parameter_server_are_saved_as_they_are(
+    graph: Any, bench: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where only the session shows that others share the variables, the save does not claim to be of one step."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as probe:
+            probe.bind(("localhost", 0))
+            ports.append(f"localhost:{probe.getsockname()[1]}")
+    cluster = tf.train.ClusterSpec({"ps": ports[:1], "worker": ports[1:]})
+    servers = [tf.distribute.Server(cluster, job_name=job, task_index=0) for job in ("ps", "worker")]
+    with tf.device("/job:ps/task:0"):
+        model = bench(target=servers[1].target)
+    assert model.checkpoints.consistent
+    model.train()
+    result = model.checkpoints.save(model.session, "timer")
+    assert (result.error, result.consistent, result.verified, result.step) == (None, False, True, 1)
+    assert "/job:ps/task:0 of a cluster with /job:ps/task:0, /job:worker/task:0" in caplog.text
+    assert model.listed() == ["model.ckpt-1"]
