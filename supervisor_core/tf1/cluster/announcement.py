@@ -1,8 +1,8 @@
 """`Announcement`: how a chief tells its workers that the model is ready, ``init_fn`` included, and by whom.
 
 Workers see the variables, which are initialised before ``init_fn`` has run. So the chief sets one more when it is
-through, on the device of the first variable and in no collection, and takes it back before it begins. Its value is the
-chief's session, so that a chief which comes after a crash knows the model that its run has left in the cluster.
+through, beside the first variable that they share and in no collection, and takes it back before it begins. Its value
+is the chief's session, so that a chief which comes after a crash knows the model that its run has left in the cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_VARIABLE_OPS = ("Variable", "VariableV2", "VarHandleOp")
+_SERVERS = "ps"
 _NAME = "supervisor_model_is_ready"
 _MISSING = "the chief is still initialising the model (init_fn)"
 
@@ -57,8 +57,14 @@ class Announcement:
 
 
 def announcement_for(graph: Any) -> Announcement | None:
-    """Return an announcement for a graph whose variables are placed on devices, as those of replicas must be."""
-    for op in graph.get_operations():
-        if op.type in _VARIABLE_OPS and op.device:
-            return Announcement(graph, op.device)
-    return None
+    """Return an announcement for a graph whose variables are placed on devices, as those of replicas must be.
+
+    It is where the first global variable is, and if there are any on parameter servers, where the first of those is:
+    all others may be a worker's own. Always in the memory of its task's CPU, since a GPU cannot hold it.
+    """
+    variables = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    places = [tf.DeviceSpec.from_string(device) for each in variables if (device := getattr(each, "device", None))]
+    places.sort(key=lambda place: place.job != _SERVERS)
+    if not places:
+        return None
+    return Announcement(graph, places[0].replace(device_type="CPU", device_index=0).to_string())
