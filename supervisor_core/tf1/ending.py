@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.tf1.error_text import error_text
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Ending:
         if self.signum is not None:
             facts["signal"] = signal.Signals(self.signum).name
         if error is not None:
-            return Outcome(reason="error", error=f"{type(error).__name__}: {error}"[:1000], **facts)
+            return Outcome(reason="error", error=error_text(error), **facts)
         if self.signum is not None:
             return Outcome(reason="signal", **facts)
         if self.had_finished:

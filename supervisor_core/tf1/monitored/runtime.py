@@ -22,6 +22,7 @@ from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
 from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.coordinator import Coordinator
+from supervisor_core.tf1.error_text import error_text
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle
@@ -234,7 +235,7 @@ class MonitoredRuntime:
 
     def session_lost(self, error: Exception) -> None:
         """Take note that the TensorFlow session is lost, maybe before it was ready."""
-        text = f"{type(error).__name__}: {error}"[:1000]
+        text = error_text(error)
         if self._lost is None:
             self._lost = _Lost(self._clock.monotonic(), text)
         self._lost.error, self._lost.times = text, self._lost.times + 1
