@@ -18,16 +18,15 @@ _NOISE = re.compile(
 def error_text(error: BaseException) -> str:
     """Return an error's type and what it says, in one line of a thousand characters at most.
 
-    Of TensorFlow's errors the lines are left out that say nothing of the cause, and those that are said twice.
+    Of TensorFlow's errors the lines are left out that say nothing of the cause.
 
     Example:
         >>> error_text(tf.errors.UnavailableError(None, None, "Graph execution error:\\n\\nFrom ps:0:\\nSocket closed"))
         'UnavailableError: From ps:0: Socket closed'
     """
-    lines = [
-        line.strip() for line in str(error.message if isinstance(error, tf.errors.OpError) else error).splitlines()
-    ]
-    if isinstance(error, tf.errors.OpError):
-        told = [line for line in lines if line and not _NOISE.fullmatch(line)]
-        lines = list(dict.fromkeys(told)) or lines
-    return f"{type(error).__name__}: {' '.join(line for line in lines if line)}"[:MAX_CHARS]
+    is_tensorflows = isinstance(error, tf.errors.OpError)
+    text: str = error.message if is_tensorflows else str(error)  # type: ignore[attr-defined]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if is_tensorflows:
+        lines = [line for line in lines if not _NOISE.fullmatch(line)] or lines
+    return f"{type(error).__name__}: {' '.join(lines)}"[:MAX_CHARS]

@@ -30,7 +30,7 @@ Additional GRPC error information from remote target /job:ps/replica:0/task:0 wh
         (
             tf.errors.UnavailableError(None, None, LOST),
             "UnavailableError: UNAVAILABLE: From /job:worker/replica:0/task:0: Socket closed "
-            "UNAVAILABLE: From /job:ps/replica:0/task:0:",
+            "UNAVAILABLE: From /job:ps/replica:0/task:0: Socket closed",
         ),
         (tf.errors.AbortedError(None, None, "Graph execution error:"), "AbortedError: Graph execution error:"),
         (tf.errors.AbortedError(None, None, "peer restarted"), "AbortedError: peer restarted"),
