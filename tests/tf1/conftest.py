@@ -1,11 +1,14 @@
-"""What every test of the graph-mode facades needs: a quiet TensorFlow, a logdir, an events reader, a bounded wait."""
+"""What the tests of the graph-mode facades share: a quiet TensorFlow, models, processes that train, readers, waits."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,6 +44,31 @@ class Model:
     global_step: Any
     weight: Any
     train_op: Any
+
+
+@dataclass(frozen=True)
+class Training:
+    """A program that trains in a process of its own."""
+
+    logdir: str
+    process: subprocess.Popen[str]
+
+    def lines_until(self, start: str) -> list[str]:
+        """Return the program's lines up to the first that starts so; to the last, if none does."""
+        lines: list[str] = []
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            lines.append(line.strip())
+            if line.startswith(start):
+                break
+        return lines
+
+    def close(self) -> None:
+        """Leave nothing of it behind."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 @pytest.fixture
@@ -121,3 +149,47 @@ def wait_until() -> WaitUntil:
             pause.wait(0.005)
 
     return wait
+
+
+@pytest.fixture(scope="module")
+def start_training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Training]]:
+    """Returns a function that starts a program with a new logdir and further arguments; it does not wait for it."""
+    with ExitStack() as stack:
+
+        def start(program: Path, *arguments: str) -> Training:
+            logdir = str(tmp_path_factory.mktemp("process") / "run")
+            command = [sys.executable, str(program), logdir, *arguments]
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=os.getcwd()
+            )
+            training = Training(logdir, process)
+            stack.callback(training.close)
+            return training
+
+        yield start
+
+
+@pytest.fixture
+def saved_step() -> Callable[[str], int]:
+    """Returns a function that returns the step of a logdir's newest checkpoint, -1 where there is none."""
+
+    def step(logdir: str) -> int:
+        newest = tf.train.latest_checkpoint(logdir)
+        return -1 if newest is None else int(newest.rpartition("-")[2])
+
+    return step
+
+
+@pytest.fixture
+def trained(
+    trainings: dict[str, Training], saved_step: Callable[[str], int], wait_until: WaitUntil
+) -> Callable[[str], Training]:
+    """Returns a function that returns one of a module's ``trainings`` once it has saved a later step than its first."""
+
+    def get(name: str) -> Training:
+        training = trainings[name]
+        assert training.lines_until("training")[-1:] == ["training"]
+        wait_until(lambda: saved_step(training.logdir) > 0, 120)
+        return training
+
+    return get

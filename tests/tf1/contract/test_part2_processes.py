@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,69 +20,14 @@ pytestmark = pytest.mark.timeout(300)
 PROGRAM = Path(__file__).with_name("program.py")
 
 
-@dataclass(frozen=True)
-class Training:
-    """A program that trains in a process of its own."""
-
-    logdir: str
-    process: subprocess.Popen[str]
-
-    def lines_until(self, start: str) -> list[str]:
-        """Return the program's lines up to the first that starts so; to the last, if none does."""
-        lines: list[str] = []
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            lines.append(line.strip())
-            if line.startswith(start):
-                break
-        return lines
-
-
 @pytest.fixture(scope="module")
-def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Training]]:
+def trainings(start_training: Callable[..., Any]) -> dict[str, Any]:
     """One training for each test, all started at once: most of their time goes into importing tensorflow."""
-    kinds = {
-        "SIGTERM": ("60", "heeds"),
-        "SIGINT": ("60", "heeds"),
-        "deaf": ("1", "ignores"),
-        "SIGKILL": ("60", "heeds"),
+    return {
+        "SIGTERM": start_training(PROGRAM, "60", "heeds"),
+        "deaf": start_training(PROGRAM, "1", "ignores"),
+        "SIGKILL": start_training(PROGRAM, "60", "heeds"),
     }
-    started = {}
-    for name, arguments in kinds.items():
-        logdir = str(tmp_path_factory.mktemp("process") / name)
-        process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), logdir, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=os.getcwd(),
-        )
-        started[name] = Training(logdir, process)
-    yield started
-    for training in started.values():
-        training.process.kill()
-        training.process.wait()
-        assert training.process.stdout is not None
-        training.process.stdout.close()
-
-
-@pytest.fixture
-def trained(trainings: dict[str, Training], wait_until: Callable[..., None]) -> Callable[[str], Training]:
-    """Returns a function that returns a training once it has written a checkpoint of a later step."""
-
-    def get(name: str) -> Training:
-        training = trainings[name]
-        assert training.lines_until("training")[-1:] == ["training"]
-        wait_until(lambda: saved_step(training.logdir) > 0, 120)
-        return training
-
-    return get
-
-
-def saved_step(logdir: str) -> int:
-    """Return the step of the newest checkpoint, -1 where there is none."""
-    newest = v1.train.latest_checkpoint(logdir)
-    return -1 if newest is None else int(newest.rpartition("-")[2])
 
 
 def statuses(read_events: Any, logdir: str) -> list[int]:
@@ -93,7 +35,7 @@ def statuses(read_events: Any, logdir: str) -> list[int]:
     return [event.session_log.status for file in read_events(logdir) for event in file if event.session_log.status]
 
 
-def test_sigterm_ends_in_good_order(trained: Callable[[str], Training], read_events: Any, read_telemetry: Any) -> None:
+def test_sigterm_ends_in_good_order(trained: Any, saved_step: Any, read_events: Any, read_telemetry: Any) -> None:
     """After SIGTERM the last step is on disk, STOP is written, and the process dies of the signal."""
     training = trained("SIGTERM")
     training.process.terminate()
@@ -108,7 +50,9 @@ def test_sigterm_ends_in_good_order(trained: Callable[[str], Training], read_eve
     assert (stop.reason, stop.signal, stop.final_checkpoint_step) == ("signal", "SIGTERM", last)
 
 
-def test_ctrl_c_ends_in_good_order(train: Any, logdir: str, read_events: Any, read_telemetry: Any) -> None:
+def test_ctrl_c_ends_in_good_order(
+    train: Any, logdir: str, saved_step: Any, read_events: Any, read_telemetry: Any
+) -> None:
     """After SIGINT should_stop() is true, the last step is on disk, and KeyboardInterrupt comes when all is saved."""
 
     def body(supervisor: Any, sess: Any, model: Any) -> None:
@@ -126,7 +70,7 @@ def test_ctrl_c_ends_in_good_order(train: Any, logdir: str, read_events: Any, re
 
 
 def test_a_loop_that_does_not_heed_the_signal_is_saved_beside(
-    trained: Callable[[str], Training], read_events: Any, read_telemetry: Any
+    trained: Any, saved_step: Any, read_events: Any, read_telemetry: Any
 ) -> None:
     """A loop that never looks at should_stop() ends within the grace time, with a checkpoint and STOP."""
     training = trained("deaf")
@@ -142,9 +86,7 @@ def test_a_loop_that_does_not_heed_the_signal_is_saved_beside(
     assert "signal" in {record.trigger for record in records if record.kind == "checkpoint"}
 
 
-def test_kill_9_and_resume(
-    trained: Callable[[str], Training], train: Any, read_events: Any, read_telemetry: Any
-) -> None:
+def test_kill_9_and_resume(trained: Any, train: Any, saved_step: Any, read_events: Any, read_telemetry: Any) -> None:
     """A second chief is refused while the first lives, and resumes at the newest checkpoint when it was killed."""
     training = trained("SIGKILL")
     with pytest.raises(LogdirInUseError) as raised:
