@@ -20,6 +20,10 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 import pytest
 import tensorflow as tf
 
+from supervisor_core.tf1.plan import Plan
+from supervisor_core.tf1.plans import Plans
+from supervisor_core.tf1.session import SupervisedSession
+
 tf.get_logger().setLevel("ERROR")
 
 TELEMETRY = "supervisor/"
@@ -96,6 +100,39 @@ def build_model() -> Callable[..., Model]:
         return Model(step, weight, train_op)
 
     return build
+
+
+@pytest.fixture
+def sess(graph: Any) -> Iterator[SupervisedSession]:
+    """A session on the test's own graph."""
+    with SupervisedSession() as session:
+        yield session
+
+
+@pytest.fixture
+def plans_of() -> Callable[[SupervisedSession], Plans]:
+    """Returns a function that returns a session's plans."""
+
+    def get(session: SupervisedSession) -> Plans:
+        plans = session._plans
+        assert isinstance(plans, Plans)
+        return plans
+
+    return get
+
+
+@pytest.fixture
+def plan_of(plans_of: Callable[[SupervisedSession], Plans]) -> Callable[..., Plan]:
+    """Returns a function that runs twice, so that there is a plan, and returns it."""
+
+    def get(session: SupervisedSession, fetches: Any, feed_dict: Any = None) -> Plan:
+        for _ in range(2):
+            session.run(fetches, feed_dict)
+        plan = plans_of(session).find(fetches, feed_dict)
+        assert plan is not None
+        return plan
+
+    return get
 
 
 @pytest.fixture

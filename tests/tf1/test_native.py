@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,33 +15,9 @@ from tensorflow.python.util import numpy_compat
 from supervisor_core.tf1 import plan as plan_module
 from supervisor_core.tf1 import plans as plans_module
 from supervisor_core.tf1.native import find_native, installed
-from supervisor_core.tf1.plan import Plan
-from supervisor_core.tf1.plans import Plans
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
-
-
-@pytest.fixture
-def sess(graph: Any) -> Iterator[SupervisedSession]:
-    """A session on the test's own graph."""
-    with SupervisedSession() as session:
-        yield session
-
-
-def _plans(session: SupervisedSession) -> Plans:
-    plans = session._plans
-    assert isinstance(plans, Plans)
-    return plans
-
-
-def _plan(session: SupervisedSession, fetches: Any, feed_dict: Any = None) -> Plan:
-    """Run twice, so that there is a plan; return it."""
-    for _ in range(2):
-        session.run(fetches, feed_dict)
-    plan = _plans(session).find(fetches, feed_dict)
-    assert plan is not None
-    return plan
 
 
 def test_this_tensorflow_can_be_planned_for() -> None:
@@ -110,10 +86,12 @@ def test_without_the_private_parts_every_run_is_the_originals(
         assert len(sess._plans) == 0
 
 
-def test_a_run_method_put_in_its_place_is_used(sess: SupervisedSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_method_put_in_its_place_is_used(
+    sess: SupervisedSession, monkeypatch: pytest.MonkeyPatch, plan_of: Any
+) -> None:
     """A profiler that replaces Session.run sees every run, of what has a plan, too."""
     one = tf.constant(1)
-    _plan(sess, one)
+    plan_of(sess, one)
     original, seen = client.BaseSession.run, []
 
     def profiled(self: Any, fetches: Any, *args: Any) -> Any:
@@ -133,10 +111,10 @@ def test_a_run_method_put_in_its_place_is_used(sess: SupervisedSession, monkeypa
     assert len(seen) == 4
 
 
-def test_fetches_that_are_taught_are_learnt(sess: SupervisedSession) -> None:
+def test_fetches_that_are_taught_are_learnt(sess: SupervisedSession, plan_of: Any) -> None:
     """A conversion that is registered for a type of fetches is used from then on, whether or not they have plans."""
     one = tf.constant(1)
-    _plan(sess, one)
+    plan_of(sess, one)
     entry = (tf.Tensor, lambda fetch: ([fetch], lambda values: ("seen", values[0])), None, None)
     client._REGISTERED_EXPANSIONS.insert(0, entry)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,33 +14,10 @@ from supervisor_core.tf1 import plan as plan_module
 from supervisor_core.tf1.native import installed
 from supervisor_core.tf1.native_callable import is_safe
 from supervisor_core.tf1.plan import Plan
-from supervisor_core.tf1.plans import Plans
 from supervisor_core.tf1.run_traits import RunAnalysis
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
-
-
-@pytest.fixture
-def sess(graph: Any) -> Iterator[SupervisedSession]:
-    """A session on the test's own graph."""
-    with SupervisedSession() as session:
-        yield session
-
-
-def _plans(session: SupervisedSession) -> Plans:
-    plans = session._plans
-    assert isinstance(plans, Plans)
-    return plans
-
-
-def _plan(session: SupervisedSession, fetches: Any, feed_dict: Any = None) -> Plan:
-    """Run twice, so that there is a plan; return it."""
-    for _ in range(2):
-        session.run(fetches, feed_dict)
-    plan = _plans(session).find(fetches, feed_dict)
-    assert plan is not None
-    return plan
 
 
 def test_a_callable_is_made_when_it_has_paid_for_itself(sess: SupervisedSession) -> None:
@@ -142,7 +118,9 @@ def test_a_callable_that_cannot_be_made_changes_nothing(graph: Any) -> None:
             assert plan.results(one, plan.run(())) == 1
 
 
-def test_a_session_elsewhere_is_planned_without_callables(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_elsewhere_is_planned_without_callables(
+    graph: Any, monkeypatch: pytest.MonkeyPatch, plans_of: Any
+) -> None:
     """Runs on a server go by plans too, with the same results and errors, and without callables."""
     monkeypatch.setattr(plan_module, "MIN_RUNS", 1)
     monkeypatch.setattr(plan_module, "SAVED_SECS", math.inf)
@@ -159,6 +137,6 @@ def test_a_session_elsewhere_is_planned_without_callables(graph: Any, monkeypatc
                 session.run(checked, {fed: math.inf})
             messages.append(caught.value.message)
         assert messages[0] == messages[1]
-        plan = _plans(sess).find(checked, {fed: 1.0})
+        plan = plans_of(sess).find(checked, {fed: 1.0})
         assert plan is not None
         assert not plan.has_callable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,56 +11,33 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import errors, ops
 
-from supervisor_core.tf1.plan import Plan
-from supervisor_core.tf1.plans import MAX_PLANS, MAX_SEEN, Plans
+from supervisor_core.tf1.plans import MAX_PLANS, MAX_SEEN
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
 
 
-@pytest.fixture
-def sess(graph: Any) -> Iterator[SupervisedSession]:
-    """A session on the test's own graph."""
-    with SupervisedSession() as session:
-        yield session
-
-
-def _plans(session: SupervisedSession) -> Plans:
-    plans = session._plans
-    assert isinstance(plans, Plans)
-    return plans
-
-
-def _plan(session: SupervisedSession, fetches: Any, feed_dict: Any = None) -> Plan:
-    """Run twice, so that there is a plan; return it."""
-    for _ in range(2):
-        session.run(fetches, feed_dict)
-    plan = _plans(session).find(fetches, feed_dict)
-    assert plan is not None
-    return plan
-
-
-def test_only_what_is_run_again_gets_a_plan(sess: SupervisedSession) -> None:
+def test_only_what_is_run_again_gets_a_plan(sess: SupervisedSession, plans_of: Any) -> None:
     """A run that happens once leaves no plan behind; the second of its kind makes one."""
     one = tf.constant(1)
     sess.run([one])
-    assert len(_plans(sess)) == 0
+    assert len(plans_of(sess)) == 0
     sess.run([one])
-    assert len(_plans(sess)) == 1
+    assert len(plans_of(sess)) == 1
     sess.run((one,))
     sess.run({"a": one})
-    assert len(_plans(sess)) == 1
+    assert len(plans_of(sess)) == 1
 
 
-def test_the_same_structure_written_anew_is_recognised(sess: SupervisedSession) -> None:
+def test_the_same_structure_written_anew_is_recognised(sess: SupervisedSession, plans_of: Any) -> None:
     """Lists, dictionaries and names that are built for each run lead to one plan."""
     one, two = tf.constant(1, name="one"), tf.constant(2)
     for key in "abc":
         assert sess.run({key: [one, (two,)], "n": "".join(["one", ":0"])}) == {key: [1, (2,)], "n": 1}
-    assert len(_plans(sess)) == 1
+    assert len(plans_of(sess)) == 1
 
 
-def test_other_leaves_or_another_form_make_another_run(sess: SupervisedSession) -> None:
+def test_other_leaves_or_another_form_make_another_run(sess: SupervisedSession, plans_of: Any) -> None:
     """Structures that look alike are told apart: by their leaves, their form, and where in them a leaf is."""
     one, two = tf.constant(1), tf.constant(2)
     cases: list[tuple[Any, Any]] = [
@@ -79,7 +55,7 @@ def test_other_leaves_or_another_form_make_another_run(sess: SupervisedSession) 
     for _ in range(3):
         for fetches, expected in cases:
             assert sess.run(fetches) == expected
-    assert len(_plans(sess)) == len(cases)
+    assert len(plans_of(sess)) == len(cases)
 
 
 def test_a_leaf_is_never_taken_for_another(sess: SupervisedSession) -> None:
@@ -90,7 +66,7 @@ def test_a_leaf_is_never_taken_for_another(sess: SupervisedSession) -> None:
         assert sess.run([bytes(bytearray(names[number].encode()))]) == [number]
 
 
-def test_a_leaf_that_changes_its_mind_gets_no_plan(sess: SupervisedSession) -> None:
+def test_a_leaf_that_changes_its_mind_gets_no_plan(sess: SupervisedSession, plans_of: Any) -> None:
     """An object that stands for another tensor each time is asked each time."""
     constants = [tf.constant(i) for i in range(100)]
 
@@ -101,29 +77,29 @@ def test_a_leaf_that_changes_its_mind_gets_no_plan(sess: SupervisedSession) -> N
     turning = Turning()
     fetched = [sess.run(turning) for _ in range(6)]
     assert len(set(fetched)) == 6
-    assert len(_plans(sess)) == 0
+    assert len(plans_of(sess)) == 0
     kept = weakref.ref(turning)
     del turning
     assert kept() is not None, "another object could take its identity, and be refused in its stead"
 
 
-def test_plans_are_bounded(sess: SupervisedSession) -> None:
+def test_plans_are_bounded(sess: SupervisedSession, plan_of: Any, plans_of: Any) -> None:
     """The plan that was not used for longest makes room for the next; what is run all the time keeps its plan."""
     constants = [tf.constant(i) for i in range(MAX_PLANS + 10)]
     often = tf.constant(-1)
-    plan = _plan(sess, often)
+    plan = plan_of(sess, often)
     for i, constant in enumerate(constants):
         assert [sess.run(constant) for _ in range(3)] == [i] * 3
         sess.run(often)
-    assert len(_plans(sess)) == MAX_PLANS
-    assert _plans(sess).find(often, None) is plan
-    assert _plans(sess).find(constants[0], None) is None
+    assert len(plans_of(sess)) == MAX_PLANS
+    assert plans_of(sess).find(often, None) is plan
+    assert plans_of(sess).find(constants[0], None) is None
     assert [sess.run(constant) for constant in constants] == list(range(len(constants)))
 
 
-def test_a_graph_that_grows_with_each_run_leaves_nothing(sess: SupervisedSession) -> None:
+def test_a_graph_that_grows_with_each_run_leaves_nothing(sess: SupervisedSession, plans_of: Any) -> None:
     """A program that makes new operations for each run, or fetches what has no plan, is not remembered."""
-    plans = _plans(sess)
+    plans = plans_of(sess)
     for i in range(MAX_SEEN + 20):
         assert sess.run([tf.constant(i)]) == [i]
     for i in range(MAX_SEEN + 20):
@@ -134,27 +110,27 @@ def test_a_graph_that_grows_with_each_run_leaves_nothing(sess: SupervisedSession
     assert len(plans._refused) <= MAX_SEEN
 
 
-def test_a_plan_holds_while_the_graph_grows(sess: SupervisedSession) -> None:
+def test_a_plan_holds_while_the_graph_grows(sess: SupervisedSession, plan_of: Any, plans_of: Any) -> None:
     """Operations that are added later change nothing for what has a plan, and can be run beside it."""
     fed = v1.placeholder(tf.float32, [])
     doubled = fed * 2.0
-    plan = _plan(sess, doubled, {fed: 1.0})
+    plan = plan_of(sess, doubled, {fed: 1.0})
     for i in range(5):
         later = doubled + float(i)
         assert sess.run(later, {fed: 2.0}) == 4.0 + i
         assert sess.run(doubled, {fed: 3.0}) == 6.0
-    assert _plans(sess).find(doubled, {fed: 1.0}) is plan
+    assert plans_of(sess).find(doubled, {fed: 1.0}) is plan
 
 
-def test_what_is_forbidden_later_is_refused(sess: SupervisedSession) -> None:
+def test_what_is_forbidden_later_is_refused(sess: SupervisedSession, plan_of: Any, plans_of: Any) -> None:
     """Operations that may no longer be fetched, and tensors that may no longer be fed, are refused with a plan, too."""
     fed, other = tf.constant(1.0, name="fed"), tf.constant(1.0)
     doubled = fed * 2.0
-    plan = _plan(sess, doubled, {fed: 2.0})
+    plan = plan_of(sess, doubled, {fed: 2.0})
     sess.graph.prevent_feeding(other)
     sess.graph.prevent_fetching(other.op)
     assert sess.run(doubled, {fed: 3.0}) == 6.0
-    assert _plans(sess).find(doubled, {fed: 2.0}) is plan
+    assert plans_of(sess).find(doubled, {fed: 2.0}) is plan
     sess.graph.prevent_feeding(fed)
     with pytest.raises(ValueError, match="Tensor fed:0 may not be fed"):
         sess.run(doubled, {fed: 3.0})
@@ -164,34 +140,34 @@ def test_what_is_forbidden_later_is_refused(sess: SupervisedSession) -> None:
         sess.run(doubled)
 
 
-def test_a_shape_that_is_refined_later_counts(sess: SupervisedSession) -> None:
+def test_a_shape_that_is_refined_later_counts(sess: SupervisedSession, plan_of: Any) -> None:
     """A placeholder whose static shape is narrowed after it had a plan refuses what no longer fits."""
     fed = v1.placeholder(tf.float32, [None], name="fed")
     total = tf.reduce_sum(fed)
-    _plan(sess, total, {fed: [1.0, 2.0]})
+    plan_of(sess, total, {fed: [1.0, 2.0]})
     fed.set_shape([3])
     with pytest.raises(ValueError, match=r"Cannot feed value of shape \(2,\) for Tensor fed:0"):
         sess.run(total, {fed: [1.0, 2.0]})
     assert sess.run(total, {fed: [1.0, 2.0, 3.0]}) == 6.0
 
 
-def test_a_graph_that_was_taken_apart_is_empty() -> None:
+def test_a_graph_that_was_taken_apart_is_empty(plan_of: Any) -> None:
     """After its graph was dismantled, a session says what it always said then."""
     graph = tf.Graph()
     with graph.as_default():
         one = tf.constant(1)
         with SupervisedSession() as sess:
-            _plan(sess, one)
+            plan_of(sess, one)
             ops.dismantle_graph(graph)
             with pytest.raises(RuntimeError, match="The Session graph is empty"):
                 sess.run(one)
 
 
-def test_a_plan_survives_its_errors(sess: SupervisedSession) -> None:
+def test_a_plan_survives_its_errors(sess: SupervisedSession, plan_of: Any, plans_of: Any) -> None:
     """After a run that failed, the same plan goes on."""
     fed = v1.placeholder(tf.float32, [])
     checked = v1.check_numerics(fed, "not finite")
-    plan = _plan(sess, checked, {fed: 1.0})
+    plan = plan_of(sess, checked, {fed: 1.0})
     for made in (False, True):
         if made:
             plan.make_callable()
@@ -201,15 +177,15 @@ def test_a_plan_survives_its_errors(sess: SupervisedSession) -> None:
                 sess.run(checked, {fed: math.nan})
             assert caught.value.op is checked.op
             assert sess.run(checked, {fed: 1.0}) == 1.0
-    assert _plans(sess).find(checked, {fed: 1.0}) is plan
+    assert plans_of(sess).find(checked, {fed: 1.0}) is plan
 
 
-def test_fed_arrays_are_not_kept(sess: SupervisedSession) -> None:
+def test_fed_arrays_are_not_kept(sess: SupervisedSession, plan_of: Any) -> None:
     """What was fed may be changed or freed once the run is over; the result is the caller's own."""
     fed = v1.placeholder(tf.float32, [None])
     same = tf.identity(fed)
     array = np.ones(100_000, np.float32)
-    _plan(sess, same, {fed: array})
+    plan_of(sess, same, {fed: array})
     result = sess.run(same, {fed: array})
     array[:] = 2.0
     assert (result == 1.0).all()
