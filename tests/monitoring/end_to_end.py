@@ -108,7 +108,7 @@ def prometheus(
     tool: Callable[[str], str], tmp_path: Path, webhook: Webhook, trainer: Trainer, exporter: str
 ) -> Iterator[Prometheus]:
     """The Prometheus that scrapes both, and alerts within seconds."""
-    rules = CliRunner().invoke(main, ["rules", "--interval=1s", "--stall-hold=1s", "--hold=1s"])
+    rules = CliRunner().invoke(main, ["rules", "--interval=1s", "--stall-hold=1s", "--hold=1s", "--worker-hold=1s"])
     assert rules.exit_code == 0
     alertmanager = Alertmanager(tool("prometheus-alertmanager"), tmp_path, webhook.url)
     try:

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from monitoring_end_to_end import FIRING, RESOLVED, Trainer, assert_planned_stop_is_silent
-from monitoring_servers import Prometheus, Webhook
+from monitoring_servers import PATIENCE_SECS, Prometheus, Webhook, wait_until
 
 
 @pytest.fixture
 def program() -> Path:
     """The training: one that needs no tensorflow."""
     return Path(__file__).with_name("trainer.py")
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Returns a function that starts another process of the training's cluster, and waits until it beats."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("worker.py")),
+            str(tmp_path / "logs" / "digits"),
+            "worker:1",
+        ]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "beating\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.timeout(600)
@@ -45,6 +71,30 @@ def test_exactly_the_right_alert_arrives(prometheus: Prometheus, trainer: Traine
         assert [webhook.next(), webhook.next()] == [RESOLVED, FIRING]
     trainer.tell("go")
     assert webhook.next() == RESOLVED
+
+    trainer.tell("stop")
+    trainer.expect("stopped")
+    assert_planned_stop_is_silent(prometheus, webhook)
+
+
+@pytest.mark.timeout(600)
+def test_a_lost_worker_is_told_of(
+    prometheus: Prometheus, trainer: Trainer, webhook: Webhook, worker: Callable[[], subprocess.Popen[str]]
+) -> None:
+    """A process of the cluster that is killed: its loss arrives, once, and resolves; one that ends well is silent."""
+    trainer.start()
+    process = worker()
+    for job in ("training", "exporter"):
+        wait_until(lambda job=job: prometheus.value(f'supervisor_worker_up{{job="{job}"}}'), f"the worker from {job}")
+
+    process.kill()
+    assert webhook.next() == ("firing", "SupervisorWorkerLost", "digits")
+    process = worker()
+    assert webhook.next() == ("resolved", "SupervisorWorkerLost", "digits")
+
+    process.communicate(timeout=PATIENCE_SECS)
+    assert process.returncode == 0
+    wait_until(lambda: not prometheus.query("supervisor_worker_up"), "the worker's end to be known")
 
     trainer.tell("stop")
     trainer.expect("stopped")
