@@ -68,6 +68,8 @@ class Patience:
     def outlast(self, call: Callable[[], T], *, who: Callable[[], str], discard: Callable[[T], object]) -> T:
         """Make a call that may block for ever, in a thread of its own, and return what it returns.
 
+        The call has five seconds at least, however little was asked: time for one look at a cluster that answers.
+
         Args:
             call: what to call.
             who: says who keeps it from returning; may take a while, and what it raises ends the wait.
@@ -80,7 +82,8 @@ class Patience:
         blocking = BlockingCall(call, name="supervisor_cluster_call", discard=discard)
         naming: BlockingCall[str] | None = None
         try:
-            what, named = "the cluster to answer", self._surroundings.clock.monotonic()
+            what, began = "the cluster to answer", self._surroundings.clock.monotonic()
+            named = began
             while not blocking.wait(min(LOOK_SECS, self.remaining_secs)):
                 if self._surroundings.wait(0.0):
                     self._cancel(what)
@@ -90,7 +93,7 @@ class Patience:
                 if naming is not None and naming.wait(NAME_SECS if is_over else 0.0):
                     what, naming = naming.result(), None
                     self._tell(what)
-                if is_over and not blocking.wait(0.0):
+                if is_over and not blocking.wait(max(0.0, began + NAME_SECS - now)):
                     self._check(what)
             return blocking.result()
         except BaseException:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -156,6 +156,7 @@ class MonitoredRuntime:
         factory = SessionFactory(self._gate, self.lifecycle, self.global_step, self._clock)
         supervised = factory.supervise(sess)
         origin = Origin.told_by(maker, supervised, self.global_step)
+        step = None if self.global_step is None else read_global_step(supervised, self.global_step)
         self.losses.forget()
         if first:
             self._record_graph(graph)
@@ -166,12 +167,13 @@ class MonitoredRuntime:
         else:
             assert self._lost is not None
             secs = self._clock.monotonic() - self._lost.since
+            if origin.step is None:  # initialised anew, here or by the chief
+                origin = replace(origin, step=step)
             self.lifecycle.recovered(supervised, origin, self._lost.error, self._lost.times, secs)
         self._lost = None
         for checkpoints in self._checkpoints.values():
             checkpoints.attach(supervised, self.lifecycle.run, self._writer, origin.restored)
-        if self.global_step is not None:
-            step = read_global_step(supervised, self.global_step)
+        if step is not None:
             self._progress.rewound(step)
             if first and self._writer is not None:
                 self._writer.add_session_log(_START, step)
