@@ -157,11 +157,18 @@ class LogdirLease:
                 renewed_at=now,
                 restarts=dict(tenancy.restarts),
                 steps_lost=tenancy.steps_lost,
+                heir_of=tenancy.heir_of,
             )
             _LEASES.add(self)
             _forget_in_children()
             self._write_now()
         return tenancy
+
+    def record_ready(self) -> None:
+        """Note that this session has a model of its own, whatever the ones before left; told with the next renewal."""
+        with self._state_lock:
+            if self._record is not None:
+                self._record = replace(self._record, heir_of=None)
 
     def record_restore(self, step: int) -> int:
         """Note from which step this session resumed; return how many steps it has to do again."""

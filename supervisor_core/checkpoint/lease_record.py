@@ -47,6 +47,8 @@ class LeaseRecord:
     """How the earlier sessions ended: reason -> count; ``lost`` for those that left no word."""
     steps_lost: int = 0
     """Steps that this and the earlier sessions did again after restarts."""
+    heir_of: str | None = None
+    """The session before that was cut off, whose model may be alive in a cluster; until this one is ready itself."""
 
     @property
     def outcome(self) -> str:
@@ -92,6 +94,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "host": _TEXT,
     "boot": (str, type(None)),
     "ended": (str, type(None)),
+    "heir_of": (str, type(None)),
     "attempt": _COUNT,
     "pid": _COUNT,
     "renewals": _COUNT,

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from supervisor_core.checkpoint.lease_record import LeaseRecord
 
+CUT_OFF = ("lost", "signal")
+"""How a session ends that had more to do, and nothing wrong with its model."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tenancy:
@@ -31,6 +34,13 @@ class Tenancy:
     def previous_outcome(self) -> str | None:
         """How the session before ended; None where there was none."""
         return self.previous.outcome if self.previous else None
+
+    @property
+    def heir_of(self) -> str | None:
+        """The last session that was ready, if all since then were cut off: its model may be alive in a cluster."""
+        if self.previous is None or self.previous.outcome not in CUT_OFF:
+            return None
+        return self.previous.heir_of or self.previous.session
 
     @property
     def last_step(self) -> int | None:

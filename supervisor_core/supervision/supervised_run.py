@@ -19,6 +19,7 @@ from typing import Any
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.lease import LogdirLease
 from supervisor_core.checkpoint.lease_record import LeaseRecord
+from supervisor_core.checkpoint.tenancy import CUT_OFF
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopRecord
@@ -34,9 +35,6 @@ from supervisor_core.supervision.environment import run_name, versions
 from supervisor_core.supervision.metrics_endpoint import MetricsEndpoint
 from supervisor_core.supervision.outcome import Outcome
 from supervisor_core.supervision.roster import Roster
-
-CUT_OFF = ("lost", "signal")
-"""How a session ends that had more to do, and nothing wrong with its model."""
 
 LOOK_SECS = 5.0
 """How often the chief looks at the other processes' heartbeats, unless its own are more frequent."""
@@ -187,6 +185,8 @@ class SupervisedRun:
     ) -> None:
         """Say that the session is ready to train, and what it came from: writes the session record, durably."""
         activity = self.progress.snapshot().activity_secs
+        if self._lease is not None:
+            self._lease.record_ready()
         self._count_lost(restored_step, adopted)
         if restored_step is not None:
             self.progress.step_read(restored_step)
@@ -217,11 +217,12 @@ class SupervisedRun:
 
     def goes_on_from(self, session: str) -> bool:
         """Tell whether a model that a session has left alive somewhere is good to go on with: that of this session
-        itself, or of the one before it if that was cut off. One that had failed may have failed by its model."""
+        itself, or of the one before it if that was cut off; or of the last one that was ready, if none since then was,
+        and all were cut off. One that had failed may have failed by its model."""
         if session == self.session_id:
             return True
         before = self._previous
-        return before is not None and before.session == session and before.outcome in CUT_OFF
+        return before is not None and before.outcome in CUT_OFF and session in (before.session, before.heir_of)
 
     def recovered(
         self, *, error: str, losses: int, step: int | None, checkpoint: str | None, at_step: int | None, secs: float

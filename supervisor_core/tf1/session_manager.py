@@ -111,7 +111,8 @@ class SessionManager:
     ) -> Any:
         """Return a session whose model is ready: restored from a checkpoint, or else initialised.
 
-        A model that the run's session before this one has left alive in the cluster, when it was cut off, is kept.
+        A model that the run's session before this one has left alive in the cluster, when it was cut off, is kept,
+        unless one checkpoint was asked for.
         Restored: neither ``init_op`` nor ``init_fn`` runs. Else ``init_op``, then ``init_fn(sess)``. Then in either
         case ``ready_for_local_init_op``, ``local_init_op``, ``ready_op``.
 
@@ -140,7 +141,7 @@ class SessionManager:
         patience.over()
         self._restored, self._adopted = None, False
         try:
-            if self._adopt(sess):
+            if self._adopt(sess, any_session=checkpoint_filename_with_path is None):
                 hand_over(saver, checkpoint_dir, self._checkpoint_basename)
                 return sess
             if self._announcement is not None:
@@ -285,12 +286,19 @@ class SessionManager:
             reason = why_not_ready(self._announcement.missing, sess, "Model not ready")
         return None if reason is None else f"the chief to make the model ready: {reason}"
 
-    def _adopt(self, sess: Any) -> bool:
-        """Keep the model if it is the run's own, alive, and whole; tell whether it was kept."""
+    def _adopt(self, sess: Any, *, any_session: bool) -> bool:
+        """Keep the model if it is the run's own, alive, and whole; tell whether it was kept.
+
+        Args:
+            sess: the new session.
+            any_session: keep one that another session of the run has left, too.
+        """
         if self._announcement is None:
             return False
         session = self._announcement.announced_by(sess)
         if session is None or not self._surroundings.owns(session):
+            return False
+        if session != self._surroundings.session and not any_session:
             return False
         reason = self._local_init(sess) or why_not_ready(self._ready_op, sess, "Model not ready")
         if reason is not None:

@@ -239,3 +239,27 @@ def test_how_often_a_lease_is_renewed(make: Make) -> None:
 def test_how_often_a_lease_in_an_object_store_is_renewed() -> None:
     """Four times within its timeout: each renewal is an upload."""
     assert LogdirLease("memory://lease-in-a-store/run", timeout_secs=60.0).renewal_secs == 15.0
+
+
+def test_whose_heir_a_session_is(tmp_path) -> None:
+    """Of the last session that was ready, as long as all since then were cut off; of none once it is ready itself."""
+    heirs: list[str | None] = []
+    for session, ready, ended in [
+        ("a", True, "signal"),
+        ("b", False, "signal"),
+        ("c", False, "signal"),
+        ("d", True, "signal"),
+        ("e", False, "error"),
+        ("f", False, "signal"),
+        ("g", False, "completed"),
+        ("h", False, "signal"),
+    ]:
+        lease = LogdirLease(tmp_path)
+        lease.acquire(session)
+        record = peek(tmp_path)
+        assert record is not None
+        heirs.append(record.heir_of)
+        if ready:
+            lease.record_ready()
+        lease.release(ended)
+    assert heirs == [None, "a", "a", "a", "d", None, "f", None]
