@@ -1,10 +1,19 @@
-"""What every test may rely on, however the tests were started."""
+"""What every test may rely on, however the tests were started, and what the tests of several packages share."""
 
 from __future__ import annotations
 
+import importlib.util
 import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from supervisor_core.events.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 
 # What a shell starts in the background ignores SIGINT, and so do its children: who sends one would wait for ever.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -26,3 +35,82 @@ WAITING = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that mostly wait before all others, which keep their order."""
     items.sort(key=lambda item: not item.nodeid.startswith(WAITING))
+
+
+@dataclass
+class StillClock:
+    """A clock both hands of which show what they were set to."""
+
+    now: float
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Storage:
+    """Local files, counted; may be told to fail, or to hang: all, or those with something in their paths.
+
+    Before each operation ``fault`` is asked, with the operation and the path, and may raise. While ``free`` is not
+    set, what has ``hangs_at`` in its path hangs, and sets ``hanging``.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.fault: Callable[[str, str], None] | None = None
+        self.hangs_at = ""
+        self.hanging = threading.Event()
+        self.free = threading.Event()
+        self.free.set()
+
+    def stat(self, path: str) -> FileStatus:
+        self._ask("stat", path)
+        return LOCAL_SOURCE.stat(path)
+
+    def open(self, path: str) -> ReadFile:
+        self._ask("open", path)
+        return LOCAL_SOURCE.open(path)
+
+    def list(self, directory: str) -> Iterator[Entry]:
+        self._ask("list", directory)
+        return LOCAL_SOURCE.list(directory)
+
+    def _ask(self, operation: str, path: str) -> None:
+        self.calls.append((operation, path))
+        if not self.free.is_set() and self.hangs_at in path:
+            self.hanging.set()
+            assert self.free.wait(60)
+        if self.fault is not None:
+            self.fault(operation, path)
+
+
+@pytest.fixture
+def storage() -> Iterator[Storage]:
+    """Local files that may fail or hang; let go in the end."""
+    made = Storage()
+    yield made
+    made.free.set()
+
+
+@pytest.fixture
+def clock_at() -> type[StillClock]:
+    """Makes a clock that shows a time, wall and monotonic, until it is set to another by its ``now``."""
+    return StillClock
+
+
+@pytest.fixture(scope="session")
+def module_at() -> Callable[[str], ModuleType]:
+    """Returns a function that loads a module that is no test: ``module_at("watch/run_writer.py")``."""
+
+    def load(path: str) -> ModuleType:
+        name = path.removesuffix(".py").replace("/", "_")
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / path)
+            assert spec is not None and spec.loader is not None
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+        return sys.modules[name]
+
+    return load

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from supervisor_core.checkpoint.filesystem import LocalFilesystem
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.store import CheckpointStore
 
 HOLDER = """
 import sys
@@ -28,15 +28,36 @@ sys.stdin.read()
 
 
 @pytest.fixture(scope="session")
-def writer() -> ModuleType:
+def writer(module_at: Callable[[str], ModuleType]) -> ModuleType:
     """The module that writes checkpoints byte by byte."""
-    name = "checkpoint_bundle_writer"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("bundle_writer.py"))
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+    return module_at("checkpoint/bundle_writer.py")
+
+
+@pytest.fixture
+def logdir(tmp_path: Path, writer: ModuleType) -> Path:
+    """A run with checkpoints at steps 100, 200 and 300, and a state file."""
+    writer.write_run(tmp_path / "run", [100, 200, 300])
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def steps_of() -> Callable[[CheckpointStore], list[int | None]]:
+    """Returns a function that returns the steps of a store's candidates, in order."""
+    return lambda store: [candidate.step for candidate in store.candidates()]
+
+
+@pytest.fixture
+def write_state() -> Callable[..., None]:
+    """Returns a function that writes a state file by hand: into a logdir, of these paths, the last the one to use."""
+
+    def write(logdir: Path, *paths: str, chosen: str | None = None) -> None:
+        lines = [
+            f'model_checkpoint_path: "{chosen or paths[-1]}"',
+            *(f'all_model_checkpoint_paths: "{path}"' for path in paths),
+        ]
+        (logdir / "checkpoint").write_text("\n".join(lines))
+
+    return write
 
 
 @pytest.fixture
@@ -69,27 +90,14 @@ def failing_filesystem() -> Callable[..., Any]:
     return make
 
 
-class Hands:
+@pytest.fixture
+def clock(clock_at: Callable[[float], Any]) -> Any:
     """A clock whose hands a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
+    return clock_at(1_000_000.0)
 
 
 @pytest.fixture
-def clock() -> Hands:
-    """The time."""
-    return Hands()
-
-
-@pytest.fixture
-def make(tmp_path: Path, clock: Hands) -> Iterator[Callable[..., LogdirLease]]:
+def make(tmp_path: Path, clock: Any) -> Iterator[Callable[..., LogdirLease]]:
     """Returns a function that makes a lease on one logdir; renewals run in line. All are released at the end."""
     made: list[LogdirLease] = []
 

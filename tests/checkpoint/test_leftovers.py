@@ -33,19 +33,6 @@ STRANGERS = (
 )
 
 
-class FixedClock:
-    """A clock that stands still."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def logdir(tmp_path: Path, writer: Any) -> Path:
     """A run with a checkpoint, everything that a kill can leave, and what belongs to others; all of 1970."""
@@ -82,9 +69,9 @@ def test_leftovers_go_and_everything_else_stays(logdir: Path) -> None:
     assert chosen.step == 300
 
 
-def test_a_save_under_way_is_left_alone(logdir: Path) -> None:
+def test_a_save_under_way_is_left_alone(logdir: Path, clock_at: Any) -> None:
     """What was written within the last minute stays; of a directory, the newest file in it counts."""
-    clock = FixedClock(1050.0)
+    clock = clock_at(1050.0)
     assert CheckpointStore(logdir).sweep_leftovers(clock=clock) == ()
     clock.now = 1061.0
     os.utime(logdir / "model.ckpt-400_temp" / "part-00000-of-00001.index", (1030.0, 1030.0))

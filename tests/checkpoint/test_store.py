@@ -15,27 +15,6 @@ from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, NoUsableCheckpointError
 
 
-@pytest.fixture
-def logdir(tmp_path: Path, writer: Any) -> Path:
-    """A run with checkpoints at steps 100, 200 and 300, and a state file."""
-    writer.write_run(tmp_path / "run", [100, 200, 300])
-    return tmp_path / "run"
-
-
-def steps(store: CheckpointStore) -> list[int | None]:
-    """Return the steps of the candidates, in order."""
-    return [candidate.step for candidate in store.candidates()]
-
-
-def state(logdir: Path, *paths: str, chosen: str | None = None) -> None:
-    """Write a state file by hand."""
-    lines = [
-        f'model_checkpoint_path: "{chosen or paths[-1]}"',
-        *(f'all_model_checkpoint_paths: "{path}"' for path in paths),
-    ]
-    (logdir / "checkpoint").write_text("\n".join(lines))
-
-
 def test_the_newest_is_chosen(logdir: Path) -> None:
     """An undamaged run resumes from what the state file says, and nothing is skipped."""
     recovery = CheckpointStore(logdir).newest_usable()
@@ -56,10 +35,10 @@ def test_a_new_run_has_none(tmp_path: Path, there: bool) -> None:
     assert (recovery.chosen, recovery.skipped, recovery.state_problem) == (None, (), None)
 
 
-def test_a_hand_edited_choice_is_followed(logdir: Path) -> None:
+def test_a_hand_edited_choice_is_followed(logdir: Path, write_state: Any, steps_of: Any) -> None:
     """The state file's choice comes first though it is older; then the others from the newest."""
-    state(logdir, "model.ckpt-100", "model.ckpt-200", "model.ckpt-300", chosen="model.ckpt-200")
-    assert steps(CheckpointStore(logdir)) == [200, 300, 100]
+    write_state(logdir, "model.ckpt-100", "model.ckpt-200", "model.ckpt-300", chosen="model.ckpt-200")
+    assert steps_of(CheckpointStore(logdir)) == [200, 300, 100]
 
 
 def test_a_state_file_of_one_line(logdir: Path) -> None:
@@ -69,13 +48,13 @@ def test_a_state_file_of_one_line(logdir: Path) -> None:
     assert [(item.step, item.source) for item in candidates] == [(100, "state"), (300, "disk"), (200, "disk")]
 
 
-def test_steps_are_numbers(tmp_path: Path, writer: Any) -> None:
+def test_steps_are_numbers(tmp_path: Path, writer: Any, steps_of: Any) -> None:
     """Step 1000 is newer than step 999, and padded numbers are numbers."""
     writer.write_run(tmp_path, [999, 1000], state=False)
     writer.write_bundle(tmp_path / "model.ckpt-00001001", {"global_step": writer.step(1001)})
     writer.write_bundle(tmp_path / "model.ckpt", {"global_step": writer.step(5)})
     writer.write_bundle(tmp_path / "other.ckpt-5000", {"global_step": writer.step(5000)})
-    assert steps(CheckpointStore(tmp_path)) == [1001, 1000, 999, None]
+    assert steps_of(CheckpointStore(tmp_path)) == [1001, 1000, 999, None]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +133,9 @@ def test_when_none_is_usable_each_is_listed(logdir: Path) -> None:
     assert "it ends at byte 30" in lines[2]
 
 
-def test_a_state_file_that_names_only_missing_ones(tmp_path: Path) -> None:
+def test_a_state_file_that_names_only_missing_ones(tmp_path: Path, write_state: Any) -> None:
     """Checkpoints that a state file names and nobody can find are an error, not a new run."""
-    state(tmp_path, "model.ckpt-5")
+    write_state(tmp_path, "model.ckpt-5")
     with pytest.raises(NoUsableCheckpointError, match=r"model\.ckpt-5\.index: the file is missing"):
         CheckpointStore(tmp_path).newest_usable()
     assert not CheckpointStore(tmp_path).candidates()[0].found
@@ -179,9 +158,9 @@ def test_the_caller_may_verify_differently(logdir: Path) -> None:
     assert [item.reason for item in recovery.skipped] == ["no good", "no good"]
 
 
-def test_a_copied_run_stands_on_its_own(logdir: Path, tmp_path: Path) -> None:
+def test_a_copied_run_stands_on_its_own(logdir: Path, tmp_path: Path, write_state: Any) -> None:
     """With absolute paths to the original in its state file, a copy reads its own files, and deletes only them."""
-    state(logdir, *(str(logdir / f"model.ckpt-{step}") for step in (100, 200, 300)))
+    write_state(logdir, *(str(logdir / f"model.ckpt-{step}") for step in (100, 200, 300)))
     shutil.copytree(logdir, tmp_path / "copy")
     store = CheckpointStore(tmp_path / "copy")
     assert [item.path for item in store.candidates()] == [
@@ -194,19 +173,19 @@ def test_a_copied_run_stands_on_its_own(logdir: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["checkpoint"]
 
 
-def test_windows_paths_resolve_in_the_logdir(logdir: Path) -> None:
+def test_windows_paths_resolve_in_the_logdir(logdir: Path, write_state: Any, steps_of: Any) -> None:
     """A state file written on Windows names files that are found by their last part."""
-    state(logdir, r"C:\\runs\\model.ckpt-200", r"C:\\runs\\model.ckpt-300")
-    assert steps(CheckpointStore(logdir)) == [300, 200, 100]
+    write_state(logdir, r"C:\\runs\\model.ckpt-200", r"C:\\runs\\model.ckpt-300")
+    assert steps_of(CheckpointStore(logdir)) == [300, 200, 100]
     assert all(item.found for item in CheckpointStore(logdir).candidates())
 
 
-def test_a_path_outside_is_read_and_never_deleted(logdir: Path, tmp_path: Path, writer: Any) -> None:
+def test_a_path_outside_is_read_and_never_deleted(logdir: Path, tmp_path: Path, writer: Any, write_state: Any) -> None:
     """Somebody points the state file at a checkpoint elsewhere: resumed from, and left alone."""
     elsewhere = tmp_path / "pretrained"
     writer.write_run(elsewhere, [7], basename="best")
     for path in (str(elsewhere / "best-7"), "../pretrained/best-7"):
-        state(logdir, path)
+        write_state(logdir, path)
         store = CheckpointStore(logdir)
         recovery = store.newest_usable()
         assert recovery.chosen is not None
@@ -217,18 +196,18 @@ def test_a_path_outside_is_read_and_never_deleted(logdir: Path, tmp_path: Path, 
     assert (elsewhere / "best-7.index").exists()
 
 
-def test_a_name_of_ones_own_in_the_logdir(logdir: Path, writer: Any) -> None:
+def test_a_name_of_ones_own_in_the_logdir(logdir: Path, writer: Any, write_state: Any, steps_of: Any) -> None:
     """The state file may name a checkpoint that is called otherwise."""
     writer.write_bundle(logdir / "best-250", {"global_step": writer.step(250)})
-    state(logdir, "model.ckpt-300", "best-250")
-    assert steps(CheckpointStore(logdir)) == [250, 300, 200, 100]
+    write_state(logdir, "model.ckpt-300", "best-250")
+    assert steps_of(CheckpointStore(logdir)) == [250, 300, 200, 100]
 
 
-def test_a_basename_with_directories(tmp_path: Path, writer: Any) -> None:
+def test_a_basename_with_directories(tmp_path: Path, writer: Any, steps_of: Any) -> None:
     """Checkpoints below the logdir are found there; the state file stays in the logdir and says where."""
     writer.write_run(tmp_path / "run" / "ckpt", [5, 6], basename="m", state=False)
     store = CheckpointStore(tmp_path / "run", "ckpt/m")
-    assert steps(store) == [6, 5]
+    assert steps_of(store) == [6, 5]
     store.commit(str(tmp_path / "run" / "ckpt" / "m-6"))
     assert 'model_checkpoint_path: "ckpt/m-6"' in (tmp_path / "run" / "checkpoint").read_text()
     assert [item.source for item in store.candidates()] == ["state", "disk"]
@@ -247,7 +226,7 @@ def test_a_state_file_name_with_directories_is_refused() -> None:
         CheckpointStore("/logs", latest_filename="a/checkpoint")
 
 
-def test_older_formats_are_found_and_deleted(tmp_path: Path, writer: Any) -> None:
+def test_older_formats_are_found_and_deleted(tmp_path: Path, writer: Any, write_state: Any) -> None:
     """Checkpoints of one file, whole or in shards, are candidates like others; their graphs go with them."""
     writer.write_legacy(tmp_path / "model.ckpt-5", 5)
     for shard in range(2):
@@ -259,7 +238,7 @@ def test_older_formats_are_found_and_deleted(tmp_path: Path, writer: Any) -> Non
     candidates = store.candidates()
     assert [os.path.basename(item.path) for item in candidates] == ["model.ckpt-6-?????-of-00002", "model.ckpt-5"]
     assert store.newest_usable().chosen == candidates[0]
-    state(tmp_path, candidates[0].path)
+    write_state(tmp_path, candidates[0].path)
     assert [item.source for item in store.candidates()] == ["state", "disk"]
     assert store.sweep_leftovers(min_age_secs=-60.0) == ()
     for candidate in candidates:

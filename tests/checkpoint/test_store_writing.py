@@ -14,28 +14,7 @@ from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.store import CheckpointStore
 
 
-@pytest.fixture
-def logdir(tmp_path: Path, writer: Any) -> Path:
-    """A run with checkpoints at steps 100, 200 and 300, and a state file."""
-    writer.write_run(tmp_path / "run", [100, 200, 300])
-    return tmp_path / "run"
-
-
-def steps(store: CheckpointStore) -> list[int | None]:
-    """Return the steps of the candidates, in order."""
-    return [candidate.step for candidate in store.candidates()]
-
-
-def state(logdir: Path, *paths: str, chosen: str | None = None) -> None:
-    """Write a state file by hand."""
-    lines = [
-        f'model_checkpoint_path: "{chosen or paths[-1]}"',
-        *(f'all_model_checkpoint_paths: "{path}"' for path in paths),
-    ]
-    (logdir / "checkpoint").write_text("\n".join(lines))
-
-
-def test_history_is_what_a_session_takes_over(logdir: Path) -> None:
+def test_history_is_what_a_session_takes_over(logdir: Path, write_state: Any) -> None:
     """Listed, there, oldest first, with the times of the state file, or else of the files."""
     with open(logdir / "checkpoint", "a") as file:
         file.write("all_model_checkpoint_timestamps: [10.5, 20.5, 30.5]\nlast_preserved_timestamp: 5.0\n")
@@ -47,7 +26,7 @@ def test_history_is_what_a_session_takes_over(logdir: Path) -> None:
         ("model.ckpt-300", 30.5),
     ]
     assert history.last_preserved_at == 5.0
-    state(logdir, "model.ckpt-100", "model.ckpt-300", chosen="model.ckpt-100")
+    write_state(logdir, "model.ckpt-100", "model.ckpt-300", chosen="model.ckpt-100")
     os.utime(logdir / "model.ckpt-100.index", (70.0, 70.0))
     kept = CheckpointStore(logdir).history().kept
     assert [os.path.basename(saved.path) for saved in kept] == ["model.ckpt-100", "model.ckpt-300"]
@@ -59,7 +38,7 @@ def test_history_of_a_new_run(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path).history().kept == ()
 
 
-def test_committing_makes_it_the_one_to_resume_from(logdir: Path, writer: Any) -> None:
+def test_committing_makes_it_the_one_to_resume_from(logdir: Path, writer: Any, steps_of: Any) -> None:
     """The state file names the new one, what is kept, and when each was saved; all paths are relative."""
     writer.write_bundle(logdir / "model.ckpt-400", {"global_step": writer.step(400)})
     kept = [Saved(str(logdir / "model.ckpt-300"), 30.5), Saved(str(logdir / "model.ckpt-400"), 40.5)]
@@ -72,7 +51,7 @@ def test_committing_makes_it_the_one_to_resume_from(logdir: Path, writer: Any) -
         "all_model_checkpoint_timestamps: 40.5\n"
         "last_preserved_timestamp: 3.5\n"
     )
-    assert steps(CheckpointStore(logdir))[:2] == [400, 300]
+    assert steps_of(CheckpointStore(logdir))[:2] == [400, 300]
 
 
 def test_a_moved_run_resumes(logdir: Path, tmp_path: Path) -> None:
@@ -136,13 +115,13 @@ def test_deleting_stops_where_it_may_not(logdir: Path, failing_filesystem: Any) 
     assert bundle.verify(logdir / "model.ckpt-100").step == 100
 
 
-def test_deleting_one_spares_its_neighbours(tmp_path: Path, writer: Any) -> None:
+def test_deleting_one_spares_its_neighbours(tmp_path: Path, writer: Any, steps_of: Any) -> None:
     """Names that begin alike, or have letters that mean something to a pattern, are other checkpoints."""
     run = tmp_path / "run [a-z]*"
     writer.write_run(run, [1, 10, 11, 100], basename="m+o[d]el")
     store = CheckpointStore(run, "m+o[d]el")
     assert len(store.delete(str(run / "m+o[d]el-1"))) == 2
-    assert steps(store) == [100, 11, 10, 1]
+    assert steps_of(store) == [100, 11, 10, 1]
     assert [item.found for item in store.candidates()] == [True, True, True, False]
 
 

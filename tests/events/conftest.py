@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import struct
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -216,23 +214,10 @@ def read_logdir(read_file: Callable[..., Contents]) -> Callable[..., list[Conten
     return read
 
 
-@dataclass
-class StillClock:
-    """A clock that shows what it was set to."""
-
-    now: float = 1_700_000_000.25
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> StillClock:
+def clock(clock_at: Callable[[float], Any]) -> Any:
     """A clock at 1,700,000,000.25 s."""
-    return StillClock()
+    return clock_at(1_700_000_000.25)
 
 
 @pytest.fixture
@@ -305,12 +290,6 @@ def watched() -> WatchedSource:
 
 
 @pytest.fixture(scope="session")
-def reference() -> Any:
+def reference(module_at: Callable[[str], Any]) -> Any:
     """The plain reader (`reference.py` beside this file), and what it is compared on."""
-    name = "events_reference"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("reference.py"))
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+    return module_at("events/reference.py")

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -156,11 +155,11 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     assert list(index.runs) == ["a/b", "a/over", "c", "c/back/b"]
 
 
-def test_a_directory_that_cannot_be_listed_keeps_its_runs(tmp_path: Path, watched: Any) -> None:
+def test_a_directory_that_cannot_be_listed_keeps_its_runs(tmp_path: Path, watched: Any, clock_at: Any) -> None:
     """Storage that fails for a while makes no run vanish; it is named, and the other runs go on."""
     write(tmp_path / "a" / "b", 1)
     write(tmp_path / "c", 1)
-    clock = Hands()
+    clock = clock_at(1e10)  # far after every file was written
     index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
     index.refresh()
     watched.list_errors[str(tmp_path / "a")] = PermissionError(errno.EACCES, "Permission denied")
@@ -174,23 +173,10 @@ def test_a_directory_that_cannot_be_listed_keeps_its_runs(tmp_path: Path, watche
     assert index.problems == ()
 
 
-@dataclass
-class Hands:
-    """A clock that is set by hand, far after every file was written."""
-
-    now: float = 1e10
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def test_directories_are_not_listed_again_without_need(tmp_path: Path, watched: Any) -> None:
+def test_directories_are_not_listed_again_without_need(tmp_path: Path, watched: Any, clock_at: Any) -> None:
     """A refresh when nothing changed lists nothing, and still sees files that grow; what changed is listed."""
     paths = [write(tmp_path / name, 1) for name in "abc"]
-    clock = Hands()
+    clock = clock_at(1e10)  # far after every file was written
     index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
     index.refresh()
     watched.listed.clear()
@@ -207,10 +193,10 @@ def test_directories_are_not_listed_again_without_need(tmp_path: Path, watched: 
     assert len(watched.listed) == 4
 
 
-def test_a_directory_that_has_just_changed_is_not_trusted(tmp_path: Path, watched: Any) -> None:
+def test_a_directory_that_has_just_changed_is_not_trusted(tmp_path: Path, watched: Any, clock_at: Any) -> None:
     """Its time of change has a resolution: a second file within the same tick must not be missed."""
     write(tmp_path, 1)
-    clock = Hands(os.stat(tmp_path).st_mtime + 1)
+    clock = clock_at(os.stat(tmp_path).st_mtime + 1)
     index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
     index.refresh()
     index.refresh()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime
 import http.client
-import importlib.util
 import ipaddress
 import ssl
-import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import bcrypt
 import pytest
@@ -20,7 +18,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from supervisor_core.events.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -29,79 +26,19 @@ PASSWORD = "correct horse"
 
 
 @pytest.fixture(scope="session")
-def writing() -> ModuleType:
+def writing(module_at: Callable[[str], ModuleType]) -> ModuleType:
     """The module that writes events files, from the tests of the watch."""
-    name = "watch_run_writer"
-    if name not in sys.modules:
-        path = Path(__file__).parents[1] / "watch" / "run_writer.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-@dataclass
-class StillClock:
-    """A clock that shows what it was set to."""
-
-    now: float = 1_700_000_100.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
+    return module_at("watch/run_writer.py")
 
 
 @pytest.fixture
-def clock() -> StillClock:
+def clock(clock_at: Callable[[float], Any]) -> Any:
     """A clock a hundred seconds after runs begin."""
-    return StillClock()
-
-
-class Storage:
-    """Local files, counted; may be told to hang, all or those with something in their paths, or to fail."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []
-        self.fault: OSError | None = None
-        self.hangs_at = ""
-        self.hanging = threading.Event()
-        self.free = threading.Event()
-        self.free.set()
-
-    def stat(self, path: str) -> FileStatus:
-        self._ask("stat", path)
-        return LOCAL_SOURCE.stat(path)
-
-    def open(self, path: str) -> ReadFile:
-        self._ask("open", path)
-        return LOCAL_SOURCE.open(path)
-
-    def list(self, directory: str) -> Iterator[Entry]:
-        self._ask("list", directory)
-        return LOCAL_SOURCE.list(directory)
-
-    def _ask(self, operation: str, path: str) -> None:
-        self.calls.append((operation, path))
-        if not self.free.is_set() and self.hangs_at in path:
-            self.hanging.set()
-            assert self.free.wait(60)
-        if self.fault is not None:
-            raise self.fault
+    return clock_at(1_700_000_100.0)
 
 
 @pytest.fixture
-def storage() -> Iterator[Storage]:
-    """Local files that may hang or fail; let go in the end."""
-    made = Storage()
-    yield made
-    made.free.set()
-
-
-@pytest.fixture
-def exporter_of(clock: StillClock):
+def exporter_of(clock: Any):
     """Returns a function that makes an exporter of these logdirs, refreshed once."""
 
     def make(*logdirs: Path, **how) -> Exporter:

@@ -219,7 +219,11 @@ def test_storage_that_fails_is_counted_and_said(
     file = writing.RunFile(tmp_path / "a").ready().beat(clock.now, steps=5)
     exporter = Exporter([LogdirWatch(str(tmp_path), filesystem=storage, clock=clock)], clock=clock)
     exporter.refresh()
-    storage.fault = OSError(errno.EIO, "Input/output error")
+
+    def broken(operation: str, path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    storage.fault = broken
     file.beat(clock.now, steps=6)
     for _ in range(3):
         exporter.refresh()

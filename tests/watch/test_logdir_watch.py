@@ -143,7 +143,7 @@ def test_files_that_cannot_be_read_mark_their_run_alone(tmp_path: Path, writing,
     assert runs["good"].read_ok and not runs["bad"].read_ok
     assert "Input/output error" in (runs["bad"].problem or "") and str(bad.path) in (runs["bad"].problem or "")
     assert runs["bad"].run.step == 7
-    storage.fault = lambda operation, path: None
+    storage.fault = None
     watched = watch.refresh().runs["bad"]
     assert (watched.read_ok, watched.run.step) == (True, 8)
 
@@ -186,7 +186,7 @@ def test_storage_that_raises_what_it_likes(tmp_path: Path, writing, clock, stora
     snapshot = watch.refresh()
     assert snapshot.runs["a"].run.step == 3
     assert snapshot.problems == (f"{tmp_path} cannot be looked at: ClientError('token expired').",)
-    storage.fault = lambda operation, path: None
+    storage.fault = None
     file.beat(clock.now, steps=4)
     snapshot = watch.refresh()
     assert (snapshot.runs["a"].run.step, snapshot.problems) == (4, ())
