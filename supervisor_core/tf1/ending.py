@@ -27,6 +27,8 @@ class Ending:
     """Whether the training loop ended because the input did, and no error is to be raised for that."""
     had_finished: bool = False
     """Whether there was nothing to do: the run had finished when this process came."""
+    gave_up: bool = False
+    """Whether it ended while it waited for the cluster, because a stop was requested."""
     final_checkpoint: str | None = None
     final_checkpoint_step: int | None = None
 
@@ -55,7 +57,7 @@ class Ending:
         }
         if self.signum is not None:
             facts["signal"] = signal.Signals(self.signum).name
-        if error is not None:
+        if error is not None and not (self.gave_up and self.signum is not None):  # then it is the signal's doing
             return Outcome(reason="error", error=error_text(error), **facts)
         if self.signum is not None:
             return Outcome(reason="signal", **facts)

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import tensorflow as tf
+
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
@@ -274,13 +276,19 @@ class Lifecycle:
         if not self._options.handle_signals:
             yield
             return
-        with SignalWatch(lambda signum: self._on_signal(signum, stop_log), clock=self._clock) as watch:
-            self._watch = watch
-            try:
-                yield
-            finally:
-                self._finished.set()
-                self._watch = None
+        watch = SignalWatch(lambda signum: self._on_signal(signum, stop_log), clock=self._clock)
+        try:
+            with watch:
+                self._watch = watch
+                try:
+                    yield
+                finally:
+                    self._finished.set()
+                    self._watch = None
+        except tf.errors.CancelledError:
+            if self._ending.gave_up:  # there was no training yet that could have failed
+                watch.finish()
+            raise
         watch.finish()
 
     def _note_restored(self, restored: Restored | None) -> None:

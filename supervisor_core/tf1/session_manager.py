@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import tensorflow as tf
@@ -133,6 +134,7 @@ class SessionManager:
             ValueError: if both a directory and a file name are given.
             NoUsableCheckpointError: if there are checkpoints and none can be read.
             tf.errors.DeadlineExceededError: if the cluster has not answered in time; the text says who has not.
+            tf.errors.CancelledError: if a stop was requested while waiting.
             tf.errors.NotFoundError, tf.errors.InvalidArgumentError: if the checkpoint is of another model; the text
                 lists missing, extra and reshaped variables.
         """
@@ -316,7 +318,11 @@ class SessionManager:
 
         def connected() -> Any:
             sess = self._session_factory(master, self._graph, config)
-            sess._extend_graph()  # which makes the session; the first run would do it, and block
+            try:
+                sess._extend_graph()  # which makes the session; the first run would do it, and block
+            except BaseException:
+                _close_quietly(sess)
+                raise
             return sess
 
         return patience.outlast(connected, who=lambda: self._surroundings.missing(config), discard=_close_quietly)
@@ -351,10 +357,8 @@ class SessionManager:
             if self._restored is not None or not wait_for_checkpoint or not patience.remaining_secs:
                 patience.over()
                 return self._restored is not None
-            try:
+            with suppress(tf.errors.DeadlineExceededError):  # one more look, and then without
                 patience.pause(f"a checkpoint to be available in {directory}.")
-            except tf.errors.CancelledError:
-                return False
 
     def _local_init(self, sess: Any) -> str | None:
         """Run the local init op if the model is ready for it; return the reason where it is not."""

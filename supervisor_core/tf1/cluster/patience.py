@@ -118,6 +118,6 @@ class Patience:
                 None, None, f"Session was not ready after waiting {self._bound_secs:g} secs. Waited for {what}"
             )
 
-    @staticmethod
-    def _cancel(what: str) -> None:
+    def _cancel(self, what: str) -> None:
+        self._surroundings.gave_up()
         raise tf.errors.CancelledError(None, None, f"A stop was requested while waiting for {what}")

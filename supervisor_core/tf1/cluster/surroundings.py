@@ -33,6 +33,9 @@ class Surroundings:
     def waiting_for(self, what: str | None) -> None:
         """Hear what is waited for; None: for nothing any more."""
 
+    def gave_up(self) -> None:
+        """Hear that a stop was requested, and nothing is waited for any more."""
+
     def kept_back(self) -> str | None:
         """Return why a worker must not begin though the model may be ready; None if nothing speaks against it.
 
@@ -80,6 +83,10 @@ class RunSurroundings(Surroundings):
     def waiting_for(self, what: str | None) -> None:
         """Have the run say what it waits for."""
         self._lifecycle.run.waiting_for(what)
+
+    def gave_up(self) -> None:
+        """Have the session end as what asked for the stop would have it."""
+        self._lifecycle.ending.gave_up = True
 
     def kept_back(self) -> str | None:
         """Return whether the run has finished, as far as its lease tells."""

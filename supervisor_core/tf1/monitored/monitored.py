@@ -241,6 +241,7 @@ class Monitored(Additions):
             runtime.new_coordinator()
             _LOG.warning("It is made anew in %.1f s (loss %d in a row).", delay, self._loss.in_a_row)
             if runtime.coord.wait_for_stop(delay):
+                self._lifecycle.ending.gave_up = True
                 raise error
             try:
                 self._open()

@@ -22,7 +22,8 @@ class MonitoredSession(Monitored, tf.compat.v1.train.MonitoredSession):
     `OutOfRangeError` and `StopIteration` for a clean end.
 
     Where hooks save checkpoints or write summaries, it is a supervised run like that of a `Supervisor`: telemetry,
-    metrics, a lease on the directory of checkpoints, and SIGTERM and SIGINT turned into an orderly stop.
+    metrics, a lease on the directory of checkpoints, and SIGTERM and SIGINT turned into an orderly stop; likewise that
+    of a worker in a `MonitoredTrainingSession` with a directory, which it shares with its chief.
 
     Args:
         session_creator: makes the TensorFlow session. Default: a `ChiefSessionCreator`.

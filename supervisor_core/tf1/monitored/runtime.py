@@ -125,7 +125,7 @@ class MonitoredRuntime:
             clock=self._clock,
         )
         try:
-            if self._directory:
+            if self._directory or (self._is_worker and self._name_source):
                 self._open.enter_context(self.lifecycle.signals(_STOP))
             self._open.callback(self.lifecycle.stop_serving)
             self.lifecycle.begin()
