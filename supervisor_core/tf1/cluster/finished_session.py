@@ -19,13 +19,18 @@ class FinishedSession(tf.compat.v1.Session):
     """
 
     def __init__(self, graph: Any, reason: str) -> None:
-        super().__init__(graph=graph)
+        # It runs nothing, so it takes no GPU from those that do.
+        super().__init__(graph=graph, config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
         super().close()
         self._reason = reason
 
     def run(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise `OutOfRangeError`."""
         raise tf.errors.OutOfRangeError(None, None, self._reason)
+
+    def partial_run_setup(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise `OutOfRangeError`."""
+        self.run()
 
     def make_callable(self, *args: Any, **kwargs: Any) -> Any:
         """Return a callable that raises `OutOfRangeError`."""

@@ -1,0 +1,107 @@
+"""A session in a cluster is closed, or left: nobody waits for ever for a process that is gone."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from supervisor_core.tf1.cluster import closing
+from supervisor_core.tf1.cluster.closing import close_session, is_remote
+from supervisor_core.tf1.session import SupervisedSession
+
+v1 = tf.compat.v1
+
+
+class Session:
+    """A session whose end is as the test has it."""
+
+    def __init__(self, master: str | bytes | None, error: Exception | None = None) -> None:
+        self.sess_str = master
+        self.error = error
+        self.let_go = threading.Event()
+        self.let_go.set()
+        self.closed_in: list[threading.Thread] = []
+
+    def close(self) -> None:
+        assert self.let_go.wait(60.0)
+        self.closed_in.append(threading.current_thread())
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session in a cluster that does not answer until the test has ended, with no time to wait for it."""
+    monkeypatch.setattr(closing, "CLOSE_SECS", 0.0)
+    session = Session("grpc://a:1")
+    session.let_go.clear()
+    yield session
+    session.let_go.set()
+
+
+@pytest.mark.parametrize("master", ["", b"", None])
+def test_a_session_of_this_process_is_closed_here(master: str | bytes | None) -> None:
+    """Nothing can keep it; what closing it raises is raised."""
+    session = Session(master)
+    close_session(session)
+    assert session.closed_in == [threading.current_thread()]
+    with pytest.raises(tf.errors.AbortedError):
+        close_session(Session(master, tf.errors.AbortedError(None, None, "gone")))
+
+
+@pytest.mark.parametrize("master", ["grpc://a:1", b"grpc://a:1"])
+def test_a_session_in_a_cluster_is_closed(master: str | bytes) -> None:
+    """In time, and what that raises is raised here."""
+    session = Session(master)
+    close_session(session)
+    assert len(session.closed_in) == 1
+    with pytest.raises(tf.errors.AbortedError):
+        close_session(Session(master, tf.errors.AbortedError(None, None, "gone")))
+
+
+def test_a_session_whose_cluster_does_not_answer_is_left(hanging: Session, caplog: pytest.LogCaptureFixture) -> None:
+    """After a while, and that is said."""
+    close_session(hanging)
+    assert hanging.closed_in == []
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert caplog.messages == [
+        "A process of the cluster does not answer: the session is left without having been closed."
+    ]
+
+
+def test_what_is_no_session_of_tensorflow_is_closed_all_the_same() -> None:
+    """A program's own session may know nothing of masters."""
+
+    class Own:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    own = Own()
+    close_session(own)
+    assert own.closed
+
+
+def test_supervised_sessions_close_like_that(graph: Any) -> None:
+    """Here and in a cluster: afterwards nothing can be run in them; twice is once."""
+    for master in ("", v1.train.Server.create_local_server().target):
+        session = SupervisedSession(master)
+        assert session.run(tf.constant(1)) == 1
+        session.close()
+        session.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            session.run(tf.constant(2))
+
+
+@pytest.mark.parametrize(
+    ("master", "remote"), [("", False), (b"", False), ("grpc://a:1", True), (b"grpc://a:1", True), ("uds://x", True)]
+)
+def test_what_is_remote(master: str | bytes, remote: bool) -> None:
+    """Whatever goes through a server."""
+    assert is_remote(master) is remote

@@ -1,0 +1,221 @@
+"""A worker that comes when its run has finished: every loop of the guide ends at once, and well."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import supervisor_core
+from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.options import Options
+from supervisor_core.tf1.cluster.finished_session import FinishedSession
+
+v1 = tf.compat.v1
+OPTIONS = Options(worker_name="worker:1", finished_wait_secs=0.0)
+
+
+@pytest.fixture
+def model(graph: Any, build_model: Callable[..., Any]) -> Any:
+    """A worker's model."""
+    with tf.device("/cpu:0"):
+        return build_model()
+
+
+@pytest.fixture
+def logdir(logdir: str) -> str:
+    """The directory of a run that has finished."""
+    chief = LogdirLease(logdir)
+    chief.acquire("chief")
+    chief.release("completed", last_step=7)
+    return logdir
+
+
+@pytest.fixture
+def supervisor(model: Any, logdir: str) -> Any:
+    """A worker's supervisor."""
+    return supervisor_core.Supervisor(logdir=logdir, is_chief=False, options=OPTIONS)
+
+
+def last_word(logdir: str) -> dict[str, Any]:
+    """Return what the worker's heartbeat says."""
+    word: dict[str, Any] = json.loads((Path(logdir) / ".supervisor.tasks" / "worker-1.json").read_bytes())
+    return word
+
+
+def test_nothing_can_be_run_in_it(graph: Any) -> None:
+    """As when the input is exhausted, with the reason; it is closed, and can be closed and left like any other."""
+    one = tf.constant(1)
+    session = FinishedSession(graph, "There is nothing left to do here.")
+    for run in (session.run, session.make_callable(one), session.partial_run_setup):
+        with pytest.raises(tf.errors.OutOfRangeError, match="nothing left to do"):
+            run(one)
+    session.close()
+    assert (session.graph, isinstance(session, v1.Session)) == (graph, True)
+    with session, pytest.raises(tf.errors.OutOfRangeError, match="nothing left to do"):
+        one.eval()
+
+
+def test_it_takes_no_device(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's GPUs belong to those that train."""
+    configs: list[Any] = []
+    make = v1.Session.__init__
+
+    def noted(self: Any, target: str = "", graph: Any = None, config: Any = None) -> None:
+        configs.append(config)
+        make(self, target, graph, config)
+
+    monkeypatch.setattr(v1.Session, "__init__", noted)
+    FinishedSession(graph, "done")
+    assert [dict(config.device_count) for config in configs] == [{"GPU": 0}]
+
+
+def test_a_loop_that_looks_whether_to_stop(supervisor: Any, model: Any, logdir: str) -> None:
+    """Never begins."""
+    runs = 0
+    with supervisor.managed_session("") as sess:
+        while not supervisor.should_stop():
+            sess.run(model.train_op)
+            runs += 1
+    assert (runs, last_word(logdir)["ended"], last_word(logdir)["error"]) == (0, "completed", None)
+
+
+def test_a_loop_that_counts(supervisor: Any, model: Any, logdir: str) -> None:
+    """Ends with its first run."""
+    runs = 0
+    with supervisor.managed_session("") as sess:
+        for _ in range(3):
+            if supervisor.should_stop():
+                break
+            sess.run(model.train_op)
+        for _ in range(3):
+            sess.run(model.train_op)
+            runs += 1
+    assert (runs, last_word(logdir)["ended"]) == (0, "completed")
+
+
+def test_a_loop_without_an_end(supervisor: Any, model: Any, logdir: str) -> None:
+    """Has one."""
+    with supervisor.managed_session("") as sess:
+        while True:
+            sess.run([model.global_step, model.train_op])
+    assert last_word(logdir)["ended"] == "completed"
+
+
+def test_a_loop_outside_of_a_block(supervisor: Any, model: Any, logdir: str) -> None:
+    """As the guide's longer form has it: prepare, loop, stop."""
+    sess = supervisor.prepare_or_wait_for_session("")
+    while not supervisor.should_stop():
+        sess.run(model.train_op)
+    supervisor.stop()
+    sess.close()
+    assert last_word(logdir)["ended"] == "completed"
+
+
+def test_it_says_why(supervisor: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """With the session that has finished the run, and how far it was."""
+    with supervisor.managed_session(""):
+        pass
+    assert "There is nothing left to do here: the run in" in caplog.text
+    assert "session chief on" in caplog.text
+    assert "ended (completed) at step 7" in caplog.text
+
+
+def test_queue_runners_and_services_are_not_started(model: Any, logdir: str) -> None:
+    """There is nothing to fill a queue for."""
+    queue = tf.queue.FIFOQueue(1, [tf.float32])
+    runner = v1.train.QueueRunner(queue, [queue.enqueue([1.0])])
+    v1.train.add_queue_runner(runner)
+    sv = supervisor_core.Supervisor(logdir=logdir, is_chief=False, options=OPTIONS)
+    with sv.managed_session(""):
+        assert not [thread.name for thread in threading.enumerate() if "QueueRunner" in thread.name]
+        assert sv.run_status().threads == ()
+
+
+def test_an_error_of_the_program_is_an_error(supervisor: Any, logdir: str) -> None:
+    """Whatever else it does instead of training."""
+    with pytest.raises(ZeroDivisionError), supervisor.managed_session(""):
+        1 / 0  # noqa: B018
+    assert last_word(logdir)["ended"] == "error"
+
+
+class Noting(v1.train.SessionRunHook):  # type: ignore[misc]
+    """A hook that notes what it is called for."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def begin(self) -> None:
+        self.notes.append("begin")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.notes.append("after_create_session")
+
+    def before_run(self, run_context: Any) -> None:
+        self.notes.append("before_run")
+
+    def end(self, session: Any) -> None:
+        self.notes.append("end")
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_monitored_loop(model: Any, logdir: str, looks: bool) -> None:
+    """Never begins, or ends with its first run; no hook hears of a session that there never was, nor of its end."""
+    hook, runs = Noting(), 0
+    with supervisor_core.MonitoredTrainingSession(
+        "", is_chief=False, checkpoint_dir=logdir, hooks=[hook], options=OPTIONS
+    ) as sess:
+        while not (looks and sess.should_stop()):
+            sess.run(model.train_op)
+            runs += 1
+    assert (runs, hook.notes) == (0, ["begin"])
+    assert (last_word(logdir)["ended"], last_word(logdir)["error"]) == ("completed", None)
+
+
+def test_a_monitored_step_function(model: Any, logdir: str) -> None:
+    """Its runs end the loop, too."""
+    with supervisor_core.MonitoredTrainingSession("", is_chief=False, checkpoint_dir=logdir, options=OPTIONS) as sess:
+        while True:
+            sess.run_step_fn(lambda step_context: step_context.session.run(model.train_op))
+    assert last_word(logdir)["ended"] == "completed"
+
+
+def test_a_session_made_anew_when_the_run_has_finished(
+    graph: Any, build_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A worker whose parameter servers have gone because all is done ends well."""
+    logdir = str(tmp_path / "another")
+    target = v1.train.Server.create_local_server().target
+    with tf.device("/cpu:0"):
+        model = build_model()
+    options = Options(worker_name="worker:1", finished_wait_secs=0.0, retry_initial_secs=1e-3, retry_max_secs=1e-3)
+    chief = LogdirLease(logdir)
+    chief.acquire("chief")
+    with v1.Session(target) as sess:
+        sess.run(model.global_step.initializer)
+        sess.run(model.weight.initializer)
+
+    class Gone(Noting):
+        def before_run(self, run_context: Any) -> None:
+            chief.release("completed", last_step=7)
+            raise tf.errors.UnavailableError(None, None, "ps:0 is gone")
+
+    scaffold = v1.train.Scaffold(ready_op=tf.constant([], tf.string))
+    hook = Gone()
+    runs = 0
+    announced = supervisor_core.tf1.cluster.announcement.announcement_for(graph)
+    with v1.Session(target) as sess:
+        announced.announce(sess, "chief")
+    with supervisor_core.MonitoredTrainingSession(
+        target, is_chief=False, checkpoint_dir=logdir, scaffold=scaffold, hooks=[hook], options=options
+    ) as sess:
+        while not sess.should_stop():
+            sess.run(model.train_op)
+            runs += 1
+    assert runs == 0
+    assert last_word(logdir)["ended"] == "completed"
