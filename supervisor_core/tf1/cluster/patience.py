@@ -21,6 +21,9 @@ FIRST_POLL_SECS = 0.1
 LOOK_SECS = 1.0
 """How often one that waits for a blocked call looks whether a stop was requested."""
 
+LEAST_SECS = 5.0
+"""How long a call has at least, however little was asked: time for one look at a cluster that answers."""
+
 NAME_SECS = 5.0
 """For how long a call may block before it is found out who does not answer, from one time to the next; and for how long
 the end of a wait is held up to find it out."""
@@ -93,7 +96,7 @@ class Patience:
                 if naming is not None and naming.wait(NAME_SECS if is_over else 0.0):
                     what, naming = naming.result(), None
                     self._tell(what)
-                if is_over and not blocking.wait(max(0.0, began + NAME_SECS - now)):
+                if is_over and not blocking.wait(max(0.0, began + LEAST_SECS - now)):
                     self._check(what)
             return blocking.result()
         except BaseException:

@@ -74,6 +74,7 @@ def around() -> Around:
 def blocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A call that blocks; looked at without waiting, since the clock is the test's."""
     monkeypatch.setattr(patience_module, "LOOK_SECS", 0.0)
+    monkeypatch.setattr(patience_module, "LEAST_SECS", 0.0)
     call = Blocked()
     yield call
     call.let_go.set()
@@ -203,6 +204,13 @@ def test_a_call_that_returns_at_the_last_moment_is_in_time(around: Around, block
         return "ps:0"
 
     assert Patience(0.0, 1.0, around).outlast(call, who=who, discard=never) == "late"
+
+
+def test_a_call_has_the_time_for_one_look(around: Around, blocked: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little was asked: a cluster that answers is not given up."""
+    monkeypatch.setattr(patience_module, "LEAST_SECS", 60.0)
+    around.waiting_for = lambda what: blocked.let_go.set()  # type: ignore[method-assign]
+    assert Patience(0.0, 1.0, around).outlast(blocked, who=lambda: "ps:0", discard=never) == "late"
 
 
 def test_a_stop_ends_a_blocked_call(around: Around, blocked: Blocked) -> None:

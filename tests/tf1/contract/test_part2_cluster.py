@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from supervisor_core.checkpoint.lease import LogdirLease
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
+from supervisor_core.supervision.tf_config import TaskIdentity
+from supervisor_core.tf1.cluster import patience, reach
+from supervisor_core.tf1.cluster.cluster_task import ClusterTask
 
 v1 = tf.compat.v1
 
@@ -113,3 +119,79 @@ def test_a_worker_does_not_start_before_init_fn(ours: Any, build_model: Callable
     with supervisor.managed_session(server.target):
         seen.append(worker(60))
     assert seen == ["waits", "5.0"]
+
+
+@pytest.mark.parametrize("ended", ["completed", "exhausted", "requested"])
+def test_a_worker_of_a_finished_run_waits_for_no_chief(
+    ours: Any, build_model: Callable[..., Any], logdir: str, ended: str
+) -> None:
+    """Nobody will come: it gets a session in which nothing can be run, and a stop, so that its program ends well."""
+    chief = LogdirLease(logdir)
+    chief.acquire("chief")
+    chief.release(ended)
+    with tf.device("/cpu:0"):
+        model = build_model()
+    supervisor = ours.Supervisor(logdir=logdir, is_chief=False, options=Options(finished_wait_secs=0.0))
+    with supervisor.managed_session("") as sess:
+        assert supervisor.should_stop()
+        with pytest.raises(tf.errors.OutOfRangeError, match=f"ended \\({ended}\\)"):
+            sess.run(model.train_op)
+
+
+@pytest.mark.parametrize("ended", [None, "signal", "error", "not yet begun"])
+def test_a_worker_of_a_run_that_goes_on_waits_for_its_chief(
+    ours: Any, build_model: Callable[..., Any], logdir: str, ended: str | None
+) -> None:
+    """It has not begun, or its chief was cut off or failed, and will be started again: as long as was asked."""
+    chief = LogdirLease(logdir)
+    if ended != "not yet begun":
+        chief.acquire("chief")
+    if ended in ("signal", "error"):
+        chief.release(ended)
+    with tf.device("/cpu:0"):
+        build_model()
+    supervisor = ours.Supervisor(
+        logdir=logdir, is_chief=False, recovery_wait_secs=0.01, options=Options(finished_wait_secs=0.0)
+    )
+    with pytest.raises(tf.errors.DeadlineExceededError, match="Waited for the chief"):
+        supervisor.prepare_or_wait_for_session("", max_wait_secs=0.05)
+    chief.release("requested")
+
+
+@pytest.fixture
+def without_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterTask]:
+    """A worker of a cluster whose parameter server does not run; it comes after the test, so that nothing blocks."""
+    monkeypatch.setattr(reach, "_known", {})
+    monkeypatch.setattr(patience, "LEAST_SECS", 0.0)
+    with socket.socket() as own, socket.socket() as server:
+        for each in (own, server):
+            each.bind(("127.0.0.1", 0))
+        addresses = {job: (f"127.0.0.1:{each.getsockname()[1]}",) for job, each in (("worker", own), ("ps", server))}
+        own.close()
+        task = ClusterTask(TaskIdentity(cluster=addresses, type="worker"))
+        task.start_server()
+        yield task
+        server.close()
+        ClusterTask(TaskIdentity(cluster=addresses, type="ps")).start_server()
+        for thread in threading.enumerate():
+            if thread.name.startswith("supervisor_cluster"):
+                thread.join(60.0)
+                assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_a_cluster_that_does_not_answer_is_waited_for_as_long_as_was_asked(
+    ours: Any, build_model: Callable[..., Any], logdir: str, without_server: ClusterTask, is_chief: bool
+) -> None:
+    """TensorFlow waits for a parameter server for ever; chief and worker do not, and say that it is the one missing."""
+    with without_server.device():
+        build_model()
+    supervisor = ours.Supervisor(logdir=logdir, is_chief=is_chief)
+    with pytest.raises(tf.errors.DeadlineExceededError) as raised:
+        supervisor.prepare_or_wait_for_session(
+            without_server.target, config=without_server.session_config(), max_wait_secs=0.01
+        )
+    address = without_server.cluster.task_address("ps", 0)
+    assert str(raised.value) == (
+        f"Session was not ready after waiting 0.01 secs. Waited for ps:0 ({address}): not to be reached"
+    )
