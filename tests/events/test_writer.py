@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -147,12 +148,18 @@ def test_events_appear_without_a_flush(tmp_path: Path, faulty: Any, read_file: A
     writer.close()
 
 
-def test_dear_appends_are_gathered(tmp_path: Path, faulty: Any, read_file: Any) -> None:
+def test_dear_appends_are_gathered(
+    tmp_path: Path, faulty: Any, read_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where each append is a request, nothing is appended until it is flushed or flush_secs are over."""
     faulty.prompt = False
-    writer = EventsWriter(tmp_path, filesystem=faulty)
+    writer = EventsWriter(tmp_path, filesystem=faulty, flush_secs=1000.0)
+    queue, lingers = writer._pump.queue, SimpleQueue[float]()
+    gather = queue.gather
+    monkeypatch.setattr(queue, "gather", lambda secs: (lingers.put(secs), gather(secs)))
     writer.scalar("a", 1.0, 1)
-    assert not faulty.appended.wait(0.5)
+    assert lingers.get(timeout=30) == 1000.0
+    assert not faulty.appended.is_set()
     writer.flush()
     assert read_file(writer.path).steps == [1]
     writer.close()

@@ -92,7 +92,9 @@ def test_join_endless_grace(clock: Any, scripted_thread: Any) -> None:
     """A grace period longer than any lock can wait is fine."""
     coord = Coordinator(clock=clock)
     coord.request_stop()
-    coord.join([scripted_thread(clock, 3)], stop_grace_period_secs=float("inf"))
+    thread = scripted_thread(clock, 3)
+    coord.join([thread], stop_grace_period_secs=float("inf"))
+    assert thread.joins == [threading.TIMEOUT_MAX]
 
 
 def test_join_when_the_clock_is_set(clock: Any, scripted_thread: Any) -> None:

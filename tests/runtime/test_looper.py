@@ -146,7 +146,9 @@ def test_26_loop_starts_a_thread() -> None:
 def test_26_no_target_and_no_override(coord_for: Any, clock: Any) -> None:
     """A looper without a target and without overrides does nothing, until the stop."""
     coord = coord_for(3)
+    start = clock.now
     LooperThread(coord, 1, clock=clock).run()
+    assert clock.now - start == 3
     coord.join()
 
 
