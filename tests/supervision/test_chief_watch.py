@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,6 @@ from supervisor_core.errors import RunFinishedError
 from supervisor_core.supervision.chief_watch import FINISHED, ChiefWatch
 
 CHIEF = "6f1d3c0a9b7e4d21"
-
-
-class Hands:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def wall(self) -> float:
-        return 1_700_000_000.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class Lease:
@@ -50,9 +38,9 @@ class Lease:
 
 
 @pytest.fixture
-def hands() -> Hands:
+def hands(clock_at: Callable[[float], Any]) -> Any:
     """The time, moved by the test."""
-    return Hands()
+    return clock_at(100.0)
 
 
 @pytest.fixture
@@ -62,13 +50,13 @@ def lease() -> Lease:
 
 
 @pytest.fixture
-def watch(hands: Hands, lease: Lease) -> ChiefWatch:
+def watch(hands: Any, lease: Lease) -> ChiefWatch:
     """A worker's watch, which waits a minute for a run that has finished to begin anew."""
     return ChiefWatch("/runs/a", finished_wait_secs=60.0, read=lease.read, clock=hands)
 
 
 @pytest.mark.parametrize("ended", [None, "lost", "signal", "error"])
-def test_a_run_that_goes_on_is_waited_for(watch: ChiefWatch, lease: Lease, hands: Hands, ended: str | None) -> None:
+def test_a_run_that_goes_on_is_waited_for(watch: ChiefWatch, lease: Lease, hands: Any, ended: str | None) -> None:
     """While its chief is at work, and after an end that somebody is expected to mend, for as long as it takes."""
     lease.is_of(CHIEF, ended)
     for _ in range(3):
@@ -76,7 +64,7 @@ def test_a_run_that_goes_on_is_waited_for(watch: ChiefWatch, lease: Lease, hands
         hands.now += 1e6
 
 
-def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefWatch, hands: Hands) -> None:
+def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefWatch, hands: Any) -> None:
     """No lease, no chief yet: nothing speaks against waiting."""
     for _ in range(3):
         assert watch.look() is None
@@ -84,7 +72,7 @@ def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefWatch, hands: Hands)
 
 
 @pytest.mark.parametrize("ended", FINISHED)
-def test_a_finished_run_may_begin_anew(watch: ChiefWatch, lease: Lease, hands: Hands, ended: str) -> None:
+def test_a_finished_run_may_begin_anew(watch: ChiefWatch, lease: Lease, hands: Any, ended: str) -> None:
     """A worker that finds it finished says so, and for how long it will wait; then there is nothing left to do."""
     lease.is_of(CHIEF, ended, last_step=12345)
     assert watch.look() == (
@@ -102,7 +90,7 @@ def test_a_finished_run_may_begin_anew(watch: ChiefWatch, lease: Lease, hands: H
         watch.look()
 
 
-def test_the_end_is_told_at_every_look(watch: ChiefWatch, lease: Lease, hands: Hands) -> None:
+def test_the_end_is_told_at_every_look(watch: ChiefWatch, lease: Lease, hands: Any) -> None:
     """Who asks again hears the same again."""
     lease.is_of(CHIEF, "completed")
     watch.look()
@@ -112,7 +100,7 @@ def test_the_end_is_told_at_every_look(watch: ChiefWatch, lease: Lease, hands: H
             watch.look()
 
 
-def test_no_wait_is_no_wait(lease: Lease, hands: Hands) -> None:
+def test_no_wait_is_no_wait(lease: Lease, hands: Any) -> None:
     """With ``finished_wait_secs=0`` a finished run is the end at the first look."""
     lease.is_of(CHIEF, "completed")
     with pytest.raises(RunFinishedError):
@@ -136,7 +124,7 @@ def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefWatc
     assert watch.look() is not None
 
 
-def test_a_run_begun_anew_is_begun(watch: ChiefWatch, lease: Lease, hands: Hands) -> None:
+def test_a_run_begun_anew_is_begun(watch: ChiefWatch, lease: Lease, hands: Any) -> None:
     """The wait is over, and a later one is as long as the first."""
     lease.is_of(CHIEF, "completed")
     assert watch.look() is not None
@@ -149,7 +137,7 @@ def test_a_run_begun_anew_is_begun(watch: ChiefWatch, lease: Lease, hands: Hands
 
 
 def test_what_cannot_be_read_changes_nothing(
-    watch: ChiefWatch, lease: Lease, hands: Hands, caplog: pytest.LogCaptureFixture
+    watch: ChiefWatch, lease: Lease, hands: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A fault tells nothing, however often it comes: said once; the wait goes on, and who was seen stays seen."""
     lease.is_of(CHIEF, "completed")
@@ -175,7 +163,7 @@ def test_a_chief_seen_at_work_stays_seen(watch: ChiefWatch, lease: Lease) -> Non
         watch.look()
 
 
-def test_the_lease_of_a_real_logdir(tmp_path: Path, hands: Hands) -> None:
+def test_the_lease_of_a_real_logdir(tmp_path: Path, hands: Any) -> None:
     """Read from the directory, without taking it: none, nonsense, one at work, one that has finished."""
     watch = ChiefWatch(tmp_path, finished_wait_secs=60.0, clock=hands)
     assert watch.look() is None

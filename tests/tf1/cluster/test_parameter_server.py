@@ -20,24 +20,11 @@ from supervisor_core.tf1.cluster.parameter_server import LOOK_SECS, REMOTE_LOOK_
 FILE = ".supervisor.tasks/ps-0.json"
 
 
-class Hands:
-    """A clock that goes on by what is waited for."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def wall(self) -> float:
-        return 1_700_000_000.0 + self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 class Script:
     """Waits by doing what happens next; fails the test when nothing is left to happen."""
 
-    def __init__(self, hands: Hands) -> None:
-        self._hands = hands
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
         self.waits: list[float] = []
         self.happenings: Iterator[Callable[[], object]] = iter(())
 
@@ -47,16 +34,16 @@ class Script:
 
     def wait(self, secs: float) -> bool:
         self.waits.append(secs)
-        self._hands.now += secs
+        self.clock.now += secs
         happening = next(self.happenings, None)
         assert happening is not None, "it does not end"
         return happening() is True
 
 
 @pytest.fixture
-def script() -> Script:
+def script(clock_at: Callable[[float], Any]) -> Script:
     """What happens while the server waits."""
-    return Script(Hands())
+    return Script(clock_at(1.7e9))
 
 
 @pytest.fixture
@@ -65,7 +52,7 @@ def serve(logdir: str, script: Script) -> Callable[..., None]:
 
     def run(*happenings: Callable[[], object], **options: Any) -> None:
         script.tells(*happenings)
-        server = ParameterServer(logdir, "ps:0", Options(**options), wait=script.wait, clock=script._hands)
+        server = ParameterServer(logdir, "ps:0", Options(**options), wait=script.wait, clock=script.clock)
         server.serve()
 
     return run
@@ -200,6 +187,6 @@ def test_it_serves_though_nothing_can_be_read_or_written(serve: Callable[..., No
 def test_an_object_store_is_not_asked_often(script: Script, caplog: pytest.LogCaptureFixture) -> None:
     """Each look is a request; and one that cannot be reached at all keeps nobody from serving."""
     script.tells(nothing, lambda: True)
-    ParameterServer("nowhere://runs/a", "ps:0", Options(), wait=script.wait, clock=script._hands).serve()
+    ParameterServer("nowhere://runs/a", "ps:0", Options(), wait=script.wait, clock=script.clock).serve()
     assert script.waits == [REMOTE_LOOK_SECS] * 2
     assert "nowhere" in caplog.text

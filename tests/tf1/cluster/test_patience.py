@@ -16,24 +16,11 @@ from supervisor_core.tf1.cluster.patience import NAME_SECS, Patience
 from supervisor_core.tf1.cluster.surroundings import Surroundings
 
 
-class Hands:
-    """A clock that stands still until something moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def wall(self) -> float:
-        return 1_700_000_000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 class Around(Surroundings):
     """Notes what is waited for; each wait moves the clock by what was asked, each look by a second."""
 
-    def __init__(self) -> None:
-        super().__init__(Hands())
+    def __init__(self, clock: Any) -> None:
+        super().__init__(clock)
         self.waits: list[float] = []
         self.told: list[str | None] = []
         self.stops: Callable[[], bool] = lambda: False
@@ -65,9 +52,9 @@ class Blocked:
 
 
 @pytest.fixture
-def around() -> Around:
+def around(clock_at: Callable[[float], Any]) -> Around:
     """The surroundings of a test's wait."""
-    return Around()
+    return Around(clock_at(1000.0))
 
 
 @pytest.fixture
