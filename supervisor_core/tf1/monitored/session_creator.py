@@ -124,6 +124,8 @@ class WorkerSessionCreator(_ScaffoldedSessionCreator):
 
         Raises:
             tf.errors.DeadlineExceededError: if it was not ready in time; the text says what was missing.
+            tf.errors.CancelledError: if a stop was requested while waiting.
+            RunFinishedError: if the run has finished, and begins no more; the session takes that for its end.
         """
         return self._ready_manager().wait_for_session(
             self._master, config=self._config, max_wait_secs=self._max_wait_secs
