@@ -290,6 +290,18 @@ def watched() -> WatchedSource:
 
 
 @pytest.fixture(scope="session")
+def writing(module_at: Callable[[str], Any]) -> Any:
+    """The module that writes events files record by record."""
+    return module_at("events/record_writer.py")
+
+
+@pytest.fixture
+def path(tmp_path: Path, writing: Any) -> str:
+    """Where an events file is to be."""
+    return str(tmp_path / writing.NAME)
+
+
+@pytest.fixture(scope="session")
 def reference(module_at: Callable[[str], Any]) -> Any:
     """The plain reader (`reference.py` beside this file), and what it is compared on."""
     return module_at("events/reference.py")

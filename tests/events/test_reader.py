@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,58 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor_core.events import encoding, framing, telemetry
-from supervisor_core.events.chunk import Chunk, SessionMark, TelemetryMark
+from supervisor_core.events.chunk import SessionMark, TelemetryMark
 from supervisor_core.events.reader import EventsFileReader
-
-HEAD = framing.frame(encoding.version_event(1.7e9))
-NAME = "events.out.tfevents.1700000000.host"
-
-
-def scalar(step: int, tag: str = "loss") -> bytes:
-    """The record of one scalar."""
-    event = b"\x09" + struct.pack("<d", 1.7e9 + step) + encoding.step_field(step) + encoding.scalar_prefix(tag)
-    return framing.frame(event + struct.pack("<f", step / 2))
-
-
-def summary(value: bytes, step: int = 1) -> bytes:
-    """The record of a summary of already serialized values."""
-    body = encoding.event_prefix(1.7e9, step, 5, len(value)) + value
-    return framing.frame(body)
-
-
-def steps(chunk: Chunk | None, tag: str = "loss") -> list[int]:
-    """The steps of a tag."""
-    return [] if chunk is None or tag not in chunk.scalars else chunk.scalars[tag].steps.tolist()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the file is."""
-    return str(tmp_path / NAME)
-
-
-def write(path: str, *parts: bytes, mode: str = "wb") -> None:
-    """Write, or append to, a file."""
-    with open(path, mode) as file:
-        file.write(b"".join(parts))
-
-
-def append(path: str, *parts: bytes) -> None:
-    """Append to a file."""
-    write(path, *parts, mode="ab")
-
 
 # What is there
 
 
-def test_scalars_become_columns(path: str) -> None:
+def test_scalars_become_columns(path: str, writing: Any) -> None:
     """Offset, step, wall time and value of each, in the order of the file; and what there is to say of the chunk."""
-    write(path, HEAD, scalar(3), scalar(1, "a"), scalar(7))
+    writing.write(path, writing.HEAD, writing.scalar(3), writing.scalar(1, "a"), writing.scalar(7))
     chunk = EventsFileReader(path).read()
     assert chunk is not None and chunk.from_start
     points = chunk.scalars["loss"]
-    first = len(HEAD)
-    assert points.offsets.tolist() == [first, first + len(scalar(3)) + len(scalar(1, "a"))]
+    first = len(writing.HEAD)
+    assert points.offsets.tolist() == [first, first + len(writing.scalar(3)) + len(writing.scalar(1, "a"))]
     assert (points.steps.tolist(), points.values.tolist()) == ([3, 7], [1.5, 3.5])
     assert points.walls.tolist() == [1.7e9 + 3, 1.7e9 + 7]
     assert (chunk.records, chunk.bytes, chunk.created_at) == (4, os.path.getsize(path), 1.7e9)
@@ -71,14 +32,14 @@ def test_scalars_become_columns(path: str) -> None:
     assert (chunk.first_at, chunk.last_at) == (1.7e9, 1.7e9 + 7)
 
 
-def test_what_writers_write_is_kept_as_it_is(path: str, reference: Any) -> None:
+def test_what_writers_write_is_kept_as_it_is(path: str, reference: Any, writing: Any) -> None:
     """Steps that repeat, go down or are negative, a wall time of zero, NaN: nothing is dropped or put in order."""
     events = [(0.0, 5, 1.0), (3.0, 5, float("nan")), (2.0, -7, float("inf")), (1.0, 2**62, -0.0), (1.0, 0, 3.0)]
     payloads = [
         reference.Event(wall_time=wall, step=step, summary={"value": [{"tag": "a", "simple_value": value}]})
         for wall, step, value in events
     ]
-    write(path, HEAD, *(framing.frame(event.SerializeToString()) for event in payloads))
+    writing.write(path, writing.HEAD, *(framing.frame(event.SerializeToString()) for event in payloads))
     chunk = EventsFileReader(path).read()
     assert chunk is not None
     points = chunk.scalars["a"]
@@ -90,125 +51,133 @@ def test_what_writers_write_is_kept_as_it_is(path: str, reference: Any) -> None:
 @pytest.mark.parametrize("code", ["f4", "f8", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
 @pytest.mark.parametrize("form", ["numbers", "content"])
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_tensor_of_one_number_is_a_scalar(path: str, reference: Any, code: str, form: str, count: int) -> None:
+def test_a_tensor_of_one_number_is_a_scalar(
+    path: str, reference: Any, code: str, form: str, count: int, writing: Any
+) -> None:
     """Every type that has numbers, of any rank, in both forms that a tensor can have; one by one and in bulk."""
     array = reference.np.full((1, 1), 1, code)
     tensor = reference.tensor_util.make_tensor_proto(array)
     if form == "content":
         tensor = type(tensor)(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape, tensor_content=array.tobytes())
     event = reference.Event(wall_time=1.0, step=1, summary={"value": [{"tag": "a", "tensor": tensor}]})
-    write(path, HEAD, framing.frame(event.SerializeToString()) * count)
+    writing.write(path, writing.HEAD, framing.frame(event.SerializeToString()) * count)
     chunk = EventsFileReader(path).read()
     assert chunk is not None
     assert chunk.scalars["a"].values.tolist() == [1.0] * count
 
 
-def test_a_bfloat16_is_a_scalar(path: str) -> None:
+def test_a_bfloat16_is_a_scalar(path: str, writing: Any) -> None:
     """The upper half of a float32, by its bits."""
     tensor = b"\x08\x0e" + encoding.delimited(2, b"") + b"\x6a\x02\xc0\x7f"  # half_val 0x3fc0
-    write(path, HEAD, summary(encoding.delimited(1, encoding.delimited(1, b"a") + encoding.delimited(8, tensor))))
+    writing.write(
+        path,
+        writing.HEAD,
+        writing.summary(encoding.delimited(1, encoding.delimited(1, b"a") + encoding.delimited(8, tensor))),
+    )
     chunk = EventsFileReader(path).read()
     assert chunk is not None and chunk.scalars["a"].values.tolist() == [1.5]
 
 
-def test_session_logs_are_marks(path: str) -> None:
+def test_session_logs_are_marks(path: str, writing: Any) -> None:
     """Status, step and path as they were written."""
     logs = [encoding.session_log(3, r"C:\runs/model.ckpt"), encoding.session_log(1), encoding.session_log(2)]
     records = [framing.frame(encoding.event_prefix(5.0, step, 7, len(log)) + log) for step, log in enumerate(logs)]
-    write(path, HEAD, *records)
+    writing.write(path, writing.HEAD, *records)
     chunk = EventsFileReader(path).read()
     assert chunk is not None
     assert chunk.marks == (
-        SessionMark(offset=len(HEAD), at=5.0, step=0, status="CHECKPOINT", checkpoint_path=r"C:\runs/model.ckpt"),
-        SessionMark(offset=len(HEAD) + len(records[0]), at=5.0, step=1, status="START"),
-        SessionMark(offset=len(HEAD) + len(records[0]) + len(records[1]), at=5.0, step=2, status="STOP"),
+        SessionMark(
+            offset=len(writing.HEAD), at=5.0, step=0, status="CHECKPOINT", checkpoint_path=r"C:\runs/model.ckpt"
+        ),
+        SessionMark(offset=len(writing.HEAD) + len(records[0]), at=5.0, step=1, status="START"),
+        SessionMark(offset=len(writing.HEAD) + len(records[0]) + len(records[1]), at=5.0, step=2, status="STOP"),
     )
     assert chunk.max_step is None
 
 
-def test_telemetry_is_marks(path: str) -> None:
+def test_telemetry_is_marks(path: str, writing: Any) -> None:
     """The supervisor's own records come back as what they were."""
     record = telemetry.StopRecord(session="s", reason="signal", signal="SIGTERM", step=7)
-    write(path, HEAD, summary(telemetry.summary_bytes(record), step=7))
+    writing.write(path, writing.HEAD, writing.summary(telemetry.summary_bytes(record), step=7))
     chunk = EventsFileReader(path).read()
     assert chunk is not None
-    assert chunk.marks == (TelemetryMark(offset=len(HEAD), at=1.7e9, step=7, record=record),)
+    assert chunk.marks == (TelemetryMark(offset=len(writing.HEAD), at=1.7e9, step=7, record=record),)
 
 
-def test_telemetry_that_makes_no_sense_is_a_problem(path: str) -> None:
+def test_telemetry_that_makes_no_sense_is_a_problem(path: str, writing: Any) -> None:
     """A record of a newer schema is named and located; the record itself was whole."""
     good = telemetry.summary_bytes(telemetry.StopRecord(session="s", reason="signal"))
-    write(path, HEAD, summary(good.replace(b'"v": 1', b'"v": 7')), scalar(1))
+    writing.write(path, writing.HEAD, writing.summary(good.replace(b'"v": 1', b'"v": 7')), writing.scalar(1))
     reader = EventsFileReader(path)
     chunk = reader.read()
-    assert chunk is not None and (chunk.marks, steps(chunk)) == ((), [1])
-    assert [(problem.kind, problem.offset) for problem in reader.facts().problems] == [("telemetry", len(HEAD))]
+    assert chunk is not None and (chunk.marks, writing.steps(chunk)) == ((), [1])
+    assert [(problem.kind, problem.offset) for problem in reader.facts().problems] == [("telemetry", len(writing.HEAD))]
     assert (reader.facts().records, reader.facts().corrupt_records) == (3, 0)
 
 
 # How it grows
 
 
-def test_a_file_is_read_once(path: str) -> None:
+def test_a_file_is_read_once(path: str, writing: Any) -> None:
     """Each look brings what was appended since, and only the first is from the start."""
-    write(path, HEAD, scalar(1))
+    writing.write(path, writing.HEAD, writing.scalar(1))
     reader = EventsFileReader(path)
     chunks = [reader.read(), reader.read()]
-    append(path, scalar(2))
+    writing.append(path, writing.scalar(2))
     chunks.append(reader.read())
-    assert [steps(chunk) for chunk in chunks] == [[1], [], [2]]
+    assert [writing.steps(chunk) for chunk in chunks] == [[1], [], [2]]
     assert chunks[1] is None
     assert [chunk.from_start for chunk in chunks if chunk is not None] == [True, False]
 
 
-def test_an_unchanged_file_is_not_opened(path: str, watched: Any) -> None:
+def test_an_unchanged_file_is_not_opened(path: str, watched: Any, writing: Any) -> None:
     """Looking again asks for the file's status and nothing else; nothing is held open between two looks."""
-    write(path, HEAD, scalar(1))
+    writing.write(path, writing.HEAD, writing.scalar(1))
     reader = EventsFileReader(path, filesystem=watched)
     reader.read()
     before = watched.preads
     assert (reader.read(), watched.preads, watched.open_files) == (None, before, 0)
 
 
-def test_only_new_bytes_are_read(path: str, watched: Any) -> None:
+def test_only_new_bytes_are_read(path: str, watched: Any, writing: Any) -> None:
     """A look at a file that grew costs its new bytes, and a few to tell that it is the same file."""
-    write(path, HEAD, *map(scalar, range(1, 5000)))
+    writing.write(path, writing.HEAD, *map(writing.scalar, range(1, 5000)))
     reader = EventsFileReader(path, filesystem=watched)
     reader.read()
     watched.bytes_read = 0
-    append(path, scalar(5000))
-    assert steps(reader.read()) == [5000]
+    writing.append(path, writing.scalar(5000))
+    assert writing.steps(reader.read()) == [5000]
     assert watched.bytes_read < 100
 
 
 @pytest.mark.parametrize("count", [2, 500])
-def test_a_torn_tail_is_waited_for(path: str, count: int) -> None:
+def test_a_torn_tail_is_waited_for(path: str, count: int, writing: Any) -> None:
     """Wherever the last record is cut, those before it are handed out and it is waited for."""
-    whole = HEAD + b"".join(map(scalar, range(1, count)))
-    last = scalar(count)
+    whole = writing.HEAD + b"".join(map(writing.scalar, range(1, count)))
+    last = writing.scalar(count)
     for cut in range(1, len(last)):
-        write(path, whole, last[:cut])
+        writing.write(path, whole, last[:cut])
         reader = EventsFileReader(path)
-        assert steps(reader.read()) == list(range(1, count))
+        assert writing.steps(reader.read()) == list(range(1, count))
         facts = reader.facts()
         assert (facts.torn_bytes, facts.read_bytes, facts.corrupt_records) == (cut, len(whole), 0)
-        append(path, last[cut:])
-        assert steps(reader.read()) == [count]
+        writing.append(path, last[cut:])
+        assert writing.steps(reader.read()) == [count]
         assert reader.facts().torn_bytes == 0
 
 
-def test_a_reading_can_be_cut_into_pieces(path: str) -> None:
+def test_a_reading_can_be_cut_into_pieces(path: str, writing: Any) -> None:
     """With a bound, a read ends with the record that reaches it, and the next goes on there."""
-    write(path, HEAD, *map(scalar, range(1, 1001)))
+    writing.write(path, writing.HEAD, *map(writing.scalar, range(1, 1001)))
     reader = EventsFileReader(path)
     pieces = []
     while (chunk := reader.read(max_bytes=5000)) is not None:
-        assert chunk.bytes < 5000 + len(scalar(1000))
-        pieces.append(steps(chunk))
+        assert chunk.bytes < 5000 + len(writing.scalar(1000))
+        pieces.append(writing.steps(chunk))
     assert len(pieces) > 5 and [step for piece in pieces for step in piece] == list(range(1, 1001))
 
 
-def test_a_live_writer_is_followed(tmp_path: Path) -> None:
+def test_a_live_writer_is_followed(tmp_path: Path, writing: Any) -> None:
     """While another process appends, every event arrives once, in order, and nothing is taken for damaged."""
     code = f"""
 from supervisor_core.events import EventsWriter
@@ -229,7 +198,7 @@ with EventsWriter({str(tmp_path)!r}) as writer:
             ended = process.poll() is not None
             for file in tmp_path.iterdir():
                 reader = readers.setdefault(file, EventsFileReader(str(file)))
-                found += steps(reader.read())
+                found += writing.steps(reader.read())
     assert process.returncode == 0
     assert found == list(range(20_000))
     assert [(reader.facts().corrupt_records, reader.facts().torn_bytes) for reader in readers.values()] == [(0, 0)]

@@ -10,23 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.events import encoding, framing
-from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.reader import EventsFileReader
-
-HEAD = framing.frame(encoding.version_event(1.7e9))
-NAME = "events.out.tfevents.1700000000.host"
-
-
-def scalar(step: int, tag: str = "loss") -> bytes:
-    """The record of one scalar."""
-    event = b"\x09" + struct.pack("<d", 1.7e9 + step) + encoding.step_field(step) + encoding.scalar_prefix(tag)
-    return framing.frame(event + struct.pack("<f", step / 2))
-
-
-def summary(value: bytes, step: int = 1) -> bytes:
-    """The record of a summary of already serialized values."""
-    body = encoding.event_prefix(1.7e9, step, 5, len(value)) + value
-    return framing.frame(body)
 
 
 def flipped(record: bytes, at: int) -> bytes:
@@ -34,83 +18,61 @@ def flipped(record: bytes, at: int) -> bytes:
     return record[:at] + bytes((record[at] ^ 1,)) + record[at + 1 :]
 
 
-def steps(chunk: Chunk | None, tag: str = "loss") -> list[int]:
-    """The steps of a tag."""
-    return [] if chunk is None or tag not in chunk.scalars else chunk.scalars[tag].steps.tolist()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where the file is."""
-    return str(tmp_path / NAME)
-
-
-def write(path: str, *parts: bytes, mode: str = "wb") -> None:
-    """Write, or append to, a file."""
-    with open(path, mode) as file:
-        file.write(b"".join(parts))
-
-
-def append(path: str, *parts: bytes) -> None:
-    """Append to a file."""
-    write(path, *parts, mode="ab")
-
-
 # What is damaged
 
 
 @pytest.mark.parametrize("count", [3, 500])
 @pytest.mark.parametrize("byte", [12, 20, -1])
-def test_a_damaged_payload_costs_one_record(path: str, count: int, byte: int) -> None:
+def test_a_damaged_payload_costs_one_record(path: str, count: int, byte: int, writing: Any) -> None:
     """It is left out, counted and located, and reading goes on at the next: alone, and in the midst of many alike."""
-    records = [scalar(step) for step in range(1, count + 1)]
-    at = len(HEAD) + sum(map(len, records[: count // 2]))
+    records = [writing.scalar(step) for step in range(1, count + 1)]
+    at = len(writing.HEAD) + sum(map(len, records[: count // 2]))
     records[count // 2] = flipped(records[count // 2], byte % len(records[count // 2]))
-    write(path, HEAD, *records)
+    writing.write(path, writing.HEAD, *records)
     reader = EventsFileReader(path)
-    assert steps(reader.read()) == [step for step in range(1, count + 1) if step != count // 2 + 1]
+    assert writing.steps(reader.read()) == [step for step in range(1, count + 1) if step != count // 2 + 1]
     facts = reader.facts()
     assert (facts.corrupt_records, facts.records) == (1, count)
     assert [(problem.kind, problem.offset) for problem in facts.problems] == [("corrupt_record", at)]
 
 
 @pytest.mark.parametrize("byte", [0, 5, 7, 11])
-def test_after_a_damaged_length_reading_goes_on(path: str, byte: int) -> None:
+def test_after_a_damaged_length_reading_goes_on(path: str, byte: int, writing: Any) -> None:
     """At the next record that proves itself; what is between is counted once, with its place."""
-    records = [scalar(step) for step in range(1, 101)]
-    write(path, HEAD, *records[:50], flipped(records[50], byte), *records[51:])
+    records = [writing.scalar(step) for step in range(1, 101)]
+    writing.write(path, writing.HEAD, *records[:50], flipped(records[50], byte), *records[51:])
     reader = EventsFileReader(path)
-    assert steps(reader.read()) == [step for step in range(1, 101) if step != 51]
-    at = len(HEAD) + sum(map(len, records[:50]))
+    assert writing.steps(reader.read()) == [step for step in range(1, 101) if step != 51]
+    at = len(writing.HEAD) + sum(map(len, records[:50]))
     assert [(problem.kind, problem.offset) for problem in reader.facts().problems] == [("corrupt_length", at)]
     assert str(at + len(records[50])) in reader.facts().problems[0].text
 
 
-def test_a_record_that_swallowed_others_gives_them_back(path: str) -> None:
+def test_a_record_that_swallowed_others_gives_them_back(path: str, writing: Any) -> None:
     """Where a writer died within a record and another went on in the same file, only the torn record is lost."""
-    torn = scalar(1, "x" * 200)[:50]
-    write(path, HEAD, torn, *map(scalar, range(2, 50)))
+    torn = writing.scalar(1, "x" * 200)[:50]
+    writing.write(path, writing.HEAD, torn, *map(writing.scalar, range(2, 50)))
     reader = EventsFileReader(path)
-    assert steps(reader.read()) == list(range(2, 50))
+    assert writing.steps(reader.read()) == list(range(2, 50))
     assert [problem.kind for problem in reader.facts().problems] == ["corrupt_record", "corrupt_length"]
 
 
-def test_a_tail_that_is_no_record_is_waited_for(path: str) -> None:
+def test_a_tail_that_is_no_record_is_waited_for(path: str, writing: Any) -> None:
     """Zeros after a power cut are a torn tail, not damage, until good records follow them."""
-    write(path, HEAD, scalar(1), bytes(40))
+    writing.write(path, writing.HEAD, writing.scalar(1), bytes(40))
     reader = EventsFileReader(path)
-    assert steps(reader.read()) == [1]
+    assert writing.steps(reader.read()) == [1]
     assert (reader.facts().torn_bytes, reader.facts().corrupt_records) == (40, 0)
-    append(path, bytes(3000), scalar(2)[:-1])
+    writing.append(path, bytes(3000), writing.scalar(2)[:-1])
     assert reader.read() is None
-    append(path, scalar(2)[-1:], scalar(3))
-    assert steps(reader.read()) == [2, 3]
+    writing.append(path, writing.scalar(2)[-1:], writing.scalar(3))
+    assert writing.steps(reader.read()) == [2, 3]
     assert (reader.facts().torn_bytes, reader.facts().corrupt_records) == (0, 1)
 
 
-def test_only_the_first_problems_are_kept(path: str) -> None:
+def test_only_the_first_problems_are_kept(path: str, writing: Any) -> None:
     """A file that is damaged all over is counted in full and listed in part."""
-    write(path, HEAD, *(flipped(scalar(step), 15) for step in range(1, 301)))
+    writing.write(path, writing.HEAD, *(flipped(writing.scalar(step), 15) for step in range(1, 301)))
     reader = EventsFileReader(path)
     reader.read()
     assert (reader.facts().corrupt_records, len(reader.facts().problems)) == (300, 100)
@@ -121,49 +83,51 @@ def test_only_the_first_problems_are_kept(path: str) -> None:
 
 def replaced_by_another(path: str, data: bytes) -> None:
     """As rsync and editors do."""
-    write(path + ".new", data)
+    Path(path + ".new").write_bytes(data)
     os.replace(path + ".new", path)
 
 
 def rewritten_in_place(path: str, data: bytes) -> None:
     """As a store's mount, or a copy over it, does."""
-    write(path, data)
+    Path(path).write_bytes(data)
 
 
 @pytest.mark.parametrize("how", [replaced_by_another, rewritten_in_place])
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_another_file_of_the_name_is_read_anew(path: str, how: Callable[[str, bytes], None], count: int) -> None:
+def test_another_file_of_the_name_is_read_anew(
+    path: str, how: Callable[[str, bytes], None], count: int, writing: Any
+) -> None:
     """Shorter, as long or longer: what was known is void, and the chunk says so."""
-    write(path, HEAD, *map(scalar, (1, 2, 3)))
+    writing.write(path, writing.HEAD, *map(writing.scalar, (1, 2, 3)))
     reader = EventsFileReader(path)
     reader.read()
-    how(path, framing.frame(encoding.version_event(1.8e9)) + b"".join(map(scalar, range(11, 11 + count))))
+    how(path, framing.frame(encoding.version_event(1.8e9)) + b"".join(map(writing.scalar, range(11, 11 + count))))
     os.utime(path, (1.8e9, 1.8e9))
     chunk = reader.read()
     assert chunk is not None and chunk.from_start
-    assert steps(chunk) == list(range(11, 11 + count))
+    assert writing.steps(chunk) == list(range(11, 11 + count))
     assert [problem.kind for problem in chunk.problems] == ["replaced"]
     assert reader.facts().records == 1 + count
 
 
-def test_a_file_that_is_replaced_while_it_is_read(path: str, watched: Any) -> None:
+def test_a_file_that_is_replaced_while_it_is_read(path: str, watched: Any, writing: Any) -> None:
     """What was opened is read to its end; the next look finds the other one."""
-    write(path, HEAD, *map(scalar, range(1, 5000)))
+    writing.write(path, writing.HEAD, *map(writing.scalar, range(1, 5000)))
 
     def replace(count: int) -> None:
         if count == 2:
-            replaced_by_another(path, HEAD + scalar(7))
+            replaced_by_another(path, writing.HEAD + writing.scalar(7))
 
     watched.on_pread = replace
     reader = EventsFileReader(path, filesystem=watched)
-    assert steps(reader.read()) == list(range(1, 5000))
+    assert writing.steps(reader.read()) == list(range(1, 5000))
     chunk = reader.read()
-    assert chunk is not None and chunk.from_start and steps(chunk) == [7]
+    assert chunk is not None and chunk.from_start and writing.steps(chunk) == [7]
 
 
-def test_a_file_that_is_cut_while_it_is_read(path: str, watched: Any) -> None:
+def test_a_file_that_is_cut_while_it_is_read(path: str, watched: Any, writing: Any) -> None:
     """It is read as far as it goes, and nothing is made of bytes that are gone."""
-    write(path, HEAD, *map(scalar, range(1, 5000)))
+    writing.write(path, writing.HEAD, *map(writing.scalar, range(1, 5000)))
 
     def cut(count: int) -> None:
         if count == 2:
@@ -171,10 +135,10 @@ def test_a_file_that_is_cut_while_it_is_read(path: str, watched: Any) -> None:
 
     watched.on_pread = cut
     reader = EventsFileReader(path, filesystem=watched)
-    found = steps(reader.read())
+    found = writing.steps(reader.read())
     assert found == list(range(1, len(found) + 1)) and 100 < len(found) < 4000
     assert reader.facts().corrupt_records == 0
-    append(path, b"\0")
+    writing.append(path, b"\0")
     reader.read()
     assert reader.facts().torn_bytes > 0
 
@@ -191,9 +155,9 @@ def test_a_file_that_is_cut_while_it_is_read(path: str, watched: Any) -> None:
         (bytes(100), "no events file"),
     ],
 )
-def test_what_holds_no_events_is_named(path: str, data: bytes, reason: str) -> None:
+def test_what_holds_no_events_is_named(path: str, data: bytes, reason: str, writing: Any) -> None:
     """Nothing is handed out, nothing raised, and the facts say why."""
-    write(path, data)
+    writing.write(path, data)
     reader = EventsFileReader(path)
     assert reader.read() is None
     facts = reader.facts()
@@ -201,20 +165,20 @@ def test_what_holds_no_events_is_named(path: str, data: bytes, reason: str) -> N
     assert (facts.records, facts.torn_bytes, facts.unreadable, facts.size_bytes) == (0, 0, False, len(data))
 
 
-def test_an_empty_file_may_still_be_written(path: str) -> None:
+def test_an_empty_file_may_still_be_written(path: str, writing: Any) -> None:
     """A writer creates its file before it writes."""
-    write(path)
+    writing.write(path)
     reader = EventsFileReader(path)
     reader.read()
-    append(path, HEAD, scalar(1))
-    assert steps(reader.read()) == [1]
+    writing.append(path, writing.HEAD, writing.scalar(1))
+    assert writing.steps(reader.read()) == [1]
     assert reader.facts().skipped is None
 
 
 @pytest.mark.parametrize("length", [11, 12])
-def test_a_file_torn_in_its_first_record_is_torn(path: str, length: int) -> None:
+def test_a_file_torn_in_its_first_record_is_torn(path: str, length: int, writing: Any) -> None:
     """Too short to tell is not the same as no events file."""
-    write(path, HEAD[:length])
+    writing.write(path, writing.HEAD[:length])
     reader = EventsFileReader(path)
     assert reader.read() is None
     assert (reader.facts().skipped, reader.facts().torn_bytes) == (None, length)
@@ -228,39 +192,39 @@ def test_a_pipe_is_not_waited_for(path: str) -> None:
     assert reader.facts().skipped == "not a regular file"
 
 
-def test_a_file_that_is_gone_is_named(path: str) -> None:
+def test_a_file_that_is_gone_is_named(path: str, writing: Any) -> None:
     """It vanished between the listing and now; when it is back, it is read."""
     reader = EventsFileReader(path)
     assert reader.read() is None
     assert (reader.facts().skipped, reader.facts().unreadable) == ("it is gone", False)
-    write(path, HEAD, scalar(1))
-    assert steps(reader.read()) == [1]
+    writing.write(path, writing.HEAD, writing.scalar(1))
+    assert writing.steps(reader.read()) == [1]
 
 
-def test_a_file_that_vanishes_before_it_is_opened(path: str, watched: Any) -> None:
+def test_a_file_that_vanishes_before_it_is_opened(path: str, watched: Any, writing: Any) -> None:
     """Its status was there, it itself is not: the same."""
-    write(path, HEAD)
+    writing.write(path, writing.HEAD)
     watched.open_errors[path] = FileNotFoundError(errno.ENOENT, "gone")
     reader = EventsFileReader(path, filesystem=watched)
     assert reader.read() is None
     assert reader.facts().skipped == "it is gone"
 
 
-def test_a_file_that_may_not_be_read_is_named(path: str, watched: Any) -> None:
+def test_a_file_that_may_not_be_read_is_named(path: str, watched: Any, writing: Any) -> None:
     """It is tried again each time, so that a permission that was given counts."""
-    write(path, HEAD, scalar(1))
+    writing.write(path, writing.HEAD, writing.scalar(1))
     watched.open_errors[path] = PermissionError(errno.EACCES, "Permission denied")
     reader = EventsFileReader(path, filesystem=watched)
     assert (reader.read(), reader.read()) == (None, None)
     assert (reader.facts().skipped, reader.facts().unreadable) == ("no permission to read it", True)
     watched.open_errors.clear()
-    assert steps(reader.read()) == [1]
+    assert writing.steps(reader.read()) == [1]
     assert (reader.facts().skipped, reader.facts().unreadable) == (None, False)
 
 
-def test_a_disk_that_fails_costs_nothing_twice(path: str, watched: Any, io_error: OSError) -> None:
+def test_a_disk_that_fails_costs_nothing_twice(path: str, watched: Any, io_error: OSError, writing: Any) -> None:
     """What was read before the error is handed out, the error is told once; the rest comes when the disk is back."""
-    write(path, HEAD, *map(scalar, range(1, 5000)))
+    writing.write(path, writing.HEAD, *map(writing.scalar, range(1, 5000)))
     reader = EventsFileReader(path, filesystem=watched)
     watched.pread_errors[2] = io_error
     first = reader.read()
@@ -270,24 +234,23 @@ def test_a_disk_that_fails_costs_nothing_twice(path: str, watched: Any, io_error
     again = reader.read()
     assert again is None
     last = reader.read()
-    assert steps(first) + steps(last) == list(range(1, 5000))
+    assert writing.steps(first) + writing.steps(last) == list(range(1, 5000))
     assert (reader.facts().skipped, watched.open_files) == (None, 0)
 
 
 # What is large
 
 
-def picture(size: int, *beside: bytes, step: int = 1) -> bytes:
-    """The record of an image of some bytes, and what else its summary holds."""
-    image = encoding.delimited(1, encoding.delimited(1, b"image") + encoding.delimited(4, bytes(size)))
-    return summary(image + b"".join(beside), step)
+def picture(size: int) -> bytes:
+    """The value of an image of some bytes, serialized."""
+    return encoding.delimited(1, encoding.delimited(1, b"image") + encoding.delimited(4, bytes(size)))
 
 
-def test_large_payloads_are_skipped_unread(path: str, watched: Any) -> None:
+def test_large_payloads_are_skipped_unread(path: str, watched: Any, writing: Any) -> None:
     """Among images of a megabyte, session logs are found by reading a few kilobytes for each image."""
     log = encoding.session_log(3, "model.ckpt")
     mark = framing.frame(encoding.event_prefix(5.0, 1, 7, len(log)) + log)
-    write(path, HEAD, *(picture(1 << 20, step=step) + mark for step in range(20)))
+    writing.write(path, writing.HEAD, *(writing.summary(picture(1 << 20), step) + mark for step in range(20)))
     reader = EventsFileReader(path, filesystem=watched)
     chunk = reader.read()
     assert chunk is not None
@@ -295,25 +258,25 @@ def test_large_payloads_are_skipped_unread(path: str, watched: Any) -> None:
     assert watched.bytes_read < 20 * 20_000
 
 
-def test_a_scalar_beside_an_image_is_found_and_checked(path: str) -> None:
+def test_a_scalar_beside_an_image_is_found_and_checked(path: str, writing: Any) -> None:
     """What is handed out was checked, however large the record that it was in."""
     beside = encoding.delimited(1, encoding.delimited(1, b"loss") + b"\x15" + struct.pack("<f", 2.0))
-    good = picture(1 << 20, beside, step=5)
-    write(path, HEAD, good, flipped(good, 1000), picture(1 << 20, step=6))
+    good = writing.summary(picture(1 << 20) + beside, 5)
+    writing.write(path, writing.HEAD, good, flipped(good, 1000), writing.summary(picture(1 << 20), 6))
     reader = EventsFileReader(path)
     chunk = reader.read()
-    assert chunk is not None and steps(chunk) == [5]
+    assert chunk is not None and writing.steps(chunk) == [5]
     assert (chunk.records, chunk.max_step, reader.facts().corrupt_records) == (3, 6, 1)
 
 
-def test_a_thorough_reader_checks_what_is_skipped_too(path: str) -> None:
+def test_a_thorough_reader_checks_what_is_skipped_too(path: str, writing: Any) -> None:
     """A flipped byte in the midst of a picture is found and located; nothing else is lost."""
-    good = picture(1 << 20, step=5)
-    write(path, HEAD, good, flipped(good, 500_000), picture(1 << 20, step=6))
+    good = writing.summary(picture(1 << 20), 5)
+    writing.write(path, writing.HEAD, good, flipped(good, 500_000), writing.summary(picture(1 << 20), 6))
     trusting, thorough = EventsFileReader(path), EventsFileReader(path, thorough=True)
     trusting.read()
     chunk = thorough.read()
     assert chunk is not None
     assert (trusting.facts().corrupt_records, trusting.facts().records) == (0, 4)
     assert (thorough.facts().corrupt_records, thorough.facts().records) == (1, 3)
-    assert [problem.offset for problem in chunk.problems] == [len(HEAD) + len(good)]
+    assert [problem.offset for problem in chunk.problems] == [len(writing.HEAD) + len(good)]

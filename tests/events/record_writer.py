@@ -1,0 +1,39 @@
+"""Events files record by record, written as trainers write them."""
+
+from __future__ import annotations
+
+import struct
+
+from supervisor_core.events import encoding, framing
+from supervisor_core.events.chunk import Chunk
+
+HEAD = framing.frame(encoding.version_event(1.7e9))
+NAME = "events.out.tfevents.1700000000.host"
+
+
+def scalar(step: int, tag: str = "loss") -> bytes:
+    """The record of one scalar."""
+    event = b"\x09" + struct.pack("<d", 1.7e9 + step) + encoding.step_field(step) + encoding.scalar_prefix(tag)
+    return framing.frame(event + struct.pack("<f", step / 2))
+
+
+def summary(value: bytes, step: int = 1) -> bytes:
+    """The record of a summary of already serialized values."""
+    body = encoding.event_prefix(1.7e9, step, 5, len(value)) + value
+    return framing.frame(body)
+
+
+def write(path: str, *parts: bytes, mode: str = "wb") -> None:
+    """Write, or append to, a file."""
+    with open(path, mode) as file:
+        file.write(b"".join(parts))
+
+
+def append(path: str, *parts: bytes) -> None:
+    """Append to a file."""
+    write(path, *parts, mode="ab")
+
+
+def steps(chunk: Chunk | None, tag: str = "loss") -> list[int]:
+    """The steps that a reader hands out of a tag."""
+    return [] if chunk is None or tag not in chunk.scalars else chunk.scalars[tag].steps.tolist()
