@@ -174,7 +174,7 @@ class Index:
             removed=removed[-_REMEMBERED:],
             problems=tuple(problems),
             snapshots=tuple(self._read.values()),
-            secs=self._clock.monotonic() - began,
+            secs=self._clock.monotonic() - began if is_whole else None,
             is_whole=is_whole,
             reading=None if is_whole else before.reading,
         )

@@ -21,7 +21,8 @@ class MetricsPage:
         self._written: View | None = None
 
     def scrape(self, view: View, format: Format, *, gzip: bool) -> bytes:
-        """Return the metrics of a view; any thread may ask."""
+        """Return the metrics of a view in which every logdir has been looked at; any thread may ask."""
+        assert view.secs is not None, "the page claims a look that is through"
         with self._writing:
             if self._exporter is None:
                 from supervisor_core.exporter.exporter import Exporter

@@ -48,9 +48,9 @@ class View:
     """Of the logdirs, in words for people."""
     snapshots: tuple[Snapshot, ...] = ()
     """Of each logdir that could be looked at, as its watch took it."""
-    secs: float = 0.0
-    """How long looking took."""
+    secs: float | None = None
+    """How long looking took; None until every logdir has been looked at to its end."""
     is_whole: bool = False
-    """Whether every logdir has been looked at."""
+    """Whether there is nothing to wait for: every logdir has been looked at, or what went wrong is among `problems`."""
     reading: tuple[int, int] | None = None
     """Runs read, and runs there are, while they are read for the first time."""

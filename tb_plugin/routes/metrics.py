@@ -12,8 +12,9 @@ def metrics_route(known: Known, arguments: Arguments) -> Answer:
     from supervisor_core.metrics.render import choose_format, gzip_accepted  # loads prometheus_client
 
     view = known.view()
-    if not view.is_whole:
-        raise unavailable("starting", "The logdir is being read for the first time; scrape again in a second.")
+    if view.secs is None:
+        reason = " ".join(view.problems) or "The logdir is being read for the first time; scrape again in a second."
+        raise unavailable("starting", reason)
     format = choose_format(arguments.header("Accept"))
     gzip = bool(gzip_accepted(arguments.header("Accept-Encoding")))
     body = known.metrics_page.scrape(view, format, gzip=gzip)

@@ -7,8 +7,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from supervisor_core.watch.snapshot import Snapshot
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
+PATIENCE_SECS = 30.0
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
@@ -57,3 +59,30 @@ def test_whoever_asks_gets_text(bench: Callable[..., Bench], accept: str) -> Non
     """What is no OpenMetrics scraper gets the text format."""
     answer = bench(a_run()).get("metrics", headers={"Accept": accept})
     assert (answer.status_code, answer.content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
+
+
+class Faulty(FakeWatch):
+    """Breaks once, then shows what it was told to."""
+
+    fault: Exception | None = RuntimeError("never thought of that")
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        if self.fault is not None:
+            raise self.fault
+        return super().refresh(on_progress)
+
+
+def test_no_look_is_claimed_that_was_not_through(bench: Callable[..., Bench]) -> None:
+    """Until every logdir has been looked at nothing is served, also where a first look broke off; then its age is."""
+    faulty = Faulty(watched(a_run("b")), logdir="/y")
+    tab = bench(FakeWatch(watched(a_run()), logdir="/x"), faulty, read=False)
+    assert tab.get("metrics").status_code == 503
+    tab.index.start()
+    assert tab.index.view(PATIENCE_SECS).is_whole
+    answer = tab.get("metrics")
+    assert (answer.status_code, answer.json["reason"]) == (503, "starting")
+    assert "never thought of that" in answer.json["error"]
+    faulty.fault = None
+    tab.index.close()
+    tab.index.refresh()
+    assert value(tab.get("metrics").text, "supervisor_exporter_last_refresh_timestamp_seconds") == NOW
