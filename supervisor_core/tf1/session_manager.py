@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from supervisor_core.tf1.cluster.announcement import Announcement
 from supervisor_core.tf1.cluster.closing import close_session, is_remote
+from supervisor_core.tf1.cluster.local_master import LocalMaster
 from supervisor_core.tf1.cluster.patience import Patience
 from supervisor_core.tf1.cluster.surroundings import Surroundings
 from supervisor_core.tf1.readiness import why_not_ready
@@ -84,6 +85,7 @@ class SessionManager:
         self._announcement = announcement
         self._checkpoint_basename = checkpoint_basename
         self._surroundings = surroundings or Surroundings()
+        self._local = LocalMaster()
         self._restored: Restored | None = None
         self._adopted = False
 
@@ -139,7 +141,7 @@ class SessionManager:
                 lists missing, extra and reshaped variables.
         """
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
-        sess = self._open(master, config, patience)
+        sess = self._open(self._local.target_of(master), config, patience)
         patience.over()
         self._restored, self._adopted = None, False
         try:
@@ -204,7 +206,7 @@ class SessionManager:
             ValueError: if both a directory and a file name are given.
         """
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
-        sess = self._open(master, config, patience)
+        sess = self._open(self._local.target_of(master), config, patience)
         patience.over()
         self._restored, self._adopted = None, False
         try:
@@ -245,6 +247,7 @@ class SessionManager:
             RunFinishedError: if the run has finished, and begins no more.
         """
         self._restored, self._adopted = None, False
+        master = self._local.target_of(master)
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
             if is_remote(master):
