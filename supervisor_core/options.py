@@ -60,7 +60,8 @@ class Options:
     """Write a final checkpoint when training ends with an exception, too. It may be of the step that went wrong."""
 
     handle_signals: bool = True
-    """Turn SIGTERM and SIGINT into an orderly stop while a managed session is open (main thread only)."""
+    """Turn SIGTERM and SIGINT into an orderly stop while a managed session is open, or a parameter server serves (main
+    thread only)."""
 
     signal_grace_secs: float = 25.0
     """Seconds after a signal within which the training loop may end by itself. Then the process ends as the signal

@@ -137,9 +137,12 @@ class ClusterTask:
     def serve(self, logdir: str | None = None, *, options: Options | None = None) -> None:
         """Be a parameter server: return when the run has finished and its workers have ended.
 
+        SIGTERM and SIGINT end the process as ever, but it is told of as stopped, not as lost.
+
         Args:
             logdir: the run's directory, shared with the chief, which tells when that is. None: never returns.
-            options: for ``worker_name``, ``heartbeat_secs``, ``lease_timeout_secs`` and ``finished_wait_secs``.
+            options: for ``worker_name``, ``heartbeat_secs``, ``lease_timeout_secs``, ``finished_wait_secs`` and
+                ``handle_signals``.
 
         Raises:
             RuntimeError: if this process is no parameter server, or its server was not started.

@@ -12,6 +12,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.telemetry import StopReason, StopRecord
 from supervisor_core.options import Options
+from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.supervision.beacon import Beacon
 from supervisor_core.supervision.chief_watch import ChiefWatch
 from supervisor_core.supervision.roster import Roster
@@ -32,7 +33,7 @@ class ParameterServer:
         logdir: the run's directory, shared with the chief.
         task: what the process is called, ``ps:0``.
         options: intervals.
-        wait: waits so many seconds; tells whether to end now. Default: never says so.
+        wait: waits so many seconds; tells whether to end now. Default: until a signal says so.
         clock: the time.
     """
 
@@ -45,7 +46,10 @@ class ParameterServer:
         wait: Callable[[float], bool] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._wait = wait or threading.Event().wait
+        self._stop = threading.Event()
+        self._wait = wait or self._stop.wait
+        self._handles_signals = options.handle_signals
+        self._clock = clock
         self._session = uuid.uuid4().hex[:16]
         self._task = task
         self._beacon = Beacon(
@@ -58,7 +62,18 @@ class ParameterServer:
         )
 
     def serve(self) -> None:
-        """Return when the run has finished and its workers have ended; a run that is cut off is waited for."""
+        """Return when the run has finished and its workers have ended; a run that is cut off is waited for.
+
+        SIGTERM and SIGINT end it at once, and the process as they would have, once that is told.
+        """
+        if not self._handles_signals:
+            self._serve(None)
+            return
+        with SignalWatch(lambda signum: self._stop.set(), clock=self._clock) as watch:
+            self._serve(watch)
+        watch.finish()
+
+    def _serve(self, watch: SignalWatch | None) -> None:
         self._beacon.start()
         reason: StopReason = "requested"
         try:
@@ -68,6 +83,8 @@ class ParameterServer:
                     _LOG.info("%s: the run has finished, and nobody needs its variables any more.", self._task)
                     reason = "completed"
                     return
+            if watch is not None and watch.received is not None:
+                reason = "signal"
         finally:
             self._beacon.write(StopRecord(session=self._session, reason=reason))
             self._beacon.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,23 @@ def test_an_interrupt_is_its_last_word(serve: Callable[..., None], logdir: str) 
     with pytest.raises(KeyboardInterrupt):
         serve(nothing, interrupt)
     assert last_word(logdir)["ended"] == "requested"
+
+
+def test_a_signal_is_its_last_word(script: Script, logdir: str) -> None:
+    """The chief is told; then the process ends as the signal would have it."""
+    server = ParameterServer(logdir, "ps:0", Options(), wait=script.wait, clock=script.clock)
+    script.tells(lambda: os.kill(os.getpid(), signal.SIGINT), lambda: server._stop.wait(60.0))
+    with pytest.raises(KeyboardInterrupt):
+        server.serve()
+    assert last_word(logdir)["ended"] == "signal"
+
+
+def test_signals_may_be_left_to_the_program(serve: Callable[..., None]) -> None:
+    """With `Options.handle_signals` off, its handlers stay."""
+    handlers: list[Any] = []
+    before = signal.getsignal(signal.SIGINT)
+    serve(lambda: handlers.append(signal.getsignal(signal.SIGINT)) or True, handle_signals=False)
+    assert handlers == [before]
 
 
 def test_it_serves_though_nothing_can_be_read_or_written(serve: Callable[..., None], logdir: str) -> None:
