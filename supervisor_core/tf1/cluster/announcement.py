@@ -2,11 +2,13 @@
 
 Workers see the variables, which are initialised before ``init_fn`` has run. So the chief sets one more when it is
 through, beside the first variable that they share and in no collection, and takes it back before it begins. Its value
-is the chief's session, so that a chief which comes after a crash knows the model that its run has left in the cluster.
+is the chief's session, so that a chief which comes after a crash knows the model that its run has left in the cluster;
+and a digest of the model's variables, so that it is not taken for one that has been changed meanwhile.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +27,7 @@ class Announcement:
     """
 
     def __init__(self, graph: Any, device: str) -> None:
+        self._model = _digest(graph)
         with graph.as_default(), tf.name_scope(_NAME), tf.device(device), tf.control_dependencies(None):
             mark = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_NAME)
             self._session = tf.compat.v1.placeholder(tf.string, [], name="session")
@@ -42,18 +45,19 @@ class Announcement:
             sess: the session to say it in.
             session: the chief's session.
         """
-        sess.run(self._announce, feed_dict={self._session: session})
+        sess.run(self._announce, feed_dict={self._session: f"{self._model} {session}"})
 
     def take_back(self, sess: Any) -> None:
         """Say that the model is not ready, or not yet."""
         sess.run(self._take_back)
 
     def announced_by(self, sess: Any) -> str | None:
-        """Return the session that has announced the model; None if none has."""
+        """Return the session that has announced this model; None if none has, or it was another model."""
         if not sess.run(self._is_set):
             return None
         value: bytes = sess.run(self._value)
-        return value.decode("utf-8", "replace")
+        model, _, session = value.decode("utf-8", "replace").partition(" ")
+        return session if model == self._model else None
 
 
 def announcement_for(graph: Any) -> Announcement | None:
@@ -68,3 +72,10 @@ def announcement_for(graph: Any) -> Announcement | None:
     if not places:
         return None
     return Announcement(graph, places[0].replace(device_type="CPU", device_index=0).to_string())
+
+
+def _digest(graph: Any) -> str:
+    """Return what tells models apart: their variables' names, types, shapes and places."""
+    variables = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    facts = [[str(getattr(each, fact, "")) for fact in ("name", "dtype", "shape", "device")] for each in variables]
+    return sha256(repr(sorted(facts)).encode()).hexdigest()[:16]

@@ -182,13 +182,44 @@ def test_what_a_ready_chief_leaves_is_its_own(chief: Train, logdir: str) -> None
     assert record.heir_of is None
 
 
-def test_another_runs_model_is_not_kept(chief: Train, logdir: str, target: str) -> None:
-    """Though it is alive on the same server, under the same names."""
+def test_another_runs_model_is_not_kept(
+    chief: Train, logdir: str, target: str, graph: Any, build_model: Callable[..., Any]
+) -> None:
+    """Though it is alive on the same server, and the same model."""
     chief(trains(logdir))
     ended(logdir, None)
-    with tf.Graph().as_default(), v1.Session(target) as sess:
-        Announcement(sess.graph, "/cpu:0").announce(sess, "another run's")
+    with tf.device("/cpu:0"):
+        build_model(resource=True)
+    mark = Announcement(graph, "/cpu:0")
+    with v1.Session(target) as sess:
+        assert mark.announced_by(sess) is not None
+        mark.announce(sess, "another run's")
     assert chief() == SAVED
+
+
+def test_a_program_that_was_changed_does_not_keep_the_model(
+    chief: Train, logdir: str, target: str, graph: Any, build_model: Callable[..., Any]
+) -> None:
+    """Values that do not fit it are not trained on: the checkpoint is restored, or it is said what differs."""
+    chief(trains(logdir))
+    ended(logdir, None)
+    with tf.device("/cpu:0"):
+        build_model(resource=True)
+        v1.get_variable("bias", initializer=0.0)
+    sv = supervisor_core.Supervisor(logdir=logdir, save_summaries_secs=0, save_model_secs=0, options=OPTIONS)
+    with v1.Session(target) as sess:
+        sess.run([each.initializer for each in v1.global_variables() if each.op.name == "bias"])
+    with pytest.raises(tf.errors.NotFoundError, match="bias"), sv.managed_session(target):
+        pass
+
+
+@pytest.mark.parametrize("chief", [monitored], indirect=True)
+def test_what_was_kept_is_saved(chief: Train, logdir: str) -> None:
+    """It is on no disk yet: a chief that ends without a step of its own saves it all the same."""
+    chief(trains(logdir))
+    ended(logdir, None)
+    assert chief(options=replace(OPTIONS, save_on_stop=True)) == TRAINED
+    assert str(v1.train.latest_checkpoint(logdir)).endswith(f"-{TRAINED}")
 
 
 def test_a_model_that_is_not_whole_is_not_kept(

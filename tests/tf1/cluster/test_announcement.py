@@ -26,7 +26,7 @@ def test_nothing_is_announced_at_first(graph: Any) -> None:
         assert mark.announced_by(sess) is None
 
 
-@pytest.mark.parametrize("name", ["6f1d3c0a9b7e4d21", "", "Zähler"])
+@pytest.mark.parametrize("name", ["6f1d3c0a9b7e4d21", "", "Zähler 1"])
 def test_the_mark_outlives_its_session(graph: Any, name: str) -> None:
     """Others see it in sessions of their own on the same cluster, and whose it is."""
     mark = Announcement(graph, CPU)
@@ -49,6 +49,37 @@ def test_the_last_one_to_announce_is_known(graph: Any) -> None:
         mark.take_back(sess)
         assert mark.announced_by(sess) is None
         assert sess.run(mark.missing).size == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "device"),
+    [
+        ("bias", [2], tf.float32, CPU),
+        ("weight", [3], tf.float32, CPU),
+        ("weight", [2], tf.float64, CPU),
+        ("weight", [2], tf.float32, "/device:CPU:1"),
+    ],
+)
+def test_another_model_is_not_the_one_announced(name: str, shape: list[int], dtype: Any, device: str) -> None:
+    """A program that was changed between two chiefs finds nobody's model, rather than one that does not fit."""
+
+    def model(name: str, shape: list[int], dtype: Any, device: str) -> Any:
+        graph = tf.Graph()
+        with graph.as_default(), tf.device(device):
+            v1.get_variable(name, shape, dtype)
+        return graph, Announcement(graph, CPU)
+
+    target = v1.train.Server.create_local_server().target
+    graph, mark = model("weight", [2], tf.float32, CPU)
+    with v1.Session(target, graph=graph) as sess:
+        mark.announce(sess, "a")
+    same, mark = model("weight", [2], tf.float32, CPU)
+    with v1.Session(target, graph=same) as sess:
+        assert mark.announced_by(sess) == "a"
+    other, mark = model(name, shape, dtype, device)
+    with v1.Session(target, graph=other) as sess:
+        assert mark.announced_by(sess) is None
+        assert sess.run(mark.missing).size == 0
 
 
 def test_the_mark_is_in_no_collection(graph: Any) -> None:
