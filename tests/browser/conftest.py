@@ -57,9 +57,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def load(name: str) -> ModuleType:
-    """A module of this directory."""
-    full = f"browser_{name}"
+def load(name: str, full: str = "") -> ModuleType:
+    """A module of this directory, known by its full name to all others."""
+    full = full or f"browser_{name}"
     if full not in sys.modules:
         spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
         assert spec is not None and spec.loader is not None
@@ -71,7 +71,8 @@ def load(name: str) -> ModuleType:
 @pytest.fixture(scope="session")
 def scripted() -> ModuleType:
     """The module that writes runs."""
-    return load("scripted_run")
+    load("scripted_run", "scripted_run")  # as it is called in that module
+    return load("scripted_runs")
 
 
 @dataclass

@@ -15,7 +15,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 
 from conftest import CHROMIUM, CHROMIUM_ARGUMENTS, ROOT, TensorBoard
-from scripted_run import Scripted, write_big_cluster, write_cluster, write_stormy
+from scripted_run import Scripted
+from scripted_runs import write_big_cluster, write_cluster, write_stormy
 
 IMAGES = ROOT / "docs" / "images"
 AHEAD_SECS = 60
