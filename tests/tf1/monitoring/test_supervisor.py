@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from monitoring_end_to_end import FIRING, RESOLVED, Trainer, assert_planned_stop_is_silent
 from monitoring_servers import Prometheus, Webhook, queries_of
 
+from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.monitoring.dashboard import dashboard
+from supervisor_core.supervision.beacon import Beacon
 
 
 @pytest.fixture
@@ -18,7 +21,18 @@ def program() -> Path:
     return Path(__file__).with_name("supervised.py")
 
 
+@pytest.fixture
+def worker(exporter: str, tmp_path: Path) -> Iterator[None]:
+    """Another process of the training's cluster, as far as its chief can tell; the exporter has made the logdir."""
+    beacon = Beacon(tmp_path / "logs" / "digits", "worker:1", "w" * 16, interval_secs=1.0)
+    beacon.write(HeartbeatRecord(session="w" * 16, phase="training", step=5, steps=5))
+    beacon.start()
+    yield
+    beacon.close()
+
+
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("worker")
 def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webhook: Webhook) -> None:
     """Hung inside `session.run`, then killed and resumed: the stall arrives, once, and resolves; SIGTERM is silent.
 
