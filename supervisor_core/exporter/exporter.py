@@ -1,17 +1,18 @@
-"""`Exporter`: the runs below some logdirs, looked at again and again in one thread, served from the last look alone.
+"""`Exporter`: the runs below some logdirs, looked at again and again, each logdir in a thread of its own.
 
-    refresh (background)   look at every logdir -> name the runs -> write those that have changed -> put up a new page
-    scrape (any thread)    the page that is up, the ages at this moment, and how the exporter itself is
+    look (a logdir's thread)   look at the logdir -> with the newest of all the others: name the runs, write those that
+                               have changed, put up a new page
+    scrape (any thread)        the page that is up, the ages at this moment, and how the exporter itself is
 
-Nothing that a scrape does waits for a refresh, or for storage: a refresh that hangs leaves the last page up, and its
-age in ``supervisor_exporter_last_refresh_timestamp_seconds``. Only the first look, which may take minutes, puts up
-pages on its way, of the runs that it has read to their ends; there is no last refresh until it is through.
+Nothing that a scrape does waits for a look, or for storage. A look that hangs holds up no other logdir: of that one the
+page has what was found last, and its age in ``supervisor_exporter_last_refresh_timestamp_seconds``. Only the first
+look, which may take minutes, puts up pages on its way, of the runs that it has read to their ends; there is no last
+refresh of a logdir until it is through.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -19,21 +20,13 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
-from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.exporter.labels import RunPlace, run_labels
+from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
+from supervisor_core.exporter.logdir_facts import LogdirFacts, Look, facts_samples, shown_logdir
 from supervisor_core.exporter.page import Page, Reading, RunText, write_run
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import Format
-from supervisor_core.metrics.table import (
-    EXPORTER_BUILD_INFO,
-    EXPORTER_LAST_REFRESH,
-    EXPORTER_REFRESH_DURATION,
-    EXPORTER_REFRESH_FAILURES,
-    EXPORTER_RUNS,
-    EXPORTER_SCRAPE_DURATION,
-    SCRAPE_SUCCESS,
-)
+from supervisor_core.metrics.table import EXPORTER_BUILD_INFO, EXPORTER_SCRAPE_DURATION, SCRAPE_SUCCESS
 from supervisor_core.run.run_status import run_status
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
@@ -61,21 +54,23 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Refreshed:
-    """What is shown, and what the last whole refresh has left."""
+class _Shown:
+    """What scrapes are answered from."""
 
     page: Page
-    at: float | None = None
-    secs: float | None = None
-    failures: int = 0
+    logdirs: tuple[LogdirFacts, ...]
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.logdirs) and all(facts.looked for facts in self.logdirs)
 
 
 class Exporter:
     """See the module's docstring.
 
     Args:
-        watches: the logdirs; from `start` on only the exporter's own thread refreshes them.
-        interval_secs: seconds from the beginning of one refresh to that of the next; a refresh that takes longer is
+        watches: the logdirs; from `start` on only the exporter's own threads refresh them, each its own.
+        interval_secs: seconds from the beginning of one look at a logdir to that of the next; one that takes longer is
             followed by the next at once.
         clock: the time.
     """
@@ -90,53 +85,50 @@ class Exporter:
         self._watches = watches
         self._interval_secs = interval_secs
         self._clock = clock
-        self._up = _Refreshed(page=Page([]))
+        labels = logdir_labels([shown_logdir(watch.logdir) for watch in watches])
+        self._up = _Shown(page=Page([]), logdirs=tuple(LogdirFacts(label=label) for label in labels))
+        self._looks: list[Look | None] = [None] * len(watches)
+        self._faults = [0] * len(watches)
+        self._writing = threading.Lock()
+        self._unwritten = False
         self._written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}
         self._told: frozenset[str] = frozenset()
         self._versions = _versions()
         self._show_next = clock.monotonic()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._refresh_again_and_again, name="exporter-refresh", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._look_again_and_again, args=(index,), name="exporter-refresh", daemon=True)
+            for index in range(len(watches))
+        ]
 
     @property
     def ready(self) -> bool:
-        """Whether the runs have been looked at, once at least."""
-        return self._up.at is not None
+        """Whether every logdir has been looked at, once at least."""
+        return self._up.ready
 
     def start(self) -> None:
-        """Begin to refresh, in a daemon thread."""
-        self._thread.start()
+        """Begin to look, in daemon threads."""
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Refresh no more; a refresh under way is given two seconds to end. What is up stays up."""
+        """Look no more; looks under way are given two seconds to end. What is up stays up."""
         self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_SECS)
-            if self._thread.is_alive():
-                _LOG.warning("A refresh is still under way, or waits for the storage; it is left behind.")
+        deadline = self._clock.monotonic() + _STOP_SECS
+        for watch, thread in zip(self._watches, self._threads, strict=True):
+            if thread.ident is None:
+                continue
+            thread.join(max(0.0, deadline - self._clock.monotonic()))
+            if thread.is_alive():
+                _LOG.warning(
+                    "A refresh of %s is still under way, or waits for the storage; it is left behind.", watch.logdir
+                )
 
     def refresh(self) -> None:
-        """Look at every logdir and put up a new page. Called by the exporter's own thread once it is started."""
-        began = self._clock.monotonic()
-        snapshots: list[Snapshot] = []
-        for watch in self._watches:
-            snapshots.append(watch.refresh(None if self.ready else self._showing(tuple(snapshots), watch)))
-        page, problems = self._write(snapshots)
-        self._put_up(page, problems, self._clock.wall(), self._clock.monotonic() - began)
-
-    def _showing(self, before: Sequence[Snapshot], watch: Watch) -> Callable[[int, int], None]:
-        """Return what shows the runs of the logdirs before, and those of this one that have been read so far."""
-
-        def progressed(done: int, total: int) -> None:
-            began = self._clock.monotonic()
-            if began < self._show_next:
-                return
-            page, _ = self._write([*before, watch.so_far()])
-            self._up = replace(self._up, page=page)
-            ended = self._clock.monotonic()
-            self._show_next = ended + max(_SHOW_SECS, (ended - began) / _SHOW_SHARE)
-
-        return progressed
+        """Look at every logdir in turn, and put up a new page of all; for who has not started the exporter."""
+        for index in range(len(self._watches)):
+            self._look(index)
+        self._put_up()
 
     def show(self, snapshots: Sequence[Snapshot], *, at: float, secs: float) -> None:
         """Put up a new page of what somebody else has found, instead of a `refresh`.
@@ -146,15 +138,12 @@ class Exporter:
             at: when they were taken, as wall time.
             secs: how long that took.
         """
-        page, problems = self._write(snapshots)
-        self._put_up(page, problems, at, secs)
-
-    def _put_up(self, page: Page, problems: Sequence[str], at: float, secs: float) -> None:
-        before = self._up
-        self._up = _Refreshed(page=page, at=at, secs=secs, failures=before.failures + bool(problems))
-        self._tell([*problems, *page.problems])
-        if before.at is None:
-            _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, secs)
+        labels = logdir_labels([shown_logdir(snapshot.logdir) for snapshot in snapshots])
+        if labels != [facts.label for facts in self._up.logdirs]:
+            self._up = replace(self._up, logdirs=tuple(LogdirFacts(label=label) for label in labels))
+            self._faults = [0] * len(labels)
+        self._looks = [Look(snapshot=found, at=at, secs=secs) for found in snapshots]
+        self._put_up()
 
     def scrape(self, format: Format, *, gzip: bool = False) -> bytes:
         """Return a scrape. Reads no file and waits for nothing."""
@@ -162,53 +151,104 @@ class Exporter:
         up = self._up
 
         def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
-            yield SCRAPE_SUCCESS, _single(float(complete))
-            yield EXPORTER_RUNS, _single(None if up.at is None else up.page.runs)
-            yield EXPORTER_LAST_REFRESH, _single(up.at)
-            yield EXPORTER_REFRESH_DURATION, _single(up.secs)
-            yield EXPORTER_REFRESH_FAILURES, _single(up.failures)
-            yield EXPORTER_SCRAPE_DURATION, _single(self._clock.monotonic() - began)
+            yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
+            yield from facts_samples(
+                [
+                    replace(facts, failures=facts.failures + faults)
+                    for facts, faults in zip(up.logdirs, self._faults, strict=True)
+                ]
+            )
+            yield EXPORTER_SCRAPE_DURATION, [Sample({}, self._clock.monotonic() - began)]
             yield EXPORTER_BUILD_INFO, [Sample(self._versions, 1)]
 
         return up.page.render(format, now=self._clock.wall(), about=about, gzip=gzip)
 
-    def _refresh_again_and_again(self) -> None:
+    def _look_again_and_again(self, index: int) -> None:
+        due = self._clock.monotonic()  # about the same for all, and later too: looks that end together share a page
         while not self._stopping.is_set():
-            began = self._clock.monotonic()
             try:
-                self.refresh()
-            except Exception:  # the next one may do better; until then the last page stays up
-                _LOG.exception("A refresh has failed")
-                up = self._up
-                self._up = _Refreshed(page=up.page, at=up.at, secs=up.secs, failures=up.failures + 1)
-            self._stopping.wait(max(0.0, self._interval_secs - (self._clock.monotonic() - began)))
+                self._look(index)
+                self._put_up()
+            except Exception:  # the next one may do better; until then what was found last stays up
+                _LOG.exception("A refresh of %s has failed", self._watches[index].logdir)
+                self._faults[index] += 1
+            due = max(due + self._interval_secs, self._clock.monotonic())
+            self._stopping.wait(due - self._clock.monotonic())
 
-    def _write(self, snapshots: Sequence[Snapshot]) -> tuple[Page, list[str]]:
-        found = [
+    def _look(self, index: int) -> None:
+        watch, known, began = self._watches[index], self._looks[index], self._clock.monotonic()
+        first = known is None or known.at is None
+        snapshot = watch.refresh(self._showing(index) if first else None)
+        secs = self._clock.monotonic() - began
+        self._looks[index] = Look(snapshot=snapshot, at=self._clock.wall(), secs=secs)
+
+    def _showing(self, index: int) -> Callable[[int, int], None]:
+        """Return what shows the runs of a logdir that have been read so far."""
+
+        def progressed(done: int, total: int) -> None:
+            began = self._clock.monotonic()
+            if began < self._show_next:
+                return
+            self._looks[index] = Look(snapshot=self._watches[index].so_far())
+            self._put_up()
+            ended = self._clock.monotonic()
+            self._show_next = ended + max(_SHOW_SECS, (ended - began) / _SHOW_SHARE)
+
+        return progressed
+
+    def _put_up(self) -> None:
+        """Put up a page of the newest look at each logdir; where a page is being written, its writer sees to it."""
+        self._unwritten = True
+        while self._unwritten and self._writing.acquire(blocking=False):
+            try:
+                self._unwritten = False
+                self._write()
+            finally:
+                self._writing.release()
+
+    def _write(self) -> None:
+        before, looks = self._up, {index: look for index, look in enumerate(self._looks) if look is not None}
+        places = [
             (index, name, watched)
-            for index, snapshot in enumerate(snapshots)
-            for name, watched in sorted(snapshot.runs.items())
+            for index, look in looks.items()
+            for name, watched in sorted(look.snapshot.runs.items())
         ]
         labels = run_labels(
-            [RunPlace(_shown(snapshots[index].logdir), name, watched.own_name) for index, name, watched in found]
+            [
+                RunPlace(shown_logdir(looks[index].snapshot.logdir), name, watched.own_name)
+                for index, name, watched in places
+            ]
         )
         now = self._clock.wall()
         written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}
-        problems = [text for snapshot in snapshots for text in snapshot.problems]
-        for (index, name, watched), label in zip(found, labels, strict=True):
+        problems = {index: list(look.snapshot.problems) for index, look in looks.items()}
+        runs = dict.fromkeys(looks, 0)
+        for (index, name, watched), label in zip(places, labels, strict=True):
             known = self._written.get((index, name))
             if watched.problem is not None:
-                problems.append(f"Run {label!r}: {watched.problem}")
+                problems[index].append(f"Run {label!r}: {watched.problem}")
             if known is not None and known[0] is watched and known[1].status.run == label:
                 written[index, name] = known
-                continue
-            try:
-                written[index, name] = watched, _write_run(watched, label, now)
-            except Exception as error:  # a fault of ours; it must not cost the other runs
-                _LOG.debug("Run %r cannot be shown", label, exc_info=True)
-                problems.append(f"Run {label!r} cannot be shown: {error!r}")
+            else:
+                try:
+                    written[index, name] = watched, _write_run(watched, label, before.logdirs[index].label, now)
+                except Exception as error:  # a fault of ours; it must not cost the other runs
+                    _LOG.debug("Run %r cannot be shown", label, exc_info=True)
+                    problems[index].append(f"Run {label!r} cannot be shown: {error!r}")
+                    continue
+            runs[index] += 1
         self._written = written
-        return Page([text for _, text in written.values()]), problems
+        page = Page([text for _, text in written.values()])
+        logdirs = list(before.logdirs)
+        for index, look in looks.items():
+            new = look.at is not None and look is not logdirs[index].look
+            failures = logdirs[index].failures + (new and bool(problems[index]))
+            logdirs[index] = replace(logdirs[index], runs=runs[index], look=look, failures=failures)
+        self._up = _Shown(page=page, logdirs=tuple(logdirs))
+        told = [text for index, look in looks.items() if look.at is not None for text in problems[index]]
+        self._tell([*told, *page.problems])
+        if self._up.ready and not before.ready:
+            _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, max(look.secs or 0.0 for look in looks.values()))
 
     def _tell(self, problems: Sequence[str]) -> None:
         known, self._told = self._told, frozenset(problems)
@@ -219,22 +259,14 @@ class Exporter:
             _LOG.info("Everything can be read again")
 
 
-def _write_run(watched: WatchedRun, label: str, now: float) -> RunText:
+def _write_run(watched: WatchedRun, label: str, logdir: str, now: float) -> RunText:
     reading = Reading(
+        logdir=logdir,
         success=watched.read_ok,
         last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
         corrupt_records=watched.corrupt_records,
     )
     return write_run(run_status(watched.run, now, label=label), reading)
-
-
-def _single(value: float | None) -> list[Sample]:
-    return [] if value is None else [Sample({}, value)]
-
-
-def _shown(logdir: str) -> str:
-    local = local_path(logdir)
-    return logdir if local is None else os.path.abspath(local)
 
 
 def _versions() -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""`run_labels`: the ``run`` label of every run, no two the same, whatever the runs are called and where they lie."""
+"""`run_labels`: the ``run`` label of every run, no two the same, whatever the runs are called and where they lie.
+
+`logdir_labels`: the ``logdir`` label of every logdir.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,11 @@ def run_labels(runs: Sequence[RunPlace]) -> list[str]:
             return _numbered(labels)
         for index in clashing:
             levels[index] += 1
+
+
+def logdir_labels(logdirs: Sequence[str]) -> list[str]:
+    """Return the ``logdir`` label of every logdir: its path; with a number, if it is there twice."""
+    return _numbered([label_text(logdir) for logdir in logdirs])
 
 
 def _choices(run: RunPlace) -> list[str]:

@@ -30,6 +30,8 @@ _PREPARED: tuple[Metric, ...] = (*_LASTING, *_OF_READING)
 class Reading:
     """How well a run's events files could be read."""
 
+    logdir: str
+    """The label of the logdir that they are below."""
     success: bool
     last_event_at: float | None
     corrupt_records: int
@@ -51,7 +53,7 @@ def write_run(status: RunStatus, reading: Reading) -> RunText:
     problems: list[str] = []
     fragments = [_written(metric, status, 0.0, problems) for metric in _LASTING]
     label = {"run": status.run}
-    fragments.append(lines(EXPORTER_RUN_READ_SUCCESS, [Sample(label, reading.success)]))
+    fragments.append(lines(EXPORTER_RUN_READ_SUCCESS, [Sample({**label, "logdir": reading.logdir}, reading.success)]))
     known = reading.last_event_at is not None
     fragments.append(lines(EXPORTER_LAST_EVENT, [Sample(label, reading.last_event_at or 0.0)] if known else []))
     fragments.append(lines(EXPORTER_CORRUPT_RECORDS, [Sample(label, reading.corrupt_records)]))

@@ -239,7 +239,9 @@ def _of_exporter(
 
 
 EXPORTER_RUN_READ_SUCCESS = _of_exporter(
-    "run_read_success", "1 if all the events files of the run could be read at the last refresh.", labels=("run",)
+    "run_read_success",
+    "1 if all the events files of the run could be read at the last refresh of its logdir.",
+    labels=("logdir", "run"),
 )
 EXPORTER_LAST_EVENT = _of_exporter(
     "last_event_timestamp_seconds",
@@ -253,13 +255,21 @@ EXPORTER_CORRUPT_RECORDS = _of_exporter(
     type="counter",
     labels=("run",),
 )
-EXPORTER_RUNS = _of_exporter("runs", "Runs that are served.")
+EXPORTER_RUNS = _of_exporter("runs", "Runs of the logdir that are served.", labels=("logdir",))
 EXPORTER_LAST_REFRESH = _of_exporter(
-    "last_refresh_timestamp_seconds", "When the runs were last looked at, to the end.", unit="seconds"
+    "last_refresh_timestamp_seconds",
+    "When the logdir was last looked at, to the end.",
+    unit="seconds",
+    labels=("logdir",),
 )
-EXPORTER_REFRESH_DURATION = _of_exporter("refresh_duration_seconds", "How long that took.", unit="seconds")
+EXPORTER_REFRESH_DURATION = _of_exporter(
+    "refresh_duration_seconds", "How long that took.", unit="seconds", labels=("logdir",)
+)
 EXPORTER_REFRESH_FAILURES = _of_exporter(
-    "refresh_failures_total", "Refreshes in which a logdir or a run could not be looked at.", type="counter"
+    "refresh_failures_total",
+    "Refreshes in which the logdir, or a run in it, could not be looked at.",
+    type="counter",
+    labels=("logdir",),
 )
 EXPORTER_SCRAPE_DURATION = _of_exporter(
     "scrape_duration_seconds", "How long this scrape took to put together, compression apart.", unit="seconds"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from supervisor_core.monitoring.alert import Alert, more, number
 from supervisor_core.monitoring.cluster_alerts import cluster_alerts
+from supervisor_core.monitoring.recordings import BEHIND, FIRST_LOOK
 from supervisor_core.monitoring.thresholds import Thresholds, duration
 
 
@@ -227,14 +228,16 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
                 f"[{duration(limits.forget_secs)}]))\n"
                 "  unless on (job) max by (job) (supervisor_exporter_build_info)\n"
                 ")\n"
-                "or max by (job) (instance:supervisor_exporter_behind:seconds)\n"
-                "or max by (job) (instance:supervisor_exporter_first_look:info)"
+                f"or max by (job, logdir) ({BEHIND})\n"
+                f"or max by (job, logdir) ({FIRST_LOOK})"
             ),
             hold_secs=limits.hold_secs,
-            summary="The exporter {{ $labels.job }} tells nothing new.",
+            summary="The exporter {{ $labels.job }} tells nothing new{{ with $labels.logdir }} of {{ . }}{{ end }}.",
             description=(
-                "The exporter of the job {{ $labels.job }} does not answer Prometheus any more, or has not been able "
-                "to look at all its logdirs. Of a training whose process dies now, nobody may learn."
+                "The exporter of the job {{ $labels.job }} "
+                "{{ with $labels.logdir }}has not been able to look at {{ . }}, whose storage may hang"
+                "{{ else }}does not answer Prometheus any more{{ end }}. "
+                "Of a training {{ if $labels.logdir }}there {{ end }}whose process dies now, nobody may learn."
             ),
         ),
     )

@@ -111,25 +111,25 @@ def _fleet() -> list[Placeable]:
 
 
 def _exporter() -> list[Placeable]:
-    refreshed = "time() - max by (instance) (supervisor_exporter_last_refresh_timestamp_seconds)"
+    refreshed = "time() - max by (instance, logdir) (supervisor_exporter_last_refresh_timestamp_seconds)"
     silent = f"time() - max by (run) (supervisor_exporter_last_event_timestamp_seconds{{{RUN}}})"
     return [
         (row("Exporter"), 24, 1),
         (
             time_series(
                 "Runs",
-                "How many runs each exporter serves, how many of them it cannot read, and how many logdirs or runs it "
-                "could not look at.",
+                "How many runs each exporter serves, how many of them it cannot read, and how often something in a "
+                "logdir could not be looked at.",
                 [
-                    Query(expr="max by (instance) (supervisor_exporter_runs)", legend="{{instance}}"),
+                    Query(expr="sum by (instance) (supervisor_exporter_runs)", legend="{{instance}}"),
                     Query(
                         expr="count by (instance) (supervisor_exporter_run_read_success)"
                         " - sum by (instance) (supervisor_exporter_run_read_success)",
                         legend="{{instance}}, not read",
                     ),
                     Query(
-                        expr="max by (instance) (supervisor_exporter_refresh_failures_total)",
-                        legend="{{instance}}, failures",
+                        expr="max by (instance, logdir) (supervisor_exporter_refresh_failures_total)",
+                        legend="{{instance}} {{logdir}}, failures",
                     ),
                 ],
             ),
@@ -139,10 +139,13 @@ def _exporter() -> list[Placeable]:
         (
             time_series(
                 "Looking",
-                "How long a look at the logdirs takes, how long ago the last one ended, and how long a scrape takes.",
+                "How long a look at each logdir takes, how long ago the last one ended, and how long a scrape takes.",
                 [
-                    Query(expr="max by (instance) (supervisor_exporter_refresh_duration_seconds)", legend="a look"),
-                    Query(expr=refreshed, legend="since the last"),
+                    Query(
+                        expr="max by (instance, logdir) (supervisor_exporter_refresh_duration_seconds)",
+                        legend="a look at {{logdir}}",
+                    ),
+                    Query(expr=refreshed, legend="since the last at {{logdir}}"),
                     Query(expr="max by (instance) (supervisor_exporter_scrape_duration_seconds)", legend="a scrape"),
                 ],
                 unit="s",

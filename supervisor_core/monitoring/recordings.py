@@ -11,8 +11,9 @@ Then one alert speaks of a run, whoever serves it, and a new pod goes on where t
 What is compared with its own past is recorded by who told it: a process counts from 0 in each session, an exporter over
 the run's whole life, and where one of them misses a scrape, going over to the other's count must not look like news.
 
-An exporter that has not looked for a while, or cannot read a run, knows nothing of it: its old values are left out.
-So are those of one whose first look is not through: what it shows by then it may have read minutes ago.
+An exporter that has not looked at a run's logdir for a while, or cannot read the run, knows nothing of it: its old
+values are left out. So are those of a logdir whose first look is not through: what is shown by then may have been read
+minutes ago. Of its other logdirs the exporter is believed.
 When an exporter goes, what it told is not carried on (that it is gone is an alert of its own); when a training
 process goes, what it told last is, since that is what a dead one looks like.
 """
@@ -27,6 +28,15 @@ _SOURCES = {
     "trainer": "unless on (job, instance) supervisor_exporter_build_info",
     "exporter": "and on (job, instance) supervisor_exporter_build_info",
 }
+
+BEHIND = "logdir:supervisor_exporter_behind:seconds"
+"""How long ago a logdir was last looked at, where that is too long. A logdir's name alone is only of one exporter's."""
+
+FIRST_LOOK = "logdir:supervisor_exporter_first_look:info"
+"""Is there where the first look at a logdir is not through."""
+
+_DOUBTED = "run:supervisor_exporter_doubted:info"
+"""Is there where nothing that the exporter tells of a run is believed."""
 
 UNPLANNED = "lost|error|signal|unknown"
 """How a session ends that nobody asked to end, as ``supervisor_restarts_total`` tells it."""
@@ -47,18 +57,28 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
     """Return the recording rules, in the order in which they build on each other."""
     rules = [
         Recording(
-            record="instance:supervisor_exporter_behind:seconds",
+            record=BEHIND,
             expr=(
-                "time() - max by (job, instance) (supervisor_exporter_last_refresh_timestamp_seconds)\n"
+                "time() - max by (job, instance, logdir) (supervisor_exporter_last_refresh_timestamp_seconds)\n"
                 f"  > {limits.behind_secs:.10g}"
             ),
         ),
         Recording(
-            record="instance:supervisor_exporter_first_look:info",
+            record=FIRST_LOOK,
             expr=(
-                "max by (job, instance) (\n"
-                "  supervisor_exporter_build_info\n"
-                "    unless on (job, instance) supervisor_exporter_last_refresh_timestamp_seconds\n"
+                "group by (job, instance, logdir) (\n"
+                "  supervisor_exporter_refresh_failures_total\n"
+                "    unless on (job, instance, logdir) supervisor_exporter_last_refresh_timestamp_seconds\n"
+                ")"
+            ),
+        ),
+        Recording(
+            record=_DOUBTED,
+            expr=(
+                "group by (job, instance, run) (\n"
+                "  supervisor_exporter_run_read_success == 0\n"
+                f"  or supervisor_exporter_run_read_success and on (job, instance, logdir) {BEHIND}\n"
+                f"  or supervisor_exporter_run_read_success and on (job, instance, logdir) {FIRST_LOOK}\n"
                 ")"
             ),
         ),
@@ -172,9 +192,4 @@ def _live(metric: str) -> Recording:
 
 def _told(metric: str, matcher: str = "") -> str:
     selected = f"{metric}{{{matcher}}}" if matcher else metric
-    return (
-        f"  {selected}\n"
-        "    unless on (job, instance) instance:supervisor_exporter_behind:seconds\n"
-        "    unless on (job, instance) instance:supervisor_exporter_first_look:info\n"
-        "    unless on (job, instance, run) supervisor_exporter_run_read_success == 0"
-    )
+    return f"  {selected}\n    unless on (job, instance, run) {_DOUBTED}"

@@ -21,6 +21,11 @@ from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import Snapshot
 
 
+def of(logdir: Path, name: str) -> str:
+    """A series that the exporter serves of a logdir."""
+    return f'supervisor_exporter_{name}{{logdir="{logdir}"}}'
+
+
 def test_a_run_that_trains(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
     """A live run is served as its trainer would serve it, under the name that it serves itself under."""
     writing.RunFile(tmp_path / "a").ready(run="digits").beat(clock.now - 5, steps=50, steps_per_sec=2.5)
@@ -30,9 +35,9 @@ def test_a_run_that_trains(tmp_path: Path, writing, clock, exporter_of, samples_
     assert samples['supervisor_global_step{run="digits"}'] == 50
     assert samples['supervisor_last_progress_timestamp_seconds{run="digits"}'] == clock.now - 5
     assert samples['supervisor_progress_timeout_seconds{run="digits"}'] == 300
-    assert samples['supervisor_exporter_run_read_success{run="digits"}'] == 1
+    assert samples[f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="digits"}}'] == 1
     assert samples['supervisor_exporter_last_event_timestamp_seconds{run="digits"}'] == clock.now - 5
-    assert (samples["supervisor_exporter_runs"], samples["supervisor_scrape_success"]) == (1, 1)
+    assert (samples[of(tmp_path, "runs")], samples["supervisor_scrape_success"]) == (1, 1)
 
 
 def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
@@ -69,7 +74,8 @@ def test_runs_come_and_go(tmp_path: Path, writing, clock, exporter_of, samples_o
 
     def served() -> set[str]:
         exporter.refresh()
-        return {name for name in ("a", "b") if f'supervisor_exporter_run_read_success{{run="{name}"}}' in samples()}
+        read = {name: f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="{name}"}}' for name in "ab"}
+        return {name for name in read if read[name] in samples()}
 
     def samples() -> dict[str, float]:
         return samples_of(exporter.scrape(TEXT))
@@ -79,7 +85,7 @@ def test_runs_come_and_go(tmp_path: Path, writing, clock, exporter_of, samples_o
     assert served() == {"a", "b"}
     shutil.rmtree(tmp_path / "a")
     assert served() == {"b"}
-    assert samples()["supervisor_exporter_runs"] == 1
+    assert samples()[of(tmp_path, "runs")] == 1
 
 
 def test_another_run_of_the_name_changes_the_label(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
@@ -99,7 +105,10 @@ def test_several_logdirs(tmp_path: Path, writing, clock, exporter_of, samples_of
         writing.RunFile(tmp_path / place)
     exporter = exporter_of(*(tmp_path / name for name in ("one", "two", "three")))
     names = [name for name in samples_of(exporter.scrape(TEXT)) if "run_read_success" in name]
-    assert names == [f'supervisor_exporter_run_read_success{{run="{run}"}}' for run in ("one/a", "two/a", "three")]
+    assert names == [
+        f'supervisor_exporter_run_read_success{{logdir="{tmp_path / logdir}",run="{run}"}}'
+        for logdir, run in (("one", "one/a"), ("two", "two/a"), ("three", "three"))
+    ]
 
 
 def test_the_runs_of_other_writers(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
@@ -161,7 +170,7 @@ def test_before_the_first_refresh(tmp_path: Path, clock, samples_of) -> None:
     }
     exporter.refresh()
     assert exporter.ready
-    assert samples_of(exporter.scrape(OPENMETRICS))["supervisor_exporter_last_refresh_timestamp_seconds"] == clock.now
+    assert samples_of(exporter.scrape(OPENMETRICS))[of(tmp_path, "last_refresh_timestamp_seconds")] == clock.now
 
 
 def test_a_scrape_reads_no_file(tmp_path: Path, writing, clock, storage) -> None:
@@ -194,7 +203,7 @@ def test_storage_that_hangs_blocks_no_scrape(
     clock.now += 600
     samples = samples_of(exporter.scrape(TEXT))
     assert samples['supervisor_global_step{run="a"}'] == 5
-    assert samples["supervisor_exporter_last_refresh_timestamp_seconds"] == refreshed
+    assert samples[of(tmp_path, "last_refresh_timestamp_seconds")] == refreshed
     storage.free.set()
     exporter.stop()
 
@@ -228,8 +237,8 @@ def test_storage_that_fails_is_counted_and_said(
     for _ in range(3):
         exporter.refresh()
     samples = samples_of(exporter.scrape(TEXT))
-    assert samples["supervisor_exporter_refresh_failures_total"] == 3
-    assert samples['supervisor_exporter_run_read_success{run="a"}'] == 0
+    assert samples[of(tmp_path, "refresh_failures_total")] == 3
+    assert samples[f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="a"}}'] == 0
     assert samples['supervisor_global_step{run="a"}'] == 5
     warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == len(set(warned)) > 0
@@ -238,7 +247,7 @@ def test_storage_that_fails_is_counted_and_said(
         exporter.refresh()
     assert caplog.records[-1].getMessage() == "Everything can be read again"
     samples = samples_of(exporter.scrape(TEXT))
-    assert samples['supervisor_exporter_run_read_success{run="a"}'] == 1
+    assert samples[f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="a"}}'] == 1
     assert samples['supervisor_global_step{run="a"}'] == 6
 
 
@@ -246,8 +255,8 @@ def test_a_logdir_that_is_missing_costs_no_other(tmp_path: Path, writing, clock,
     """One logdir that does not exist is a failure of each refresh; the runs of the others are served."""
     writing.RunFile(tmp_path / "logs" / "a")
     samples = samples_of(exporter_of(tmp_path / "none", tmp_path / "logs").scrape(TEXT))
-    assert samples["supervisor_exporter_refresh_failures_total"] == 1
-    assert samples["supervisor_exporter_runs"] == 1
+    assert [samples[of(tmp_path / name, "refresh_failures_total")] for name in ("none", "logs")] == [1, 0]
+    assert [samples[of(tmp_path / name, "runs")] for name in ("none", "logs")] == [0, 1]
 
 
 def test_a_run_that_cannot_be_shown_costs_no_other(
@@ -267,8 +276,9 @@ def test_a_run_that_cannot_be_shown_costs_no_other(
     for name in ("good", "bad"):
         writing.RunFile(tmp_path / name)
     samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
-    assert 'supervisor_exporter_run_read_success{run="good"}' in samples
-    assert samples["supervisor_exporter_refresh_failures_total"] == 1
+    assert f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="good"}}' in samples
+    assert samples[of(tmp_path, "runs")] == 1
+    assert samples[of(tmp_path, "refresh_failures_total")] == 1
 
 
 def test_only_what_changed_is_written_again(
@@ -317,8 +327,8 @@ def test_the_thread_survives_everything(samples_of, caplog: pytest.LogCaptureFix
     exporter.start()
     assert watch.again.wait(60)
     exporter.stop()
-    assert "A refresh has failed" in caplog.text
-    assert samples_of(exporter.scrape(TEXT))["supervisor_exporter_refresh_failures_total"] == 1
+    assert "A refresh of /logs has failed" in caplog.text
+    assert samples_of(exporter.scrape(TEXT))[of(Path("/logs"), "refresh_failures_total")] == 1
     assert exporter.ready
 
 

@@ -31,21 +31,22 @@ def test_the_first_look_shows_what_it_has_read(
     assert storage.hanging.wait(60)
     samples = samples_of(exporter.scrape(TEXT))
     assert samples['supervisor_global_step{run="a"}'] == 5
-    assert samples['supervisor_exporter_run_read_success{run="a"}'] == 1
+    one = tmp_path / "one"
+    assert samples[f'supervisor_exporter_run_read_success{{logdir="{one}",run="a"}}'] == 1
     assert {name for name in samples if 'run="b"' in name or 'run="c"' in name} == set()
     assert not exporter.ready
     assert samples["supervisor_scrape_success"] == 1
-    assert samples["supervisor_exporter_refresh_failures_total"] == 0
-    assert not samples.keys() & {
-        "supervisor_exporter_runs",
-        "supervisor_exporter_last_refresh_timestamp_seconds",
-        "supervisor_exporter_refresh_duration_seconds",
-    }
+    assert {series for series in samples if series.startswith("supervisor_exporter_") and "run=" not in series} == {
+        f'supervisor_exporter_refresh_failures_total{{logdir="{tmp_path / name}"}}' for name in ("one", "two")
+    } | {series for series in samples if "scrape_duration" in series or "build_info" in series}
     with caplog.at_level(logging.INFO):
         storage.free.set()
         look.join()
     assert exporter.ready
-    assert samples_of(exporter.scrape(TEXT))["supervisor_exporter_runs"] == 3
+    assert [
+        samples_of(exporter.scrape(TEXT))[f'supervisor_exporter_runs{{logdir="{tmp_path / name}"}}']
+        for name in ("one", "two")
+    ] == [2, 1]
     assert "Looked at 3 runs" in caplog.text
 
 

@@ -25,7 +25,7 @@ from supervisor_core.metrics.table import EXPORTER_RUNS, SCRAPE_SUCCESS
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
 
 NOW = 1_700_000_000.0
-READING = Reading(success=True, last_event_at=NOW - 1, corrupt_records=2)
+READING = Reading(logdir="/logs", success=True, last_event_at=NOW - 1, corrupt_records=2)
 FORMATS = pytest.mark.parametrize("format", [TEXT, OPENMETRICS], ids=["text", "openmetrics"])
 
 
@@ -155,7 +155,7 @@ def test_an_event_without_a_time_has_no_timestamp() -> None:
     run = write_run(RUNS[0], replace(READING, last_event_at=None, success=False))
     text = Page([run]).render(TEXT, now=NOW, about=about).decode()
     assert "supervisor_exporter_last_event_timestamp_seconds" not in text
-    assert 'supervisor_exporter_run_read_success{run="a"} 0.0\n' in text
+    assert 'supervisor_exporter_run_read_success{logdir="/logs",run="a"} 0.0\n' in text
 
 
 def test_it_is_smaller_compressed(tmp_path: Path) -> None:

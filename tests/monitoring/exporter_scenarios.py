@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitoring_happenings import DOWN, LATER, SILENT, UNREADABLE, Moments, ends
-from monitoring_served import HOUR, MINUTE, Target, always, exporter, trainer, until
+from monitoring_served import HOUR, MINUTE, Target, always, clock, exporter, trainer, until
 
 EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     UNREADABLE: [
@@ -38,6 +38,30 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             "it hangs",
             [exporter({"exporter_last_refresh_timestamp_seconds": ends(HOUR)}), trainer()],
             {62 * MINUTE: SILENT, 80 * MINUTE: {DOWN}},
+        ),
+        (
+            "one of its logdirs hangs",
+            [
+                exporter({"exporter_last_refresh_timestamp_seconds": ends(HOUR)}),
+                exporter(run="q", logdir="/other"),
+            ],
+            {62 * MINUTE: SILENT, 80 * MINUTE: {DOWN}},
+        ),
+        (
+            "one of its logdirs hangs, and answers again",
+            [
+                exporter({"exporter_last_refresh_timestamp_seconds": until(80 * MINUTE, ends(HOUR), clock)}),
+                exporter(run="q", logdir="/other"),
+            ],
+            {79 * MINUTE: {DOWN}, 85 * MINUTE: SILENT},
+        ),
+        (
+            "the first look at one of its logdirs does not end",
+            [
+                exporter({"exporter_last_refresh_timestamp_seconds": always(None)}),
+                exporter(run="q", logdir="/other"),
+            ],
+            {9 * MINUTE: SILENT, 12 * MINUTE: {DOWN}},
         ),
         (
             "it comes back elsewhere",

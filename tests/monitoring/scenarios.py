@@ -120,6 +120,31 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}},
         ),
         (
+            "a logdir that hangs says nothing of its runs, and keeps no other's from being told of",
+            [
+                exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}, **HUNG),
+                exporter(run="q", logdir="/other", progress=ends(HOUR), saved=ends(HOUR, saved_every(600))),
+            ],
+            {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}, 70 * MINUTE: {DOWN, STALLED}},
+        ),
+        (
+            "a logdir that hangs is no reason to doubt the trainer of one of its runs",
+            [
+                exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}, **HUNG),
+                exporter(run="q", logdir="/other"),
+                trainer(),
+            ],
+            {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}, 70 * MINUTE: {DOWN}},
+        ),
+        (
+            "the first look at a logdir keeps no other's runs from being told of",
+            [
+                exporter({"exporter_last_refresh_timestamp_seconds": LATER}, progress=always(0)),
+                exporter(run="q", logdir="/other", progress=always(0)),
+            ],
+            {8 * MINUTE: {STALLED}},
+        ),
+        (
             "what an exporter has read in its first look, which takes long, says nothing of a run until it is through",
             [
                 exporter(

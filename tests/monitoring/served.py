@@ -65,6 +65,8 @@ class Target:
     """The state of each other process of the cluster; None: the chief does not know of it."""
     activity: Mapping[str, Value] = field(default_factory=lambda: {"productive": clock, "program_startup": always(30)})
     exporter: Mapping[str, Value] | None = None
+    logdir: str = "/logs"
+    """The exporter's, in which the run is."""
 
     def series(self) -> dict[str, Value]:
         """What Prometheus gets, by name and labels."""
@@ -95,7 +97,11 @@ class Target:
         if self.exporter is not None:
             ours = {"exporter_last_event_timestamp_seconds": clock, "exporter_run_read_success": always(1)}
             ours |= {"exporter_corrupt_records_total": always(0)} | dict(self.exporter)
-            served |= {(name, "", ""): ours[name] for name in ours if name not in EXPORTERS_OWN}
+            served |= {
+                (name, *(("logdir", self.logdir) if name == "exporter_run_read_success" else ("", ""))): ours[name]
+                for name in ours
+                if name not in EXPORTERS_OWN
+            }
         named = {
             f'supervisor_{name}{{run="{self.run}",job="{self.job}",instance="{self.instance}"'
             + (f',{label}="{text}"' if label else "")
@@ -105,6 +111,8 @@ class Target:
         if self.exporter is not None:
             for name, value in EXPORTERS_OWN.items():
                 labels = f'job="{self.job}",instance="{self.instance}"'
+                if name != "exporter_build_info":
+                    labels += f',logdir="{self.logdir}"'
                 named[f"supervisor_{name}{{{labels}}}"] = self.exporter.get(name, value)
         return {name: self._while_there(value) for name, value in named.items()}
 
@@ -121,6 +129,7 @@ OF_A_WORKER: Mapping[str, Callable[[str | None], float | None]] = {
 EXPORTERS_OWN: Mapping[str, Value] = {
     "exporter_build_info": ONE,
     "exporter_last_refresh_timestamp_seconds": clock,
+    "exporter_refresh_failures_total": ZERO,
 }
 
 

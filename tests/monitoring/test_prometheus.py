@@ -28,7 +28,11 @@ from supervisor_core.watch.logdir_watch import LogdirWatch
 
 RULES = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
 RECORDED = [rule["record"] for rule in RULES if "record" in rule]
-ONLY_IN_NEED = {"instance:supervisor_exporter_behind:seconds", "instance:supervisor_exporter_first_look:info"}
+ONLY_IN_NEED = {
+    "logdir:supervisor_exporter_behind:seconds",
+    "logdir:supervisor_exporter_first_look:info",
+    "run:supervisor_exporter_doubted:info",
+}
 """Recorded only when an exporter is behind, or has not yet looked."""
 
 

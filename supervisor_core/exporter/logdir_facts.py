@@ -1,0 +1,67 @@
+"""`LogdirFacts`: what the exporter says of each logdir, and how that is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from supervisor_core.checkpoint.filesystem import local_path
+from supervisor_core.metrics.metric import Metric, Sample
+from supervisor_core.metrics.table import (
+    EXPORTER_LAST_REFRESH,
+    EXPORTER_REFRESH_DURATION,
+    EXPORTER_REFRESH_FAILURES,
+    EXPORTER_RUNS,
+)
+from supervisor_core.watch.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a look at a logdir has found."""
+
+    snapshot: Snapshot
+    at: float | None = None
+    """When it ended, as wall time; None while the first one is under way."""
+    secs: float | None = None
+    """How long it took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogdirFacts:
+    """One logdir, as of the page that is up."""
+
+    label: str
+    runs: int = 0
+    """How many of its runs are on the page."""
+    look: Look | None = None
+    failures: int = 0
+    """Looks at which something could not be read, or shown."""
+
+    @property
+    def looked(self) -> bool:
+        """Whether it has been looked at, once at least, to the end."""
+        return self.look is not None and self.look.at is not None
+
+
+def facts_samples(logdirs: Sequence[LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:
+    """Return what is served of the logdirs; of one whose first look is not through, only its failures."""
+
+    def of(read: Callable[[LogdirFacts, Look], float | None]) -> list[Sample]:
+        return [
+            Sample({"logdir": facts.label}, value)
+            for facts in logdirs
+            if facts.look is not None and facts.looked and (value := read(facts, facts.look)) is not None
+        ]
+
+    yield EXPORTER_RUNS, of(lambda facts, look: facts.runs)
+    yield EXPORTER_LAST_REFRESH, of(lambda facts, look: look.at)
+    yield EXPORTER_REFRESH_DURATION, of(lambda facts, look: look.secs)
+    yield EXPORTER_REFRESH_FAILURES, [Sample({"logdir": facts.label}, facts.failures) for facts in logdirs]
+
+
+def shown_logdir(logdir: str) -> str:
+    """Return a logdir as labels have it: a local one by its absolute path."""
+    local = local_path(logdir)
+    return logdir if local is None else os.path.abspath(local)

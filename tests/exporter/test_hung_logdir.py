@@ -1,0 +1,160 @@
+"""A logdir whose storage hangs: the others are looked at all the same, and only it is behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.render import TEXT
+from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.watch.snapshot import Snapshot
+
+
+class Told(LogdirWatch):
+    """A watch that tells of each look that has begun, the page of the one before being up."""
+
+    def __init__(self, logdir: Path, **how) -> None:
+        super().__init__(str(logdir), **how)
+        self.began = threading.Semaphore(0)
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        self.began.release()
+        return super().refresh(on_progress)
+
+    def look(self) -> None:
+        """Wait until a look that begins now is on the page."""
+        while self.began.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            assert self.began.acquire(timeout=60)
+
+
+@pytest.fixture
+def served(tmp_path: Path, writing, storage, clock, samples_of):
+    """An exporter of the logdirs good and bad, a run in each, its watch of the good one, and its samples by name."""
+    for name in ("good", "bad"):
+        writing.RunFile(tmp_path / name / f"a {name} run").ready().beat(clock.now, steps=5)
+    good, bad = (Told(tmp_path / name, filesystem=storage, clock=clock) for name in ("good", "bad"))
+    exporter = Exporter([bad, good], interval_secs=0.0, clock=clock)
+
+    def of(name: str) -> list[float | None]:
+        samples = samples_of(exporter.scrape(TEXT))
+        return [samples.get(f'supervisor_exporter_{name}{{logdir="{tmp_path / which}"}}') for which in ("good", "bad")]
+
+    storage.hangs_at = str(tmp_path / "bad")
+    yield exporter, good, bad, of
+    storage.free.set()
+    exporter.stop()
+
+
+def test_the_other_logdirs_are_looked_at(tmp_path: Path, writing, storage, clock, samples_of, served) -> None:
+    """While one logdir hangs the others' news is served, the hung one's runs stay, and only its age grows."""
+    exporter, good, _, of = served
+    exporter.refresh()
+    before = clock.now
+    storage.free.clear()
+    exporter.start()
+    assert storage.hanging.wait(60)
+    clock.now += 600
+    writing.RunFile(tmp_path / "good" / "new").ready().beat(clock.now, steps=7)
+    good.look()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert samples['supervisor_global_step{run="new"}'] == 7
+    assert samples['supervisor_global_step{run="a bad run"}'] == 5
+    assert of("last_refresh_timestamp_seconds") == [clock.now, before]
+    assert of("runs") == [2, 1]
+    assert of("refresh_failures_total") == [0, 0]
+
+
+def test_it_is_caught_up_with(tmp_path: Path, writing, storage, clock, samples_of, served) -> None:
+    """When the storage answers again the logdir is up to date again, without a restart."""
+    exporter, _, bad, of = served
+    exporter.refresh()
+    storage.free.clear()
+    exporter.start()
+    assert storage.hanging.wait(60)
+    clock.now += 600
+    writing.RunFile(tmp_path / "bad" / "new").ready().beat(clock.now, steps=7)
+    storage.free.set()
+    bad.look()
+    exporter.stop()
+    assert samples_of(exporter.scrape(TEXT))['supervisor_global_step{run="new"}'] == 7
+    assert of("last_refresh_timestamp_seconds") == [clock.now, clock.now]
+    assert of("refresh_failures_total") == [0, 0]
+
+
+def test_one_that_hangs_from_the_beginning(storage, samples_of, served) -> None:
+    """A logdir that never answered is not ready, and has no last refresh; the others are served in full."""
+    exporter, good, _, of = served
+    storage.free.clear()
+    exporter.start()
+    assert storage.hanging.wait(60)
+    good.look()
+    assert not exporter.ready
+    assert samples_of(exporter.scrape(TEXT))['supervisor_global_step{run="a good run"}'] == 5
+    assert of("runs") == [1, None]
+    assert of("refresh_failures_total") == [0, 0]
+    for name in ("last_refresh_timestamp_seconds", "refresh_duration_seconds"):
+        assert [value is None for value in of(name)] == [False, True]
+
+
+def test_stopping_names_what_hangs(
+    tmp_path: Path, storage, served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look that is left behind at the end is named by its logdir, and no other."""
+    monkeypatch.setattr("supervisor_core.exporter.exporter._STOP_SECS", 0.01)
+    exporter, good, _, _ = served
+    storage.free.clear()
+    exporter.start()
+    assert storage.hanging.wait(60)
+    good.look()
+    exporter.stop()
+    assert f"A refresh of {tmp_path / 'bad'} is still under way" in caplog.text
+
+
+def test_a_page_is_not_lost_to_another_that_is_being_written(
+    tmp_path: Path, writing, clock, samples_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that ends while a page is being written is on the next page, which the same thread writes at once."""
+    from supervisor_core.exporter import exporter as module
+
+    for name in ("one", "two"):
+        writing.RunFile(tmp_path / name / name).ready().beat(clock.now, steps=5)
+    pages: list[int] = []
+    writer_at_it, other_done = threading.Event(), threading.Event()
+
+    def page(texts: list[module.RunText]) -> module.Page:
+        pages.append(len(texts))
+        if len(pages) == 2:  # the first is the empty one of the beginning
+            writer_at_it.set()
+            assert other_done.wait(60)
+        return real(texts)
+
+    real = module.Page
+    monkeypatch.setattr(module, "Page", page)
+    one, two = (LogdirWatch(str(tmp_path / name), clock=clock) for name in ("one", "two"))
+    exporter = Exporter([one, two], clock=clock)
+    first = threading.Thread(target=lambda: (exporter._look(0), exporter._put_up()))
+    first.start()
+    assert writer_at_it.wait(60)
+    exporter._look(1)
+    exporter._put_up()
+    other_done.set()
+    first.join()
+    assert (pages[-1], exporter.ready) == (2, True)
+    assert samples_of(exporter.scrape(TEXT))['supervisor_global_step{run="two"}'] == 5
+
+
+def test_one_logdir_given_twice(tmp_path: Path, writing, clock, samples_of) -> None:
+    """No two series are the same, though two logdirs are."""
+    writing.RunFile(tmp_path / "a").ready()
+    exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock) for _ in range(2)], clock=clock)
+    exporter.refresh()
+    lines = [line for line in exporter.scrape(TEXT).decode().splitlines() if "last_refresh" in line and line[0] != "#"]
+    assert [line.rpartition(" ")[0] for line in lines] == [
+        f'supervisor_exporter_last_refresh_timestamp_seconds{{logdir="{tmp_path}{number}"}}' for number in ("", " (2)")
+    ]
