@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
 from supervisor_core.events.filesystem import join
+from supervisor_core.watch.snapshot import Snapshot
 from tb_plugin.data.overview import overview_row
 from tb_plugin.logdirs import Logdir
 from tb_plugin.view import RunView, View
 
 if TYPE_CHECKING:
-    from supervisor_core.watch.snapshot import Snapshot, WatchedRun
+    from supervisor_core.watch.snapshot import WatchedRun
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -60,7 +61,6 @@ class Index:
         self._clock = clock
         self._watches: dict[Logdir, Watch] = {}
         self._read: dict[Logdir, Snapshot] = {}
-        self._failures: dict[Logdir, str] = {}
         self._asked = threading.Event()
         self._asked_at = clock.monotonic()
         self._closed = threading.Event()
@@ -128,9 +128,9 @@ class Index:
                 if logdir not in self._watches:
                     self._watches[logdir] = self._watch(logdir.path)
                 self._read[logdir] = self._watches[logdir].refresh(None if self._view.is_whole else self._progress)
-                self._failures.pop(logdir, None)
             except EventsError as error:
-                self._failures[logdir] = str(error)
+                at = self._clock.wall()
+                self._read[logdir] = Snapshot(logdir=logdir.path, at=at, problems=(str(error),))
             if len(self._logdirs) > 1 and not self._view.is_whole:
                 self._publish(began, is_whole=False)
         self._publish(began, is_whole=True)
@@ -141,7 +141,7 @@ class Index:
     def _publish(self, began: float, *, is_whole: bool) -> None:
         before = self._view
         generation = before.generation + 1
-        problems = list(self._failures.values())
+        problems: list[str] = []
         runs: dict[str, RunView] = {}
         for logdir, snapshot in self._read.items():
             problems += snapshot.problems

@@ -47,7 +47,7 @@ class View:
     problems: tuple[str, ...] = ()
     """Of the logdirs, in words for people."""
     snapshots: tuple[Snapshot, ...] = ()
-    """Of each logdir that could be looked at, as its watch took it."""
+    """Of each logdir, as its watch took it."""
     secs: float | None = None
     """How long looking took; None until every logdir has been looked at to its end."""
     is_whole: bool = False

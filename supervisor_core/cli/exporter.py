@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "127.0.0.1:10988"
 _LOG = logging.getLogger("supervisor_core.exporter")
 
+_CHECK_SECS = 5.0
+"""How long a logdir may take to say whether it is one, before the exporter starts without that."""
+
 
 @click.command()
 @click.option(
@@ -110,9 +113,16 @@ def _checked_logdir(logdir: str) -> str:
     local = local_path(logdir)
     if local is None:
         return logdir
-    if os.path.exists(local) and not os.path.isdir(local):
+    from supervisor_core.runtime.blocking_call import BlockingCall
+
+    check = BlockingCall(lambda: (os.path.exists(local), os.path.isdir(local)), name="exporter-check")
+    if not check.wait(_CHECK_SECS):  # a dead mount: the other logdirs are to be served all the same
+        _LOG.warning("%s does not answer; it is waited for.", logdir)
+        return os.path.abspath(local)
+    exists, is_directory = check.result()
+    if exists and not is_directory:
         raise _WrongInput(f"{logdir} is a file; give the directory that it is in.")
-    if not os.path.exists(local):
+    if not exists:
         _LOG.warning("%s does not exist yet; it is waited for.", logdir)
     return os.path.abspath(local)
 

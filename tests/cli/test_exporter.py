@@ -94,7 +94,7 @@ def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, 
     logdir.rename(tmp_path / "later")
     running.wait_for("Everything can be read again")
     with urllib.request.urlopen(url) as answer:
-        assert b"supervisor_exporter_runs 2.0\n" in answer.read()
+        assert f'supervisor_exporter_runs{{logdir="{tmp_path / "later"}"}} 2.0\n' in answer.read().decode()
 
 
 def test_several_logdirs_and_another_path(start: Callable[..., Running], logdir: Path) -> None:

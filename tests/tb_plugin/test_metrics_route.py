@@ -7,8 +7,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from supervisor_core.errors import EventsError
 from supervisor_core.watch.snapshot import Snapshot
-from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
+from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
 PATIENCE_SECS = 30.0
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -30,8 +31,8 @@ def test_the_exporters_metrics_are_served(bench: Callable[..., Bench]) -> None:
     answer = bench(a_rich_run()).get("metrics")
     assert answer.content_type == "text/plain; version=0.0.4; charset=utf-8"
     assert value(answer.text, "supervisor_global_step", run="a") == 200
-    assert value(answer.text, "supervisor_exporter_runs") == 1
-    assert value(answer.text, "supervisor_exporter_last_refresh_timestamp_seconds") == NOW
+    assert value(answer.text, "supervisor_exporter_runs", logdir=LOGDIR) == 1
+    assert value(answer.text, "supervisor_exporter_last_refresh_timestamp_seconds", logdir=LOGDIR) == NOW
 
 
 def test_openmetrics_for_who_asks_for_it(bench: Callable[..., Bench]) -> None:
@@ -85,4 +86,16 @@ def test_no_look_is_claimed_that_was_not_through(bench: Callable[..., Bench]) ->
     faulty.fault = None
     tab.index.close()
     tab.index.refresh()
-    assert value(tab.get("metrics").text, "supervisor_exporter_last_refresh_timestamp_seconds") == NOW
+    text = tab.get("metrics").text
+    for logdir in ("/x", "/y"):
+        assert value(text, "supervisor_exporter_last_refresh_timestamp_seconds", logdir=logdir) == NOW
+
+
+def test_a_logdir_without_a_file_system_is_a_failure(bench: Callable[..., Bench]) -> None:
+    """What cannot be looked at at all is counted with its logdir; the runs of the others are served."""
+    missing = Faulty(logdir="s3://bucket")
+    missing.fault = EventsError("no file system for s3:// is installed; install s3fs")
+    text = bench(missing, FakeWatch(watched(a_run()), logdir="/y")).get("metrics").text
+    for logdir, failures, runs in (("s3://bucket", 1, 0), ("/y", 0, 1)):
+        assert value(text, "supervisor_exporter_refresh_failures_total", logdir=logdir) == failures
+        assert value(text, "supervisor_exporter_runs", logdir=logdir) == runs
