@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
 
+from supervisor_core.cli import exporter as command
 from supervisor_core.events import EventsWriter
 
 Run = Callable[..., Result]
@@ -95,6 +99,26 @@ def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, 
     running.wait_for("Everything can be read again")
     with urllib.request.urlopen(url) as answer:
         assert f'supervisor_exporter_runs{{logdir="{tmp_path / "later"}"}} 2.0\n' in answer.read().decode()
+
+
+def test_a_logdir_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A dead mount does not keep the exporter from starting: the log says so, and it is waited for."""
+    asked, answers = threading.Event(), threading.Event()
+
+    def exists(path: str) -> bool:
+        asked.set()
+        assert answers.wait(60)
+        return True
+
+    path = SimpleNamespace(exists=exists, isdir=os.path.isdir, abspath=os.path.abspath)
+    monkeypatch.setattr(command, "os", SimpleNamespace(path=path))
+    monkeypatch.setattr(command, "_CHECK_SECS", 0.01)
+    assert command._checked_logdir(str(tmp_path)) == str(tmp_path)
+    assert asked.wait(60)
+    assert f"{tmp_path} does not answer; it is waited for." in caplog.text
+    answers.set()
 
 
 def test_several_logdirs_and_another_path(start: Callable[..., Running], logdir: Path) -> None:

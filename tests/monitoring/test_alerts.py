@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
 from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
-from monitoring_happenings import Moments
+from monitoring_happenings import DOWN, Moments, ends
 from monitoring_scenarios import SCENARIOS
-from monitoring_served import HOUR, Target, values
+from monitoring_served import HOUR, MINUTE, Target, exporter, values
 
 from supervisor_core.monitoring.rules import rule_groups
-from supervisor_core.monitoring.thresholds import Thresholds
+from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
 from supervisor_core.monitoring.yaml_text import to_yaml
 
 EVERY = SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS
@@ -59,6 +59,54 @@ def test_what_fires(
     }
     path = directory / "test.yaml"
     path.write_text(to_yaml({"rule_files": [f"rules-{step}.yaml"], "evaluation_interval": f"{step}s", "tests": [test]}))
+    promtool("test", "rules", path)
+
+
+def test_the_logdir_that_hangs_is_named(promtool: Callable[..., None], directory: Path) -> None:
+    """The alert of an exporter says in its label, and in words, which logdir is behind; one that is gone names none."""
+    targets = [
+        exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}),
+        exporter(run="q", logdir="/other"),
+        exporter(run="s", job="gone", instance="exporter-2", end=20 * MINUTE),
+    ]
+    series = {labels: value for target in targets for labels, value in target.series().items()}
+    told = [
+        (
+            {"job": "exporter", "logdir": "/logs"},
+            "The exporter exporter tells nothing new of /logs.",
+            "The exporter of the job exporter has not been able to look at /logs, whose storage may hang. Of a "
+            "training there whose process dies now, nobody may learn.",
+        ),
+        (
+            {"job": "gone"},
+            "The exporter gone tells nothing new.",
+            "The exporter of the job gone does not answer Prometheus any more. Of a training whose process dies now, "
+            "nobody may learn.",
+        ),
+    ]
+    test = {
+        "interval": "30s",
+        "input_series": [{"series": key, "values": values(value, 40 * MINUTE, 30)} for key, value in series.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": "40m",
+                "alertname": DOWN,
+                "exp_alerts": [
+                    {
+                        "exp_labels": {"severity": "warning", **labels},
+                        "exp_annotations": {
+                            "summary": summary,
+                            "description": description,
+                            "runbook_url": f"{DEFAULT_RUNBOOK_BASE}#{DOWN.lower()}",
+                        },
+                    }
+                    for labels, summary, description in told
+                ],
+            }
+        ],
+    }
+    path = directory / "named.yaml"
+    path.write_text(to_yaml({"rule_files": ["rules-30.yaml"], "evaluation_interval": "30s", "tests": [test]}))
     promtool("test", "rules", path)
 
 
