@@ -16,16 +16,16 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.tf1.cluster.announcement import Announcement
+from supervisor_core.tf1.cluster.away import away, told_as_away
 from supervisor_core.tf1.cluster.closing import close_session, is_remote
 from supervisor_core.tf1.cluster.local_master import LocalMaster
 from supervisor_core.tf1.cluster.patience import Patience
 from supervisor_core.tf1.cluster.surroundings import Surroundings
+from supervisor_core.tf1.error_text import error_text
 from supervisor_core.tf1.readiness import why_not_ready
 from supervisor_core.tf1.restore import Restored, hand_over, restore_explicit, restore_newest
 
 _LOG = logging.getLogger("supervisor_core")
-
-_AWAY = (tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 class SessionManager:
@@ -99,6 +99,7 @@ class SessionManager:
         """Whether the last session's model was found alive in the cluster, and kept as it was."""
         return self._adopted
 
+    @told_as_away()
     def prepare_session(
         self,
         master: str,
@@ -272,14 +273,12 @@ class SessionManager:
         try:
             sess = self._session_factory(master, self._graph, config)
             reason = self._why_not_ready(sess)
-        except _AWAY as error:
-            if not is_remote(master):
+        except BaseException as error:
+            gone = away(error) if isinstance(error, Exception) and is_remote(master) else None
+            if gone is None:
                 _close_quietly(sess)
                 raise
-            reason = f"a process of the cluster that has gone: {str(error).partition(chr(10))[0]}"
-        except BaseException:
-            _close_quietly(sess)
-            raise
+            reason = f"a process of the cluster that is away: {error_text(gone)}"
         if reason is None:
             return sess, None
         _close_quietly(sess)

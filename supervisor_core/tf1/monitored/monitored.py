@@ -16,12 +16,13 @@ import tensorflow as tf
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.options import Options
 from supervisor_core.tf1.additions import Additions
+from supervisor_core.tf1.cluster.away import AWAY
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.finalized import explain_finalized
 from supervisor_core.tf1.monitored.hooked_runs import HookedRuns
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
 from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
-from supervisor_core.tf1.monitored.session_loss import PREEMPTION, SessionLoss
+from supervisor_core.tf1.monitored.session_loss import SessionLoss
 from supervisor_core.tf1.monitored.step_function import check_step_function
 
 _LOG = logging.getLogger("supervisor_core")
@@ -141,7 +142,7 @@ class Monitored(Additions):
         error = self._reported()
         if error is not None and not self._recovers:
             raise error
-        if isinstance(error, PREEMPTION):
+        if isinstance(error, AWAY):
             self._recover(error)
             return False
         return True
@@ -179,7 +180,7 @@ class Monitored(Additions):
             self._open()
         except RunFinishedError as error:
             self._finished(error)
-        except PREEMPTION as error:
+        except AWAY as error:
             if not self._recovers:
                 raise
             self._recover(error)
@@ -209,9 +210,9 @@ class Monitored(Additions):
 
     def _recovered_from(self, error: Exception) -> bool:
         """Make the session anew if an error says that it is lost; return whether that was so."""
-        if not isinstance(error, PREEMPTION):
+        if not isinstance(error, AWAY):
             cause = self._reported()  # of which this one may be the consequence
-            if not isinstance(cause, PREEMPTION):
+            if not isinstance(cause, AWAY):
                 return False
             if not self._recovers:
                 raise cause
@@ -245,7 +246,7 @@ class Monitored(Additions):
                 raise error
             try:
                 self._open()
-            except PREEMPTION as again:
+            except AWAY as again:
                 error = again
                 continue
             except RunFinishedError as finished:
@@ -261,7 +262,7 @@ class Monitored(Additions):
             self._runtime.stop_threads(None if session is None else session.close, at_once=lost)
         except Exception as error:
             if not lost:
-                if not isinstance(error, PREEMPTION):
+                if not isinstance(error, AWAY):
                     raise
                 _LOG.error("A process of the cluster was gone when the session was closed: %s", error)
         finally:

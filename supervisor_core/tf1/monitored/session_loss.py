@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import logging
 
-import tensorflow as tf
-
 from supervisor_core.options import Options
 from supervisor_core.runtime.retry import Backoff
 
 _LOG = logging.getLogger("supervisor_core")
-
-PREEMPTION = (tf.errors.AbortedError, tf.errors.UnavailableError)
-"""What a run raises when a process of the cluster is gone: its session is of no use any more."""
 
 
 class SessionLoss:

@@ -1,0 +1,45 @@
+"""`away`: which errors mean that a process of the cluster is gone, or not quite there yet."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from supervisor_core.tf1.cluster.away import away, told_as_away
+
+STARTING = (
+    "Additional GRPC error information from remote target /job:ps/replica:0/task:0:\n"
+    ':UNKNOWN:Error received from peer  {grpc_message:"/job:ps/replica:0/task:0/device:CPU:0 unknown device."}'
+)
+
+
+@pytest.mark.parametrize("kind", [tf.errors.AbortedError, tf.errors.UnavailableError])
+def test_what_tensorflow_raises_of_a_process_that_is_gone(kind: type[Exception]) -> None:
+    """The very error."""
+    error = kind(None, None, "Socket closed")
+    assert away(error) is error
+
+
+def test_a_server_that_is_being_started_does_not_know_its_own_device() -> None:
+    """TensorFlow takes that for a wrong argument; here it is told as what it is."""
+    error = tf.errors.InvalidArgumentError(None, None, STARTING)
+    assert isinstance(away(error), tf.errors.UnavailableError)
+    with pytest.raises(tf.errors.UnavailableError, match="unknown device") as raised, told_as_away():
+        raise error
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.InvalidArgumentError(None, None, "Cannot assign a device for operation a: /job:ps is not valid"),
+        tf.errors.NotFoundError(None, None, "no such file"),
+        ValueError("unknown device."),
+    ],
+)
+def test_all_other_errors_stay_what_they_are(error: Exception) -> None:
+    """A mistake of the program's is no reason to wait."""
+    assert away(error) is None
+    with pytest.raises(type(error)) as raised, told_as_away():
+        raise error
+    assert raised.value is error
