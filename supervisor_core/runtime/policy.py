@@ -29,6 +29,9 @@ class Policy:
     """``"stop"``: an error stops the run. ``"continue"``: it ends the service, and training goes on."""
     transient: Callable[[BaseException], bool] = never
     """Whether an error is the outside world's and may pass: it is retried while training goes on. Default: none is."""
+    over: Callable[[BaseException], bool] = never
+    """Whether an error only says that there is nothing left to work on: the service ends in good order. Default: none
+    does."""
     backoff: Backoff = field(default_factory=Backoff)
     """How long to wait before each retry."""
     max_failures: int | None = None

@@ -161,7 +161,7 @@ class ServiceThread(LooperThread):
         try:
             self._recording_failure(self.run_loop)
         except Exception as error:
-            if self._coord.is_clean_stop(error) or not self._policy.transient(error):
+            if self._coord.is_clean_stop(error) or self._policy.over(error) or not self._policy.transient(error):
                 raise
             return self._retry_delay_secs(error)
         else:
@@ -189,7 +189,7 @@ class ServiceThread(LooperThread):
         try:
             body()
         except BaseException as error:
-            if not self._coord.is_clean_stop(error):
+            if not self._coord.is_clean_stop(error) and not self._policy.over(error):
                 self._record_failure(error)
             raise
 
@@ -216,6 +216,10 @@ class ServiceThread(LooperThread):
         if self._coord.is_clean_stop(error):
             self._health = replace(self._health, state="stopped", due=None)
             return True
+        if self._policy.over(error):
+            self._health = replace(self._health, state="stopped", due=None)
+            logger.warning("Service %s: ends, since it has nothing left to work on: %s", self.name, text)
+            return False
         if self._coord.should_stop():
             self._health = replace(self._health, state="stopped", due=None)
             logger.info("Service %s: failed after the stop was requested, which changes nothing: %s", self.name, text)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import tensorflow as tf
+
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.options import Options
 from supervisor_core.runtime.policy import Policy
@@ -10,16 +14,24 @@ from supervisor_core.tf1.faults import is_outside_fault
 from supervisor_core.tf1.services import explain_unfed
 
 
-def service_policy(options: Options, max_failures: int | None = None) -> Policy:
+def service_policy(options: Options, sess: Any, max_failures: int | None = None) -> Policy:
     """Return the policy of a service: faults of the outside world are retried, other errors do as the options say.
+
+    A service ends in good order when the program has closed the session under it.
 
     Args:
         options: how the run behaves.
+        sess: what the service works in.
         max_failures: how many faults in a row are borne.
     """
+
+    def is_closed(error: BaseException) -> bool:
+        return bool(getattr(sess, "_closed", False)) and isinstance(error, (tf.errors.CancelledError, RuntimeError))
+
     return Policy(
         on_error=options.service_errors,
         transient=is_outside_fault,
+        over=is_closed,
         backoff=Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs),
         max_failures=max_failures,
         give_up=_too_many_failures,

@@ -101,7 +101,7 @@ class StandardServices:
                 secs,
                 save=lambda: checkpoints.save("timer"),
                 name=reserved,
-                policy=service_policy(self._options, max_failures=self._options.max_save_failures),
+                policy=service_policy(self._options, self._sess, max_failures=self._options.max_save_failures),
                 on_failure=failed,
             )
         if name == SUMMARY:
@@ -114,7 +114,7 @@ class StandardServices:
                 writer=self._writer,
                 feed_dict=self._options.summary_feed_dict,
                 name=reserved,
-                policy=service_policy(self._options),
+                policy=service_policy(self._options, self._sess),
                 on_failure=failed,
             )
         return StepCounterService(
@@ -124,6 +124,6 @@ class StandardServices:
             global_step=self._global_step,
             writer=self._writer,
             name=reserved,
-            policy=service_policy(self._options),
+            policy=service_policy(self._options, self._sess),
             on_failure=failed,
         )

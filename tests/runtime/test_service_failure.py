@@ -211,3 +211,17 @@ def test_a_long_error_is_cut(coord_for: Any, scripted: Any) -> None:
     service = scripted(coord_for(1e9), 10, [ValueError("x" * 10_000)])
     service.run()
     assert service.status().last_error == "ValueError: " + "x" * 488
+
+
+def test_a_service_without_anything_left_to_work_on_ends(coord_for: Any, scripted: Any) -> None:
+    """What the policy says is the end of its work is no failure: the service stops, the run goes on."""
+    coord = coord_for(1e9)
+    service = scripted(
+        coord, 10, [0.0, RuntimeError("closed")], policy=Policy(over=lambda error: "closed" in str(error))
+    )
+    service.run()
+    status = service.status()
+    assert (status.state, status.failures, status.last_error) == ("stopped", 0, None)
+    assert not coord.should_stop()
+    coord.request_stop()
+    coord.join()

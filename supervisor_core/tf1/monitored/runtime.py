@@ -212,7 +212,7 @@ class MonitoredRuntime:
             interval_secs,
             save=lambda taken: checkpoints.save("timer", taken),
             name=self.lifecycle.services.reserve_name(CHECKPOINT),
-            policy=service_policy(self.options, max_failures=self.options.max_save_failures),
+            policy=service_policy(self.options, self.lifecycle.session, max_failures=self.options.max_save_failures),
             on_failure=self.lifecycle.service_failed,
         )
         checkpoints.serving = True

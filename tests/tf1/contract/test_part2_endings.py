@@ -222,3 +222,23 @@ def test_a_session_manager_of_the_programs_own(
         last = sess.run(model.global_step)
     assert newest(logdir) == f"model.ckpt-{last}"
     assert ending().final_checkpoint_step == last
+
+
+def test_services_end_with_a_session_that_the_program_closes(
+    ours: Any, build_model: Callable[..., Any], logdir: str, wait_until: Any, ending: Callable[[], Any]
+) -> None:
+    """Whatever a service was doing in it at that moment: it stops, and nothing is raised for that."""
+    build_model()
+    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0.01, save_summaries_secs=0.01)
+    sess = supervisor.prepare_or_wait_for_session()
+    sess.close()
+    names = ("checkpoint", "step_counter")
+    wait_until(
+        lambda: (
+            {each.name: each.state for each in supervisor.run_status().threads if each.name in names}
+            == dict.fromkeys(names, "stopped")
+        )
+    )
+    assert not supervisor.should_stop()
+    supervisor.stop()
+    assert ending().reason == "completed"
