@@ -35,13 +35,13 @@ def take_part(logdir: str, steps: int) -> None:
     import tensorflow.compat.v1 as tf  # not in the process that only starts the others
 
     from examples.digits import batch_of, build_model, load_data
-    from supervisor_core import ClusterTask, Supervisor
+    from supervisor_core import ClusterTask, Options, Supervisor
 
     task = ClusterTask.from_environment()
     logging.basicConfig(level=logging.INFO, format=f"{task.name}: %(message)s")
     task.start_server()
     if task.is_parameter_server:
-        task.serve(logdir)  # returns when the run has finished
+        task.serve(logdir, options=Options(finished_wait_secs=5))  # returns when the run has finished
         return
     train, test = load_data()
     tf.disable_eager_execution()

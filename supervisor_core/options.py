@@ -103,7 +103,7 @@ class Options:
 
     finished_wait_secs: float = 60.0
     """How long a worker that finds its run finished waits for a chief that begins it anew, in seconds, before it ends
-    too. A worker that had seen the run at work does not wait."""
+    too. A worker that had seen the run at work does not wait; a parameter server always does."""
 
     lease_timeout_secs: float = 60.0
     """A chief on another host that has not renewed its lease for so many seconds counts as dead."""

@@ -28,6 +28,7 @@ class ChiefWatch:
     Args:
         logdir: the run's directory.
         finished_wait_secs: how long a run that has finished is given to begin again, in seconds from the first look.
+        always_waits: whether a run that was seen at work is given that time too.
         read: returns what the lease says. Default: reads it.
         clock: the time; monotonic for the wait.
     """
@@ -37,11 +38,13 @@ class ChiefWatch:
         logdir: str | os.PathLike[str],
         *,
         finished_wait_secs: float,
+        always_waits: bool = False,
         read: Callable[[str | os.PathLike[str]], LeaseRecord | None] = peek,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._logdir = logdir
         self._wait_secs = finished_wait_secs
+        self._always_waits = always_waits
         self._read = read
         self._clock = clock
         self._since: float | None = None
@@ -55,7 +58,7 @@ class ChiefWatch:
 
         Raises:
             RunFinishedError: if it has finished, and no chief has begun it anew in the time to wait for one; or at once
-                if this watch had seen that chief at work.
+                if this watch had seen that chief at work, and need not wait then.
         """
         record = self._record()
         if record is None:
@@ -69,7 +72,7 @@ class ChiefWatch:
             self._since = now
         text = f"the run in {os.fspath(self._logdir)} has finished: {_ending(record)}"
         left = self._since + self._wait_secs - now
-        if left <= 0 or self._seen_at_work == record.session:
+        if left <= 0 or (self._seen_at_work == record.session and not self._always_waits):
             raise RunFinishedError(f"There is nothing left to do here: {text}.")
         return f"a chief to begin anew, within {left:.0f} s: {text}"
 

@@ -116,6 +116,19 @@ def test_a_worker_that_was_there_does_not_wait(watch: ChiefWatch, lease: Lease) 
         watch.look()
 
 
+def test_one_that_always_waits_gives_a_chief_time_for_its_next_session(hands: Any, lease: Lease) -> None:
+    """Though it had seen the chief at work: the end is the end only when nobody has begun anew in time."""
+    watch = ChiefWatch("/runs/a", finished_wait_secs=60.0, always_waits=True, read=lease.read, clock=hands)
+    lease.is_of(CHIEF)
+    assert watch.look() is None
+    lease.is_of(CHIEF, "completed")
+    hands.now += 3600.0
+    assert watch.look() is not None
+    hands.now += 60.0
+    with pytest.raises(RunFinishedError):
+        watch.look()
+
+
 def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefWatch, lease: Lease) -> None:
     """One was seen at work, and another has finished since: that one may be about to begin anew."""
     lease.is_of(CHIEF)

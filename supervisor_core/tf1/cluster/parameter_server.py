@@ -56,13 +56,15 @@ class ParameterServer:
             logdir, task, self._session, interval_secs=options.heartbeat_secs, phase="serving", clock=clock
         )
         self._look_secs = REMOTE_LOOK_SECS if local_path(logdir) is None else LOOK_SECS
-        self._chief = ChiefWatch(logdir, finished_wait_secs=options.finished_wait_secs, clock=clock)
+        # A chief may open one session after the other, and would wait in vain for the variables of the next.
+        self._chief = ChiefWatch(logdir, finished_wait_secs=options.finished_wait_secs, always_waits=True, clock=clock)
         self._roster = Roster(
             logdir, clock=clock, lost_after_secs=options.lease_timeout_secs, interval_secs=self._look_secs
         )
 
     def serve(self) -> None:
-        """Return when the run has finished and its workers have ended; a run that is cut off is waited for.
+        """Return when the run has finished, and begins no more for `Options.finished_wait_secs`, and its workers have
+        ended. A run that is cut off is waited for.
 
         SIGTERM and SIGINT end it at once, and the process as they would have, once that is told.
         """

@@ -53,6 +53,7 @@ def serve(logdir: str, script: Script) -> Callable[..., None]:
 
     def run(*happenings: Callable[[], object], **options: Any) -> None:
         script.tells(*happenings)
+        options = {"finished_wait_secs": 0.0, **options}
         server = ParameterServer(logdir, "ps:0", Options(**options), wait=script.wait, clock=script.clock)
         server.serve()
 
@@ -105,7 +106,7 @@ def test_it_says_that_it_serves(serve: Callable[..., None], logdir: str) -> None
 def test_it_ends_when_the_run_has_finished(
     serve: Callable[..., None], chief: LogdirLease, script: Script, logdir: str
 ) -> None:
-    """It had seen the chief at work: at the next look after its end, as completed."""
+    """At the next look after the chief's end, as completed, if nobody is given time to begin anew."""
     serve(nothing, lambda: chief.acquire("a") and None, nothing, lambda: chief.release("completed"))
     assert script.waits == [LOOK_SECS] * 4
     assert last_word(logdir)["ended"] == "completed"
@@ -123,6 +124,25 @@ def test_a_finished_run_may_begin_anew(serve: Callable[..., None], chief: Logdir
     chief.release("completed")
     serve(*[nothing] * 20, finished_wait_secs=60.0)
     assert sum(script.waits) - LOOK_SECS == 60.0
+
+
+def test_a_chief_may_open_one_session_after_the_other(
+    serve: Callable[..., None], chief: LogdirLease, script: Script, logdir: str
+) -> None:
+    """Between the two it keeps its variables, though it was seen at work; after the last it has had its time."""
+    chief.acquire("a")
+    again = LogdirLease(logdir)
+    serve(
+        nothing,
+        lambda: chief.release("completed"),
+        nothing,
+        lambda: again.acquire("b") and None,
+        *[nothing] * 20,
+        lambda: again.release("completed"),
+        *[nothing] * 20,
+        finished_wait_secs=60.0,
+    )
+    assert (len(script.waits) - 25) * LOOK_SECS == 60.0
 
 
 def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: LogdirLease, logdir: str) -> None:
