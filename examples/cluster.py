@@ -37,18 +37,24 @@ def take_part(logdir: str, steps: int) -> None:
     from examples.digits import batch_of, build_model, load_data
     from supervisor_core import ClusterTask, Options, Supervisor
 
+    options = Options(finished_wait_secs=5)  # nobody begins this run anew once it has finished
     task = ClusterTask.from_environment()
     logging.basicConfig(level=logging.INFO, format=f"{task.name}: %(message)s")
     task.start_server()
     if task.is_parameter_server:
-        task.serve(logdir, options=Options(finished_wait_secs=5))  # returns when the run has finished
+        task.serve(logdir, options=options)  # returns when the run has finished
         return
     train, test = load_data()
     tf.disable_eager_execution()
     with tf.Graph().as_default(), task.device():
         model = build_model()
         sv = Supervisor(
-            logdir=logdir, is_chief=task.is_chief, summary_op=None, save_model_secs=10, recovery_wait_secs=1
+            logdir=logdir,
+            is_chief=task.is_chief,
+            summary_op=None,
+            save_model_secs=5,
+            recovery_wait_secs=1,
+            options=options,
         )
         with sv.managed_session(task.target, config=task.session_config()) as sess:
             step, seed = 0, sum(task.name.encode())  # each sees the images in an order of its own

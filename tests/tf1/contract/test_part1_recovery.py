@@ -280,8 +280,16 @@ def test_item_20_recover_what_is_ready(
         assert recovered is True
 
 
+def has_failed(supervisor: Any) -> bool:
+    """Whether a save has failed, as far as the facade tells."""
+    return hasattr(supervisor, "run_status") and supervisor.run_status().checkpoint.failures > 0
+
+
 def saving(facade: Any, model: Any, logdir: str, obstruct: str, until: Callable[[], object], wait_until: Any) -> None:
-    """Train one step from checkpoint 7 and save it, with a directory where one of the files should go."""
+    """Train one step from checkpoint 7 and save it, with a directory where one of the files should go.
+
+    Until that has come to something: a save that failed, or what the test says.
+    """
     supervisor = facade.Supervisor(
         logdir=logdir,
         saver=v1.train.Saver(max_to_keep=1),
@@ -297,7 +305,7 @@ def saving(facade: Any, model: Any, logdir: str, obstruct: str, until: Callable[
                 path.unlink()
             path.mkdir()
             supervisor.start_standard_services(sess)
-            wait_until(until)
+            wait_until(lambda: until() or has_failed(supervisor))
     except (tf.errors.OpError, SaveFailedError, OSError):
         pass  # a file that is a directory may end training, sooner or later: this is about what is on disk by then
 
