@@ -92,3 +92,14 @@ def test_the_drawing_is_told_in_words(tab: Callable[..., Any], board: Any) -> No
     assert "4 sessions, 3 restarts with 6 min" in label and "of which 2 failed" in label and "tables below" in label
     shown.find(".chart", has_text="points").first.wait_for()
     assert "loss: 4" in shown.find(".chart-area").first.get_attribute("aria-label")
+
+
+def test_axe_finds_nothing_before_there_are_scalars(tab: Callable[..., Any], board: Any) -> None:
+    """While they are read, a chart already says what it is going to be."""
+    shown = tab()
+    held: list[Any] = []
+    shown.page.route("**/plugin/supervisor/scalars*", lambda route: held.append(route))
+    shown.open(board, run="stormy")
+    shown.find(".chart", has_text="reading…").first.wait_for()
+    assert "reading" in shown.find(".chart-area").first.get_attribute("aria-label")
+    assert violations(shown) == []

@@ -54,7 +54,7 @@ export class Chart {
       this.area,
     );
     this.area.append(this.canvas.element);
-    setText(this.note, "reading…");
+    this.say("reading…");
   }
 
   setScalars(scalars: Columns<ScalarHeader>, plot: Plot): void {
@@ -76,7 +76,13 @@ export class Chart {
   }
 
   fail(words: string): void {
+    this.say(words);
+  }
+
+  /** What there is to say instead of points, for the eye and for a reader of the page. */
+  private say(words: string): void {
     setText(this.note, words);
+    this.area.setAttribute("aria-label", `${this.tag}: ${words}`);
   }
 
   private place(): void {
