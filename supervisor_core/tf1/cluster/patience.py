@@ -28,6 +28,9 @@ NAME_SECS = 5.0
 """For how long a call may block before it is found out who does not answer, from one time to the next; and for how long
 the end of a wait is held up to find it out."""
 
+LONG_SECS = 30.0
+"""After how long a wait is worth a warning, once: who has set up no logging sees those and nothing else."""
+
 
 class Patience:
     """One wait, from now on.
@@ -43,8 +46,10 @@ class Patience:
         self._longest_secs = longest_poll_secs
         self._poll_secs = min(FIRST_POLL_SECS, longest_poll_secs)
         self._surroundings = surroundings
-        self._deadline = surroundings.clock.monotonic() + self._bound_secs
+        self._began = surroundings.clock.monotonic()
+        self._deadline = self._began + self._bound_secs
         self._told: str | None = None
+        self._warned = False
 
     @property
     def remaining_secs(self) -> float:
@@ -110,8 +115,13 @@ class Patience:
         self._told = None
 
     def _tell(self, what: str) -> None:
-        if what != self._told:
+        waited = self._surroundings.clock.monotonic() - self._began
+        if waited >= LONG_SECS and not self._warned:
+            self._warned = True
+            _LOG.warning("Waiting, for %.0f s by now, for %s", waited, what)
+        elif what != self._told:
             _LOG.info("Waiting for %s", what)
+        if what != self._told:
             self._surroundings.waiting_for(what)
         self._told = what
 

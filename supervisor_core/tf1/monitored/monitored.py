@@ -280,13 +280,11 @@ class Monitored(Additions):
         try:
             self._lifecycle.run.enter("stopping")
             try:
-                if ending.had_finished:
-                    pass  # no hook has seen the session
-                elif error is None:
+                if error is not None:
+                    self._runtime.save_after_error()
+                elif not ending.had_finished:  # else no hook has seen the session
                     for hook in self._hooks:
                         hook.end(self._session)
-                else:
-                    self._runtime.save_after_error()
             finally:
                 self._end_session(lost=False)
         except BaseException as failure:

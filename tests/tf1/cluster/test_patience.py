@@ -72,6 +72,18 @@ def never(*unexpected: object) -> str:
     raise AssertionError(unexpected)
 
 
+def test_a_long_wait_is_a_warning_once(around: Around, caplog: pytest.LogCaptureFixture) -> None:
+    """Who has set up no logging still learns, after half a minute, for what a process waits."""
+    patience = Patience(None, 10.0, around)
+    while around.clock.monotonic() < 1090.0:
+        patience.pause("the chief")
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("Waiting, for 3")
+    assert warnings[0].endswith("s by now, for the chief")
+    assert around.told == ["the chief"]
+
+
 def test_polls_are_frequent_at_first(around: Around) -> None:
     """Each wait is twice the one before, up to the longest; what is waited for is told once."""
     patience = Patience(None, 3.0, around)
