@@ -19,8 +19,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 
-import google_crc32c
-
+from supervisor_core import checksum
 from supervisor_core.checkpoint.filesystem import Reader
 from supervisor_core.errors import DamagedCheckpointError
 
@@ -41,7 +40,7 @@ def unmask(crc: int) -> int:
 
 def extend(crc: int, data: bytes) -> int:
     """Return the CRC32C of the bytes so far and ``data``."""
-    return int(google_crc32c.extend(crc, data))
+    return int(checksum.extend(crc, data))
 
 
 def take_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -68,7 +67,7 @@ def crc_of(reader: Reader, offset: int, size: int, crc: int = 0, *, done: Callab
         data = reader.read_at(offset, min(CHUNK_BYTES, end - offset))
         if not data:
             raise EOFError(f"the file ends at byte {offset:,}, {end - offset:,} bytes too early")
-        crc = int(google_crc32c.extend(crc, data))
+        crc = int(checksum.extend(crc, data))
         offset += len(data)
         if done is not None:
             done(len(data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,8 +13,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _USUAL = Thresholds()
 
+if TYPE_CHECKING:
+    _Seconds = click.ParamType[float]
+else:
+    _Seconds = click.ParamType  # generic from click 8.4 on only
 
-class Duration(click.ParamType[float]):
+
+class Duration(_Seconds):
     """A duration as Prometheus writes it; seconds to the command."""
 
     name = "duration"

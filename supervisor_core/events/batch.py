@@ -8,8 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import google_crc32c
-
+from supervisor_core import checksum
 from supervisor_core.events import encoding, framing
 
 Item = tuple[Any, Any, int, float]
@@ -65,7 +64,7 @@ class BatchEncoder:
         chunks: list[bytes] = []
         small: list[bytes] = []
         append = small.append
-        crc32c, pack_crc, delta = google_crc32c.value, struct.Struct("<I").pack, framing.MASK_DELTA
+        crc32c, pack_crc, delta = checksum.value, struct.Struct("<I").pack, framing.MASK_DELTA
         step_was, high_was, step_bytes, high_bytes = 0, -1, b"", b""
         scalars = self._scalars.setdefault(0, {})
         for head, body, step, wall_time in items:

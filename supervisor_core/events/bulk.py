@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from supervisor_core import checksum
 from supervisor_core.events.crc import carried, fold, unmask
 from supervisor_core.events.framing import HEADER_BYTES, header
 from supervisor_core.events.layout import Column, Layout, Rows
@@ -61,11 +61,9 @@ class Bulk:
         rows = self._take(payloads - front, front + length)
         stored = self._take(payloads + length, 4).view(np.uint32).ravel()
         crcs = unmask(stored)
-        carry = carried(google_crc32c.value(lead), length)
-        if fold(crcs ^ np.uint32(carry), front + length) != google_crc32c.value(rows):
-            good = [
-                google_crc32c.value(row[front:].tobytes()) == crc for row, crc in zip(rows, crcs.tolist(), strict=True)
-            ]
+        carry = carried(checksum.value(lead), length)
+        if fold(crcs ^ np.uint32(carry), front + length) != checksum.value(rows):
+            good = [checksum.value(row[front:].tobytes()) == crc for row, crc in zip(rows, crcs.tolist(), strict=True)]
             members, rows = members[good], rows[good]
         for _ in range(_ATTEMPTS):
             if len(members) < FEWEST:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from supervisor_core import checksum
 from supervisor_core.events.framing import MASK_DELTA
 
 U32Array = NDArray[np.uint32]
@@ -59,9 +59,9 @@ def header_crcs(lengths: U32Array) -> U32Array:
 @cache
 def _length_tables() -> tuple[int, list[U32Array]]:
     """The checksum of eight zero bytes, and what each value of each of the first four changes in it."""
-    nothing = google_crc32c.value(bytes(8))
+    nothing = checksum.value(bytes(8))
     changed = [
-        [google_crc32c.value(bytes(at) + bytes((value,)) + bytes(7 - at)) ^ nothing for value in range(256)]
+        [checksum.value(bytes(at) + bytes((value,)) + bytes(7 - at)) ^ nothing for value in range(256)]
         for at in range(4)
     ]
     return nothing, [np.array(values, np.uint32) for values in changed]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 
-import google_crc32c
+from supervisor_core import checksum
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -35,14 +35,14 @@ def mask(crc: int) -> int:
 def header(length: int) -> bytes:
     """Return the twelve bytes in front of a payload of ``length`` bytes."""
     size = _U64.pack(length)
-    return size + _U32.pack(mask(google_crc32c.value(size)))
+    return size + _U32.pack(mask(checksum.value(size)))
 
 
 def footer(*parts: bytes) -> bytes:
     """Return the four bytes behind a payload that is the concatenation of ``parts``, without concatenating them."""
     crc = 0
     for part in parts:
-        crc = google_crc32c.extend(crc, part)
+        crc = checksum.extend(crc, part)
     return _U32.pack(mask(crc))
 
 

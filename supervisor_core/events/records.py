@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-import google_crc32c
 import numpy as np
 
+from supervisor_core import checksum
 from supervisor_core.events.bulk import FEWEST, Bulk
 from supervisor_core.events.chunk import Problem
 from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
@@ -173,7 +173,7 @@ def _small(window: Window, at: int, end: int) -> Decoded | str:
     if not window.fetch(at, end - at):
         raise FileCut
     data, first, last = window.data, at - window.base + HEADER_BYTES, end - window.base - FOOTER_BYTES
-    if mask(google_crc32c.value(data[first:last])) != _U32.unpack_from(data, last)[0]:
+    if mask(checksum.value(data[first:last])) != _U32.unpack_from(data, last)[0]:
         return f"The payload of {last - first} bytes does not match its checksum."
     try:
         return decode(data, first, last)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from supervisor_core import checksum
 from supervisor_core.events.crc import header_crcs
 from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, mask
 from supervisor_core.events.window import MOST_BYTES, Window
@@ -50,7 +50,7 @@ def payload_is_good(window: Window, offset: int, end: int) -> bool:
         piece = window.bytes(at, min(MOST_BYTES, stop - at))
         if not piece:
             return False
-        crc = google_crc32c.extend(crc, piece)
+        crc = checksum.extend(crc, piece)
         at += len(piece)
     return window.bytes(stop, FOOTER_BYTES) == _U32.pack(mask(crc))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 
@@ -20,4 +21,6 @@ def writer(module_at: Callable[[str], ModuleType]) -> ModuleType:
 @pytest.fixture
 def run() -> Callable[..., Result]:
     """Returns a function that runs ``tb-supervisor`` with these arguments."""
-    return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
+    # Click keeps standard error apart by itself from 8.2 on; before, it has to be asked to.
+    apart = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+    return lambda *arguments: CliRunner(**apart).invoke(main, [str(argument) for argument in arguments])

@@ -105,6 +105,23 @@ def test_an_unknown_command(run: Callable[..., Result]) -> None:
     assert run("no-such-command").exit_code == 2
 
 
+def test_every_command_starts_with_the_oldest_click() -> None:
+    """Before 8.4 a `click.ParamType` takes no type argument; the commands start there as they do with the newest."""
+    code = """
+import click
+def refuse(*arguments):
+    raise TypeError("type 'ParamType' is not subscriptable")
+click.ParamType.__class_getitem__ = refuse
+from supervisor_core.cli import COMMANDS, main
+for name in COMMANDS:
+    assert main.get_command(click.Context(main), name).name == name
+main(["rules"])
+"""
+    started = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert started.returncode == 0, started.stderr
+    assert "groups:" in started.stdout
+
+
 def test_completion() -> None:
     """A shell is told the commands that begin as typed, by the variable that the documentation names."""
     assert "_TB_SUPERVISOR_COMPLETE=bash_source" in documented()[""]

@@ -28,7 +28,7 @@ def read(directory: str) -> tuple[RunIndex, list[Chunk]]:
     return index, index.refresh()
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["dir"])
+@pytest.mark.parametrize("entry", ENTRIES, ids=[entry["dir"] for entry in ENTRIES])
 def test_a_run_is_what_its_manifest_says(entry: dict[str, Any]) -> None:
     """Files, bytes, records, steps, tags, session logs, regressions, what is not finite."""
     index, chunks = read(entry["dir"])

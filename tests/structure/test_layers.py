@@ -21,7 +21,7 @@ LAYERS = [
     {"run"},
     {"events", "checkpoint"},
     {"options"},
-    {"errors", "clock", "monitoring"},
+    {"errors", "clock", "checksum", "monitoring"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
@@ -36,6 +36,7 @@ HEAVY = {
     "rich": {"cli"},
     "yaml": {"exporter", "monitoring"},
     "bcrypt": {"exporter"},
+    "google_crc32c": {"checksum"},
 }
 
 PUBLIC = [
