@@ -19,6 +19,14 @@ from typing import Protocol
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _OPEN_FLAGS = os.O_CLOEXEC | getattr(os, "O_BINARY", 0)
 
+Check = Callable[[], None]
+"""Asked immediately before something is published. Raises `LogdirInUseError` if another chief has taken the logdir
+over, and `OSError` if that cannot be found out: then try again later. See `supervisor_core.checkpoint.guard`."""
+
+
+def unguarded() -> None:
+    """The check where there is no other chief to fear: passes."""
+
 
 class Reader(Protocol):
     """One file, open for reading at any offset."""
@@ -55,8 +63,11 @@ class Filesystem(Protocol):
     def read(self, path: str) -> bytes:
         """Return a whole (small) file."""
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Put ``data`` in place of the file, all or nothing, and durably: a crash leaves the old or the new."""
+    def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
+        """Put ``data`` in place of the file, all or nothing, and durably: a crash leaves the old or the new.
+
+        ``check`` is called immediately before that takes effect; what it raises leaves the old one.
+        """
 
     def sync(self, paths: Iterable[str], directory: str) -> None:
         """Return when these files and the directory's entries would survive a power cut."""
@@ -66,6 +77,9 @@ class Filesystem(Protocol):
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory with all that is in it; follows no symbolic link."""
+
+    def move(self, path: str, target: str) -> None:
+        """Give a file another name, in one step where the file system can."""
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where they are missing."""
@@ -124,7 +138,7 @@ class LocalFilesystem:
         with open(path, "rb") as file:
             return file.read()
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         """See `Filesystem.replace`."""
         temporary = f"{path}.tmp{uuid.uuid4().hex}"
         try:
@@ -132,6 +146,7 @@ class LocalFilesystem:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            check()
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):  # the first error is the one to hear of
@@ -151,6 +166,10 @@ class LocalFilesystem:
     def remove_tree(self, path: str) -> None:
         """See `Filesystem.remove_tree`."""
         shutil.rmtree(path)
+
+    def move(self, path: str, target: str) -> None:
+        """See `Filesystem.move`."""
+        os.replace(path, target)
 
     def make_directory(self, path: str) -> None:
         """See `Filesystem.make_directory`."""

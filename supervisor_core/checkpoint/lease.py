@@ -5,14 +5,14 @@ renews it with its heartbeats, and releases it with the reason why it ended. A l
 dead holder's is taken over:
 
 * Holder on this machine (same kernel, whatever the container): the lock on the file is the truth, at once.
-* Holder on another machine (shared file system): it is dead when it has not renewed for ``timeout_secs``. Both times
-  come from the file server's clock (the lease's modification time, against that of a file written just now), so
-  that the machines' clocks need not agree.
+* Holder on another machine: it is dead when it has not renewed for ``timeout_secs``, by the file server's clock (the
+  lease's modification time, against that of a file written just now): the machines' clocks need not agree.
 * Where there are no locks (object stores, some network file systems): likewise; a process of this machine that is gone
   is dead at once.
 
-The lease also carries what a new session must know of the earlier ones, see `Tenancy` and
-`supervisor_core.checkpoint.lease_record`, where the file is described byte by byte.
+A holder that was suspended for so long that another took over finds out before it publishes anything more: `check`,
+see `supervisor_core.checkpoint.guard`. The lease also carries what a new session must know of the earlier ones, see
+`Tenancy` and `supervisor_core.checkpoint.lease_record`, where the file is described byte by byte.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
+from supervisor_core.checkpoint.guard import READINGS, Token
 from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
 from supervisor_core.checkpoint.lease_record import LeaseRecord, decode, encode
 from supervisor_core.checkpoint.machine import boot_id, is_running
@@ -37,12 +38,14 @@ from supervisor_core.errors import LogdirInUseError
 
 LEASE_NAME = ".supervisor.lease"
 
-_READINGS = 5
-"""How often a lease that makes no sense is read: a holder without a lock may be renewing it at that very moment."""
+_TAKEN_OVER = (
+    "The logdir {} was taken over by {}: this process had not renewed its lease for longer than lease_timeout_secs "
+    "({:g} s), as when it is suspended or cut off from the storage. It publishes nothing any more and stops; the run "
+    "goes on from the other chief's newest checkpoint."
+)
 
 _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLease] = weakref.WeakSet()
-_AT_FORK = threading.Event()
 
 
 def peek(logdir: str | os.PathLike[str]) -> LeaseRecord | None:
@@ -62,11 +65,10 @@ class LogdirLease:
         timeout_secs: after so many seconds without renewal a holder on another machine counts as dead. Renew at
             least three times as often.
         exclusive: False takes the logdir although another chief may be at work in it; `Tenancy.exclusive` says so.
-        host: this machine's name. Default: the operating system's.
-        pid: this process. Default: the operating system's.
-        boot: which kernel this is. Default: its boot id, where there is one.
+        host, pid, boot: this machine's name, this process, this kernel's boot id. Default: the operating system's.
         file: where the lease is kept. Default: in the logdir.
         spawn: how a renewal is run, so that a hanging file system holds up nobody. Default: in a daemon thread.
+        on_taken_over: called once, in any thread, when it is found that another chief has taken over.
 
     Example:
         >>> lease = LogdirLease("/tmp/example-run")
@@ -87,6 +89,7 @@ class LogdirLease:
         boot: str | None = None,
         file: LeaseFile | None = None,
         spawn: Callable[[Callable[[], None]], None] | None = None,
+        on_taken_over: Callable[[LogdirInUseError], None] = lambda error: None,
     ) -> None:
         self._logdir = os.fspath(logdir)
         self._clock = clock
@@ -99,25 +102,30 @@ class LogdirLease:
         self._spawn = spawn or _in_daemon_thread
         self._record: LeaseRecord | None = None
         self._previous: LeaseRecord | None = None
-        self._taken_over: LogdirInUseError | None = None
+        self._on_taken_over = on_taken_over
+        self._token: Token | None = None
+        self._loss: str | None = None
         self._renewing = False
         self._said = False
         self._state_lock = threading.Lock()
-        self._file_lock = threading.Lock()
+        self._file_lock = threading.RLock()
 
     @property
     def session(self) -> str | None:
         """The session that holds the lease; None before it is taken and after it is released."""
-        record = self._record
-        return None if record is None else record.session
+        return None if self._record is None else self._record.session
 
     @property
     def renewal_secs(self) -> float:
         """How often to renew it: what a killed session did after its last renewal is not known to the next one."""
         return min(self._timeout_secs / 4, self._file.renewal_secs)
 
-    def acquire(self, session: str) -> Tenancy:
+    def acquire(self, session: str, *, after_attempt: int = 0) -> Tenancy:
         """Take the lease for a session.
+
+        Args:
+            session: its id.
+            after_attempt: the newest attempt that is known from elsewhere, should the lease not know of it.
 
         Raises:
             LogdirInUseError: if another chief holds it, or this process in another session; says who, since when, and
@@ -141,7 +149,7 @@ class LogdirLease:
         elif not alone:
             warning = f"{self._logdir} cannot be guarded against a second chief: {grip.reason}"
         now = self._clock.wall()
-        tenancy = tenancy_after(previous, now, exclusive=alone, warning=warning)
+        tenancy = tenancy_after(previous, now, after_attempt=after_attempt, exclusive=alone, warning=warning)
         self._previous = previous
         if warning:
             _LOG.warning("%s", warning)
@@ -160,9 +168,22 @@ class LogdirLease:
                 heir_of=tenancy.heir_of,
             )
             _LEASES.add(self)
-            _forget_in_children()
-            self._write_now()
+            self._write_or_say()
+            self._token = Token(session, tenancy.attempt)
         return tenancy
+
+    def check(self) -> None:
+        """Return if the session may publish; asked immediately before each publication, also after `release`.
+
+        Raises:
+            LogdirInUseError: if another chief has taken over; says who. From then on always.
+            OSError: if the lease file cannot be read.
+        """
+        if self._loss is not None:
+            raise LogdirInUseError(self._loss)
+        successor = None if self._token is None else self._token.find_successor(self._file, self._retake)
+        if successor is not None:
+            self._lose(successor)
 
     def record_ready(self) -> None:
         """Note that this session has a model of its own, whatever the ones before left; told with the next renewal."""
@@ -178,7 +199,7 @@ class LogdirLease:
             if self._record is None:
                 return lost
             self._record = replace(self._record, steps_lost=self._record.steps_lost + lost, last_step=step)
-        self._write_now()
+        self._write_or_say()
         return lost
 
     def record_rewind(self, lost: int, step: int) -> None:
@@ -191,12 +212,11 @@ class LogdirLease:
         """Show that the holder lives. Returns at once; a renewal that still hangs is not doubled.
 
         Raises:
-            LogdirInUseError: if an earlier renewal found that another chief has taken over, because this one had not
-                renewed for too long. Stop: what is saved now overwrites what is theirs.
+            LogdirInUseError: if it is known that another chief has taken over. Stop: nothing is published any more.
         """
+        if self._loss is not None:
+            raise LogdirInUseError(self._loss)
         with self._state_lock:
-            if self._taken_over is not None:
-                raise self._taken_over
             if self._record is None:
                 return
             self._record = replace(
@@ -239,9 +259,9 @@ class LogdirLease:
         )
         if self._file_lock.acquire(timeout=5.0):  # a renewal that hangs: the process is going, and its lock with it
             try:
-                if self._taken_over is None:
-                    self._file.write(encode(ended))
-            except OSError as error:
+                self.check()
+                self._file.write(encode(ended))
+            except (OSError, LogdirInUseError) as error:
                 _LOG.warning("The end of the session could not be noted in %s: %s", self._file.path, error)
             finally:
                 self._file.let_go()
@@ -249,7 +269,7 @@ class LogdirLease:
 
     def _read(self) -> tuple[LeaseRecord | None, str | None]:
         reason = ""
-        for _ in range(_READINGS):
+        for _ in range(READINGS):
             try:
                 return decode(self._file.read()), None
             except OSError as error:
@@ -284,10 +304,9 @@ class LogdirLease:
         return f"{who} (session {holder.session}) since {since}{step}, renewed {self._age_secs(holder):.0f} s ago"
 
     def _in_use(self, holder: LeaseRecord | None, *, certain: bool) -> str:
+        remedy = "close that session" if holder is not None and _is_ours(holder) else "stop that one"
         text = f"The logdir {self._logdir} is in use by {self._holder(holder)}. Two chiefs would delete each other's "
-        text += "checkpoints: stop that one, or use another logdir"
-        if holder is not None and _is_ours(holder):
-            text = text.replace("stop that one", "close that session")
+        text += f"checkpoints: {remedy}, or use another logdir"
         if not certain and holder is not None:
             wait = max(1.0, self._timeout_secs - self._age_secs(holder))
             text += f"; if it is dead, try again in {wait:.0f} s, or delete {self._file.path}"
@@ -295,15 +314,10 @@ class LogdirLease:
 
     def _renew(self) -> None:
         try:
-            with self._file_lock:
-                self._write_if_ours()
-        except LogdirInUseError as error:
-            with self._state_lock:
-                self._taken_over = error
+            self._write()
+            self._said = False
         except OSError as error:
             self._say_once(error)
-        else:
-            self._said = False
         finally:
             with self._state_lock:
                 self._renewing = False
@@ -313,31 +327,48 @@ class LogdirLease:
             _LOG.warning("The lease %s could not be renewed: %s", self._file.path, error)
         self._said = True
 
-    def _write_if_ours(self) -> None:
-        with self._state_lock:
-            record = self._record
-        if record is None:
-            return
-        if not self._file.is_in_place() and self._file.take().verdict == "theirs":
-            raise LogdirInUseError(self._in_use(self._read()[0], certain=True))
-        holder, _ = self._read()
-        if holder is not None and holder.session != record.session and holder.attempt >= record.attempt:
-            raise LogdirInUseError(self._in_use(holder, certain=True))
-        self._file.write(encode(record))
+    def _write(self) -> None:
+        """Write the record as it is now, unless another chief has taken over."""
+        with contextlib.suppress(LogdirInUseError), self._file_lock:  # `check` has said it to whom it concerns
+            with self._state_lock:
+                record = self._record
+            if record is not None:
+                self.check()
+                self._file.write(encode(record))
 
-    def _write_now(self) -> None:
-        with self._state_lock:
-            record = self._record
+    def _write_or_say(self) -> None:
         try:
-            with self._file_lock:
-                if record is not None:
-                    self._file.write(encode(record))
+            self._write()
         except OSError as error:
             _LOG.warning("The lease %s could not be written: %s", self._file.path, error)
 
+    def _retake(self, found: LeaseRecord | None) -> str | None:
+        """Take a lease file that is not the one which was taken; return who else has it, if anybody has."""
+        with self._file_lock:
+            record = self._record
+            if record is None:  # released
+                return None if found is None else found.holder
+            if self._file.is_in_place():  # another thread was faster
+                return None
+            verdict = self._file.take().verdict
+            if verdict == "theirs":
+                return found.holder if found else "another process"
+            if found is not None and (verdict != "ours" or found.attempt >= record.attempt):
+                return found.holder
+            self._file.write(encode(record))
+            return None
+
+    def _lose(self, successor: str) -> None:
+        with self._state_lock:
+            first, is_held = self._loss is None, self._record is not None
+            self._loss = self._loss or _TAKEN_OVER.format(self._logdir, successor, self._timeout_secs)
+        if first and is_held:
+            self._on_taken_over(LogdirInUseError(self._loss))
+        raise LogdirInUseError(self._loss)
+
     def _forget(self) -> None:
         """Let go in a forked child, where the lease stays the parent's."""
-        self._state_lock, self._file_lock = threading.Lock(), threading.Lock()
+        self._state_lock, self._file_lock = threading.Lock(), threading.RLock()
         self._record = None
         self._file.let_go()
 
@@ -358,13 +389,10 @@ def _in_daemon_thread(renew: Callable[[], None]) -> None:
     threading.Thread(target=renew, name="supervisor-lease", daemon=True).start()
 
 
-def _forget_in_children() -> None:
-    if not _AT_FORK.is_set():
-        _AT_FORK.set()
-        os.register_at_fork(after_in_child=_after_fork)
-
-
 def _after_fork() -> None:
     for lease in list(_LEASES):
         lease._forget()
     _LEASES.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -55,6 +55,12 @@ class LeaseRecord:
         """How the session ended, once it is known not to run any more."""
         return "lost" if self.ended is None else self.ended
 
+    @property
+    def holder(self) -> str:
+        """The process that holds the lease, or held it last, as a text shows it."""
+        ended = "" if self.ended is None else f", which has ended ({self.ended})"
+        return f"process {self.pid} on {self.host} (session {self.session}){ended}"
+
 
 def encode(record: LeaseRecord) -> bytes:
     """Return the lease file's bytes."""

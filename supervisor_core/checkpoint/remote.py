@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from supervisor_core.checkpoint.filesystem import Reader
+from supervisor_core.checkpoint.filesystem import Check, Reader, unguarded
+from supervisor_core.errors import SupervisorError
 
 READ_AHEAD_BYTES = 8 << 20
 """Each request to a remote store asks for at least so much: a round trip costs more than a megabyte does."""
@@ -35,7 +36,7 @@ def _as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
-        except OSError:
+        except (OSError, SupervisorError):
             raise
         except Exception as error:  # clients of object stores share no base class
             code = getattr(error, "error_code", None)
@@ -108,15 +109,21 @@ class RemoteFilesystem:
             return bytes(file.read())
 
     @_as_os_error
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         """See `Filesystem.replace`; an object store replaces at one stroke, others by a rename."""
         if not self._full:
+            check()
             with self._gfile.GFile(path, "wb") as file:
                 file.write(data)
             return
         temporary = f"{path}.tmp{uuid.uuid4().hex}"
         with self._gfile.GFile(temporary, "wb") as file:
             file.write(data)
+        try:
+            check()
+        except BaseException:
+            self._gfile.remove(temporary)
+            raise
         self._gfile.rename(temporary, path, overwrite=True)
 
     def sync(self, paths: Iterable[str], directory: str) -> None:
@@ -133,6 +140,12 @@ class RemoteFilesystem:
         """See `Filesystem.remove_tree`."""
         self._require_full("delete", path)
         self._gfile.rmtree(path)
+
+    @_as_os_error
+    def move(self, path: str, target: str) -> None:
+        """See `Filesystem.move`; an object store copies it, then deletes the first."""
+        self._require_full("rename", path)
+        self._gfile.rename(path, target, overwrite=True)
 
     @_as_os_error
     def make_directory(self, path: str) -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate, Survey
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
+from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, unguarded
+from supervisor_core.checkpoint.guard import GuardedFilesystem
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, without_shards
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state import CheckpointState, StateReading, make_relative, read_state, write_state
@@ -65,6 +66,7 @@ class CheckpointStore:
         basename: what the checkpoints' names begin with; may have directories, below the logdir.
         latest_filename: the state file's name.
         filesystem: what to do the reading and writing with. Default: what the logdir's scheme asks for.
+        check: asked immediately before each change; see `supervisor_core.checkpoint.guard`. Default: always passes.
 
     Raises:
         ValueError: if ``basename`` leads out of the logdir, or ``latest_filename`` has directories.
@@ -81,9 +83,11 @@ class CheckpointStore:
         latest_filename: str = "checkpoint",
         *,
         filesystem: Filesystem | None = None,
+        check: Check = unguarded,
     ) -> None:
         default, self.logdir = filesystem_for(logdir) if filesystem is None else (filesystem, os.fspath(logdir))
-        self._filesystem = default
+        self._filesystem: Filesystem = default if check is unguarded else GuardedFilesystem(default, check)
+        self.check = check
         parts = basename.split("/")
         if not parts[-1] or basename.startswith("/") or ".." in parts:
             raise ValueError(f"basename is {basename!r}; expected a name, or a path that stays below the logdir.")
@@ -94,6 +98,11 @@ class CheckpointStore:
         self.state_path = os.path.join(self.logdir, latest_filename)
         self._names = CheckpointNames(parts[-1], latest_filename)
         self._survey = Survey(self._filesystem, self.logdir, self.directory, self._names)
+
+    @property
+    def filesystem(self) -> Filesystem:
+        """What it reads and writes with, which asks ``check`` before each change."""
+        return self._filesystem
 
     def candidates(self) -> list[Candidate]:
         """List what there is to resume from.

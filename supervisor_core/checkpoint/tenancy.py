@@ -48,14 +48,16 @@ class Tenancy:
         return self.previous.last_step if self.previous else None
 
 
-def tenancy_after(previous: LeaseRecord | None, now: float, *, exclusive: bool, warning: str | None) -> Tenancy:
-    """Return the place of a session that starts now, after ``previous``."""
+def tenancy_after(
+    previous: LeaseRecord | None, now: float, *, after_attempt: int = 0, exclusive: bool, warning: str | None
+) -> Tenancy:
+    """Return the place of a session that starts now, after ``previous`` and any of a number up to ``after_attempt``."""
     if previous is None:
-        return Tenancy(attempt=1, first_started_at=now, exclusive=exclusive, warning=warning)
+        return Tenancy(attempt=after_attempt + 1, first_started_at=now, exclusive=exclusive, warning=warning)
     restarts = dict(previous.restarts)
     restarts[previous.outcome] = restarts.get(previous.outcome, 0) + 1
     return Tenancy(
-        attempt=previous.attempt + 1,
+        attempt=max(previous.attempt, after_attempt) + 1,
         first_started_at=previous.first_started_at,
         previous=previous,
         restarts=restarts,

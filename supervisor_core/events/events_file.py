@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+from collections.abc import Callable
 
 from supervisor_core.clock import Clock
 from supervisor_core.events import encoding, framing
@@ -15,6 +16,10 @@ from supervisor_core.events.filesystem import AppendFile, FileSystem, join
 _LOG = logging.getLogger(__name__)
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+Check = Callable[[], None]
+"""Asked immediately before each append, and before a new file is begun. Raises `LogdirInUseError` if another process
+has taken the logdir over: then nothing is appended any more. An `OSError` counts as a failed append."""
 
 
 def counted(events: int) -> str:
@@ -49,6 +54,8 @@ class EventsFile:
         """How many files were begun."""
         self.written = 0
         """Events handed to the file system, version records apart."""
+        self.check: Check | None = None
+        """Set once there is somebody to ask."""
         self._filesystem = filesystem
         self._clock = clock
         self._suffix = suffix
@@ -79,13 +86,19 @@ class EventsFile:
             _LOG.warning("%s was deleted while in use; a new events file takes over.", self.path)
             self._close_file()
         if self._file is None:
+            self._ask()
             self.open()
         assert self._file is not None
         return self._file
 
     def append(self, batch: Batch) -> None:
-        """Append a batch. When it raises, what got through has been taken out of the batch: append the rest later."""
+        """Append a batch. When it raises, what got through has been taken out of the batch: append the rest later.
+
+        Raises:
+            LogdirInUseError: if another process has taken the logdir over.
+        """
         file = self.ensure_open()
+        self._ask()
         try:
             file.append(batch.chunks)
         except Exception as error:
@@ -116,6 +129,10 @@ class EventsFile:
     def close(self) -> None:
         """Let go of the file, if one is open; syncs nothing."""
         self._close_file()
+
+    def _ask(self) -> None:
+        if self.check is not None:
+            self.check()
 
     def _repair(self, file: AppendFile, batch: Batch, error: Exception) -> bool:
         """Make the file end with a whole record and the batch begin behind it; say whether to go on with the file."""

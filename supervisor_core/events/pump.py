@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from supervisor_core.errors import EventsWriteError
+from supervisor_core.errors import EventsWriteError, LogdirInUseError
 from supervisor_core.events.batch import Batch, BatchEncoder, Item
 from supervisor_core.events.events_file import EventsFile, SyncError, counted
 from supervisor_core.events.queue import EventQueue, Request
@@ -22,6 +22,10 @@ class Pump:
     A failed append is tried again, the wait doubling each time, and at once when somebody asks for a flush. Meanwhile
     events wait in the queue as far as its bound goes. Every outage is logged once when it begins and once when it is
     over, and told to ``on_error`` once.
+
+    When another process has taken the logdir over (`EventsFile.check`), that is the end: what waits is dropped, and
+    so is what comes later, all of it counted; the file is closed as it is. Nobody who flushes or closes hears an error
+    of that: it is said in the log, and the chief that was taken over has an error of its own.
 
     Args:
         queue: where events and requests come from.
@@ -63,6 +67,7 @@ class Pump:
         self._serving = threading.Lock()
         self._serving_here: int | None = None
         self._finished = False
+        self._taken_over = False
 
     @property
     def dropped(self) -> int:
@@ -145,12 +150,15 @@ class Pump:
     def _serve(self) -> None:
         """Write what can be written now, then answer whoever asked."""
         requests: list[Request] = []
-        if self._write_batch() and self._has_file():
+        if self._taken_over:
+            items, requests = self.queue.take()
+            self._lost += len(items)
+        elif self._write_batch() and self._has_file():
             items, requests = self.queue.take()
             self._encode(items)
             if self._write_batch():
                 self._recover()
-        if self.failing:
+        if self.failing or self._taken_over:
             requests += self.queue.take_requests()
         if not requests:
             return
@@ -169,6 +177,9 @@ class Pump:
         if self.queue.items:
             try:
                 self.file.ensure_open()
+            except LogdirInUseError as error:
+                self._give_up(error)
+                return False
             except Exception as error:
                 self._fail(error)
                 return False
@@ -191,6 +202,9 @@ class Pump:
         if self._batch is not None:
             try:
                 self.file.append(self._batch)
+            except LogdirInUseError as error:
+                self._give_up(error)
+                return False
             except Exception as error:  # a remote file system's client raises what it likes
                 self._fail(error)
                 return False
@@ -217,6 +231,17 @@ class Pump:
         self._finished = True
         self.file.close()
 
+    def _give_up(self, reason: LogdirInUseError) -> None:
+        """Append nothing any more: the logdir is another chief's."""
+        self._taken_over, self.failing = True, False
+        self._lost += self.queue.drop_all() + (self._batch.events if self._batch is not None else 0)
+        self._batch = None
+        self._sync()
+        self.file.close()
+        self.last_error = EventsWriteError(f"Nothing is appended to {self._place} any more: {reason}")
+        self.last_error.__cause__ = reason
+        _LOG.error("%s %s dropped.", self.last_error, counted(self.dropped))
+
     def _fail(self, reason: Exception) -> None:
         self._reason = reason
         if self.failing:
@@ -237,6 +262,8 @@ class Pump:
                 _LOG.exception("on_error of the events writer failed.")
 
     def _outcome(self, lost: int, doubt: SyncError | None) -> EventsWriteError | None:
+        if self._taken_over:
+            return None
         pending = self.pending if self.failing else 0
         parts = []
         if lost:

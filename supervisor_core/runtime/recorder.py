@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from supervisor_core.events.telemetry import Record, summary_bytes
@@ -36,10 +37,12 @@ class Recorder:
 
     Args:
         writer: the run's summary writer; None writes nothing.
+        check: asked before each record, for writers that do not ask by themselves; what it raises keeps the record out.
     """
 
-    def __init__(self, writer: SummaryWriter | None) -> None:
+    def __init__(self, writer: SummaryWriter | None, check: Callable[[], None] = lambda: None) -> None:
         self._writer = writer
+        self._check = check
         self._said = False
 
     def write(self, record: Record, step: int | None = None, *, durable: bool = False) -> None:
@@ -53,6 +56,7 @@ class Recorder:
         if self._writer is None:
             return
         try:
+            self._check()
             self._writer.add_summary(summary_bytes(record), step)
             if durable:
                 getattr(self._writer, "sync", self._writer.flush)()

@@ -12,7 +12,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +56,7 @@ class SupervisedRun:
         is_chief: whether to hold the logdir's lease; workers do not.
         task: what a worker is called among the cluster's processes, as ``worker:1``; None for a chief, and for a
             process that belongs to no cluster.
-        on_taken_over: called when another chief has taken the logdir over, with the error that says so.
+        on_taken_over: called when another chief has taken the logdir over, with the error that says so; in any thread.
         clock: the time.
     """
 
@@ -81,7 +81,8 @@ class SupervisedRun:
         self._interval_secs = checkpoint_interval_secs
         self._clock = clock
         self._on_taken_over = on_taken_over
-        self._recorder: TelemetrySink = Recorder(writer)
+        self._writer = writer
+        self._recorder: TelemetrySink = Recorder(writer, self.check_append)
         self._lease: LogdirLease | None = None
         self._roster: Roster | None = None
         self._beacon: Beacon | None = None
@@ -89,7 +90,11 @@ class SupervisedRun:
         info = {"logdir": str(logdir or ""), "host": socket.gethostname(), "pid": str(os.getpid()), "facade": facade}
         if logdir and is_chief:
             self._lease = LogdirLease(
-                logdir, timeout_secs=options.lease_timeout_secs, exclusive=options.exclusive_logdir, clock=clock
+                logdir,
+                timeout_secs=options.lease_timeout_secs,
+                exclusive=options.exclusive_logdir,
+                clock=clock,
+                on_taken_over=self._taken_over,
             )
             self._roster = Roster(
                 logdir,
@@ -129,6 +134,8 @@ class SupervisedRun:
         self._previous: LeaseRecord | None = None
         self._begun = False
         self._ended = False
+        self._released = False
+        self._is_taken_over = False
 
     @property
     def session_id(self) -> str:
@@ -163,6 +170,9 @@ class SupervisedRun:
             )
             self._previous = before.previous
             self._monitor.identify(self._identity)
+            guard = getattr(self._writer, "guard", None)  # other writers than ours append when they like
+            if guard is not None:
+                guard(self.check_append)
         self._begun = True
         if self._beacon is not None:
             self._beacon.start()
@@ -172,6 +182,26 @@ class SupervisedRun:
         self._endpoint = MetricsEndpoint(
             self.options, lambda: [self.status()], lambda: self.progress.phase == "training"
         )
+
+    def check(self) -> None:
+        """Return if this session may publish checkpoints; see `supervisor_core.checkpoint.guard`.
+
+        Raises:
+            LogdirInUseError: if another chief has taken the logdir over, also after the end of this session.
+            OSError: if that cannot be found out.
+        """
+        if self._lease is not None:
+            self._lease.check()
+
+    def check_append(self) -> None:
+        """Return if this session may append events; once it has released the lease, its file is its own business.
+
+        Raises:
+            LogdirInUseError: if another chief has taken the logdir over while this session held it.
+            OSError: if that cannot be found out.
+        """
+        if self._lease is not None and not self._released:
+            self._lease.check()
 
     def ready(
         self,
@@ -318,6 +348,7 @@ class SupervisedRun:
             self._beacon.close()
         if self._lease is not None:
             self._lease.release(outcome.reason, last_step=now.global_step, steps_lost=self._identity.steps_lost)
+            self._released = not self._is_taken_over
 
     def close(self, linger_secs: float | None = None) -> None:
         """Stop serving metrics, after Prometheus has had the chance to see the end.
@@ -331,6 +362,10 @@ class SupervisedRun:
     def beat(self) -> None:
         """Write a heartbeat now: something has happened that should be seen."""
         self._monitor.beat()
+
+    def _taken_over(self, error: LogdirInUseError) -> None:
+        self._is_taken_over = True
+        self._on_taken_over(error)
 
     def _tell_of_workers(self) -> None:
         if not self._ended:
@@ -349,10 +384,8 @@ class SupervisedRun:
     def _renew_lease(self, step: int | None) -> None:
         if self._lease is None or self._ended:
             return
-        try:
+        with suppress(LogdirInUseError):  # which `on_taken_over` has heard of
             self._lease.renew(last_step=step)
-        except LogdirInUseError as error:  # another chief works here now: to go on would overwrite what is theirs
-            self._on_taken_over(error)
 
 
 def _look_secs(logdir: str, options: Options) -> float:

@@ -6,6 +6,7 @@ import contextlib
 import os
 
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
+from supervisor_core.errors import SupervisorError
 from supervisor_core.supervision.task_record import MAX_BYTES, TaskRecord, decode, encode, file_name
 
 TASKS_DIRECTORY = ".supervisor.tasks"
@@ -26,6 +27,12 @@ def read_record(filesystem: Filesystem, path: str) -> TaskRecord:
     if file_name(record.task) != os.path.basename(path):
         raise ValueError(f"it is named like another task's: this is {record.task!r:.80}")
     return record
+
+
+class _TakenOverError(SupervisorError):
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.session = session
 
 
 class TaskFile:
@@ -56,19 +63,30 @@ class TaskFile:
         """
         filesystem = self._open()
         other = self._other_session(filesystem)
-        if self._has_written and other is not None and other != self._replaced:
+        if self._is_taken_over(other):
             return other
         if not self._has_written:
             filesystem.make_directory(os.path.dirname(self.path))
             self._remove_leftovers(filesystem)
             self._replaced = other
         try:
-            filesystem.replace(self.path, encode(record))
+            filesystem.replace(self.path, encode(record), self._check)
         except FileNotFoundError:  # the logdir was cleared under a living process
             filesystem.make_directory(os.path.dirname(self.path))
-            filesystem.replace(self.path, encode(record))
+            filesystem.replace(self.path, encode(record), self._check)
+        except _TakenOverError as taken:
+            return taken.session
         self._has_written = True
         return None
+
+    def _is_taken_over(self, other: str | None) -> bool:
+        return self._has_written and other is not None and other != self._replaced
+
+    def _check(self) -> None:
+        """Look once more immediately before the file is replaced: the process may have been suspended meanwhile."""
+        other = self._other_session(self._open())
+        if other is not None and self._is_taken_over(other):
+            raise _TakenOverError(other)
 
     def _open(self) -> Filesystem:
         if self._filesystem is None:

@@ -95,6 +95,7 @@ class Checkpointing:
         """Begin a session: checkpoints are taken of ``sess`` from now on."""
         with self._lock:
             self._sess, self._run, self._writer = sess, run, writer
+            self._saver.attach(run.check)
             self.serving = False
             self._newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.runs, run.progress.steps)

@@ -5,18 +5,22 @@ whatever kills the process; and one that is saved again under its name stays who
 
 Local files only. A remote store has no renaming worth the name: there it is written in its place, and the state file
 alone says that it counts.
+
+A chief whose logdir was taken over moves nothing into place any more: the store's check is asked before each file, or
+on a remote store before the writing begins.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import uuid
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -30,11 +34,13 @@ class Draft:
 
     Raises:
         OSError: if nothing can be written there.
+        LogdirInUseError: on a remote store, if another chief has taken the logdir over.
     """
 
     def __init__(self, store: CheckpointStore, path: str) -> None:
         self._store = store
-        self._filesystem, self._place = filesystem_for(path)
+        self._filesystem = store.filesystem
+        self._place = filesystem_for(path)[1]
         self._directory, name = os.path.split(self._place)
         self._replaces = self._filesystem.is_file(f"{self._place}.index")
         self._touched = False
@@ -42,6 +48,7 @@ class Draft:
         self.path = self._place
         """Where to write it."""
         if local_path(path) is None:
+            store.check()
             self._touched = True
             return
         workshop = f"{self._place}_temp_{uuid.uuid4().hex}"
@@ -64,6 +71,7 @@ class Draft:
 
         Raises:
             OSError: if that cannot be done.
+            LogdirInUseError: if another chief has taken the logdir over.
         """
         if self._workshop is None:
             return written
@@ -74,7 +82,7 @@ class Draft:
         self._touched = True
         # The index makes a checkpoint of the files, so it goes last.
         for file in sorted(os.listdir(self._workshop), key=lambda file: file.endswith(".index")):
-            os.replace(
+            self._filesystem.move(
                 os.path.join(self._workshop, file), os.path.join(self._directory, name + file.removeprefix(before))
             )
         self._filesystem.sync((), self._directory or ".")
@@ -82,13 +90,16 @@ class Draft:
         return os.path.join(self._directory, name)
 
     def discard(self) -> None:
-        """Delete what there is of it. One that was there before stays, if it is whole. Never raises `OSError`."""
+        """Delete what there is of it. One that was there before stays, if it is whole. Raises nothing of all that.
+
+        What has been moved into place stays where another chief has taken the logdir over: it may be theirs by now.
+        """
         try:
             if self._workshop is not None and os.path.isdir(self._workshop):
-                self._filesystem.remove_tree(self._workshop)
+                shutil.rmtree(self._workshop)  # which nobody else knows of: this needs no check
             if self._touched and not (self._replaces and self._is_whole()):
                 self._store.delete(self._place)
-        except OSError as error:  # the save's own error is the one to hear of
+        except (OSError, LogdirInUseError) as error:  # the save's own error is the one to hear of
             _LOG.warning("What a failed save left of %s cannot be deleted: %s", self._place, error)
 
     def _is_whole(self) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.filesystem import filesystem_for
+from supervisor_core.checkpoint.filesystem import Check, filesystem_for, unguarded
 from supervisor_core.checkpoint.naming import last_part, step_in_name
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -88,9 +88,8 @@ class CheckpointSaver:
         self._lock = threading.Lock()
         directory = os.path.dirname(self._save_path) if logdir is None else os.fspath(logdir)
         basename = os.path.relpath(self._save_path, directory) if logdir else last_part(self._save_path)
-        self._store = CheckpointStore(directory, basename)
-        self._rotation = Rotation(saver, self._store)
-        self._swept = False
+        self._place = (directory, basename)
+        self.attach(unguarded)
         self._watched = watched
         self._loss: WatchedLoss | None = None
         if options.watched_loss is not None:
@@ -100,6 +99,13 @@ class CheckpointSaver:
             self._shadows = Shadows.build(graph, saver, global_step)
         except Unshadowable as reason:
             self._give_up_shadows(reason)
+
+    def attach(self, check: Check) -> None:
+        """Begin a session, which publishes nothing unless a check passes; see `supervisor_core.checkpoint.guard`."""
+        with self._lock:
+            self._store = CheckpointStore(*self._place, check=check)
+            self._rotation = Rotation(self._saver, self._store)
+            self._swept = False
 
     @property
     def consistent(self) -> bool:
@@ -199,6 +205,7 @@ class CheckpointSaver:
         """Have a saver of the program's own do all that it does, and look at what came of it."""
         if self._refuses(session, attempt):
             return
+        self._store.check()
         with session.graph.as_default():
             path = self._saver.save(session, self._save_path, global_step=self._global_step)
         attempt.path, attempt.step, attempt.consistent = path, step_in_name(path or ""), False
@@ -241,9 +248,8 @@ class CheckpointSaver:
             return
         if not isinstance(self._meta_graph_def, bytes):
             self._meta_graph_def = self._meta_graph_def.SerializeToString()
-        filesystem, name = filesystem_for(path)
         try:
-            filesystem.replace(name, self._meta_graph_def)
+            self._store.filesystem.replace(filesystem_for(path)[1], self._meta_graph_def)
         except OSError as error:  # nothing that is restored is in it
             _LOG.warning("The graph beside the checkpoint, %s, cannot be written: %s", path, error)
 

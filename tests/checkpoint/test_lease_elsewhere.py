@@ -93,7 +93,7 @@ def test_taken_over_while_suspended(make: Make, tmp_path: Path, edit: Edit, on_d
     lease.acquire("a")
     edit(session="b", attempt=2, host="b", pid=77)
     lease.renew()
-    with pytest.raises(LogdirInUseError, match="in use by process 77 on b"):
+    with pytest.raises(LogdirInUseError, match="taken over by process 77 on b"):
         lease.renew()
     lease.release("completed")
     assert on_disk()["session"] == "b"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.filesystem import LocalFilesystem, Reader
+from supervisor_core.checkpoint.filesystem import Check, LocalFilesystem, Reader, unguarded
 from supervisor_core.events.telemetry import Record, from_json
 from supervisor_core.options import Options
 from supervisor_core.run.status import WorkerStatus
@@ -75,9 +75,8 @@ def begin(tmp_path: Path, writer: KeepingWriter) -> Iterator[Callable[..., Super
             logdir=str(tmp_path),
             facade="Test",
             options=options or Options(),
-            writer=writer,
             services=ServiceRegistry(),
-            **arguments,
+            **{"writer": writer, **arguments},
         )
         run.begin()
         runs.append(run)
@@ -101,13 +100,13 @@ class HeldFilesystem(LocalFilesystem):
         self.written: SimpleQueue[dict[str, Any]] = SimpleQueue()
         """What was put in a file's place, once it is there; a fault in its stead."""
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         self.writing.release()
         self.free.wait()
         if self.fault is not None:
             self.written.put({"fault": str(self.fault)})
             raise self.fault
-        super().replace(path, data)
+        super().replace(path, data, check)
         self.written.put(json.loads(data))
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from supervisor_core.checkpoint.lease import LEASE_NAME
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import CheckpointRecord
-from supervisor_core.options import Options
 from supervisor_core.run.fold import RunFold
 from supervisor_core.supervision.outcome import Outcome
 
@@ -129,15 +133,47 @@ def test_an_error_is_no_planned_end(begin) -> None:
     assert (status.active, status.phase) == (True, "stopped")
 
 
-def test_a_chief_that_was_taken_over_is_told(begin, monkeypatch) -> None:
-    """The error goes to whoever can stop the training, not into the monitor's log."""
+def take_over(logdir: Path) -> None:
+    """Put the record of another chief into the lease file, as one on another host does that finds this one dead."""
+    content = json.loads((logdir / LEASE_NAME).read_bytes())
+    content.update(session="another", attempt=content["attempt"] + 1, host="another-host", pid=77)
+    (logdir / LEASE_NAME).write_bytes(json.dumps(content, separators=(",", ":")).encode().ljust(1023) + b"\n")
+
+
+def test_a_chief_that_was_taken_over_is_told(begin, tmp_path) -> None:
+    """Whatever it would publish next raises, and the error goes at once to whoever can stop the training."""
     told: list[BaseException] = []
-    run = begin(Options(lease_timeout_secs=0.001), on_taken_over=told.append)
-    error = LogdirInUseError("taken over")
-
-    def renew(*, last_step: int | None = None) -> None:
-        raise error
-
-    monkeypatch.setattr(run._lease, "renew", renew)
+    run = begin(on_taken_over=told.append)
+    run.check()
+    take_over(tmp_path)
+    with pytest.raises(LogdirInUseError, match="taken over by process 77 on another-host"):
+        run.check()
     run._monitor.tick()
-    assert told[-1] is error
+    assert [type(error) for error in told] == [LogdirInUseError]
+
+
+def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:
+    """Neither telemetry nor its stop record reaches the events file, and the other chief's lease stays as it is."""
+    writer = FileWriter(str(tmp_path))
+    run = begin(writer=writer)
+    run.ready()
+    writer.flush()
+    take_over(tmp_path)
+    lease = (tmp_path / LEASE_NAME).read_bytes()
+    files = {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")}
+    assert files
+    run.beat()
+    run.end(Outcome(reason="error", error="taken over"))
+    writer.close()
+    assert {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")} == files
+    assert (tmp_path / LEASE_NAME).read_bytes() == lease
+
+
+def test_a_session_that_has_ended_still_closes_its_events_file(begin, tmp_path) -> None:
+    """Once the lease is released, another chief may come: what is left to append goes into the ended session's file."""
+    run = begin()
+    run.end(Outcome(reason="completed"))
+    take_over(tmp_path)
+    run.check_append()
+    with pytest.raises(LogdirInUseError):
+        run.check()

@@ -133,6 +133,7 @@ class MonitoredRuntime:
             self._writers.close()
             self._open.close()
             raise
+        self._writers.guard(self.lifecycle.run.check_append)
         self._progress = self.lifecycle.run.progress
         for hook in self._own:
             hook.join(self)
