@@ -165,7 +165,7 @@ class Training:
 
 
 def measure_cost(megabytes: int, variables: int, kind: str, rounds: int) -> dict[str, Any]:
-    from supervisor_core.tf1.shadows import Shadows
+    from supervisor_core.tf1.snapshot import Snapshot
 
     taken: dict[str, dict[str, list[float]]] = {"held_ms": {}, "secs": {}}
     calls: list[float] = []
@@ -180,15 +180,15 @@ def measure_cost(megabytes: int, variables: int, kind: str, rounds: int) -> dict
         def by_the_original() -> None:
             training.saver.save(plain, f"{directory}/original", write_meta_graph=False)
 
-        take_snapshot = Shadows.take
+        take_snapshot = Snapshot.take
 
-        def timed(shadows: Any) -> int | None:
+        def timed(snapshot: Any) -> int | None:
             started = time.perf_counter()
-            step = take_snapshot(shadows)
+            step = take_snapshot(snapshot)
             calls.append((time.perf_counter() - started) * 1e3)
             return step
 
-        Shadows.take = timed  # type: ignore[method-assign]
+        Snapshot.take = timed  # type: ignore[method-assign]
         contenders: dict[str, Step] = {
             OURS: ours,
             BLOCKING: lambda: training.between_steps(by_the_original),

@@ -38,7 +38,7 @@ class Checkpointing:
     """Takes the checkpoints of one supervisor, session after session. Thread-safe.
 
     Args:
-        graph: the model's graph, not yet finalized: ops are added for snapshots.
+        graph: the model's graph; nothing is added to it.
         saver: the saver whose variables are saved.
         save_path: what checkpoints' paths begin with.
         global_step: the step in their names; None for none.

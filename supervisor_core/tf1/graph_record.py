@@ -14,7 +14,7 @@ class GraphRecord:
 
     Args:
         graph: the graph.
-        graph_def: the same without what the supervisor added to it.
+        graph_def: the same as it is trained, with its shapes.
         meta_graph_def: that with its collections and saver.
     """
 
@@ -34,7 +34,9 @@ class GraphRecord:
         if logdir:
             tf.io.write_graph(self._graph_def, logdir, "graph.pbtxt")
         if writer and not self._is_in_events:
-            writer.add_graph(_Own(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph)
+            writer.add_graph(
+                _Serialized(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph
+            )
             writer.add_meta_graph(self._meta_graph_def)
             self._is_in_events = True
 
@@ -43,8 +45,8 @@ class GraphRecord:
         self._is_in_events = False
 
 
-class _Own:
-    """The program's own part of a graph, as a `FileWriter` takes a graph."""
+class _Serialized:
+    """A graph that is serialized already, as a `FileWriter` takes a graph."""
 
     def __init__(self, graph: Any, graph_def: Any) -> None:
         self._graph_def = graph_def

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.tf1 import defaults
+from supervisor_core.tf1.cluster.announcement import announcement_for
 
 _VARIABLE_OPS = ("Variable", "VariableV2", "VarHandleOp")
 
@@ -29,6 +30,7 @@ class SupervisedModel:
         summary_op: the same.
         saver: the same.
         global_step: the same.
+        announces: whether chief and workers say by a mark of their own that the model is ready.
 
     Raises:
         ValueError: if this is no chief and a variable has no device.
@@ -47,6 +49,7 @@ class SupervisedModel:
         summary_op: Any,
         saver: Any,
         global_step: Any,
+        announces: bool,
     ) -> None:
         self._graph = graph if graph is not None else tf.compat.v1.get_default_graph()
         self._is_chief = is_chief
@@ -59,7 +62,8 @@ class SupervisedModel:
             self._saver = defaults.saver(saver)
             self._summary_op = defaults.summary_op(summary_op)
             self._global_step = defaults.global_step(global_step)
-        # Captured before anything of the supervisor's own is added to the graph.
+            # The last that is added: the graph is captured as it is trained, to the last node.
+            self._announcement = announcement_for(self._graph) if announces else None
         self._graph_def = self._graph.as_graph_def(add_shapes=True)
         self._meta_graph_def = tf.compat.v1.train.export_meta_graph(
             graph_def=self._graph_def, graph=self._graph, saver_def=self._saver.saver_def if self._saver else None

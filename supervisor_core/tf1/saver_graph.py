@@ -40,7 +40,7 @@ _FRAME = frozenset(
 """What a saver's save operation may consist of for its meaning to be known."""
 
 
-class Unshadowable(Exception):  # noqa: N818 - an answer, caught by whoever asks
+class CannotSnapshot(Exception):  # noqa: N818 - an answer, caught by whoever asks
     """This saver can only be run as it is; the text says why, as the end of a sentence."""
 
 
@@ -104,24 +104,24 @@ def read_saver(graph: Any, saver: Any) -> SaverGraph:
         saver: a ``tf.compat.v1.train.Saver``.
 
     Raises:
-        Unshadowable: if that cannot be told for certain, or cannot be written in any other way.
+        CannotSnapshot: if that cannot be told for certain, or cannot be written in any other way.
     """
     if has_own_save(saver):
-        raise Unshadowable(f"{type(saver).__name__} has a save() of its own")
+        raise CannotSnapshot(f"{type(saver).__name__} has a save() of its own")
     saver_def = saver.saver_def
     if saver_def is None:
-        raise Unshadowable("the saver has nothing to save, or was not built")
+        raise CannotSnapshot("the saver has nothing to save, or was not built")
     if saver_def.version == tf.compat.v1.train.SaverDef.V1:
-        raise Unshadowable("the saver writes the V1 format")
+        raise CannotSnapshot("the saver writes the V1 format")
     try:
         end = graph.get_tensor_by_name(saver_def.save_tensor_name).op
         filename = graph.get_tensor_by_name(saver_def.filename_tensor_name)
     except (KeyError, ValueError) as error:
-        raise Unshadowable(f"the saver's operations are not in this graph: {error}") from error
+        raise CannotSnapshot(f"the saver's operations are not in this graph: {error}") from error
     saves, merges = _find_saves(end)
     merge = merges[0] if merges else None
     if len(merges) > 1 or (merge is None and len(saves) != 1) or not saves:
-        raise Unshadowable(f"its save operation has {len(saves)} SaveV2 and {len(merges)} MergeV2Checkpoints")
+        raise CannotSnapshot(f"its save operation has {len(saves)} SaveV2 and {len(merges)} MergeV2Checkpoints")
     for save in saves:
         _check_prefix(save, filename, sharded=merge is not None)
     return SaverGraph(
@@ -153,7 +153,7 @@ def source_of(tensor: Any) -> Source:
 
 
 def check_is_local(sources: Iterable[Source], devices: Callable[[], Iterable[str]]) -> None:
-    """Raise `Unshadowable` if other processes of a cluster may change these values, whose steps nobody here can hold.
+    """Raise `CannotSnapshot` if other processes of a cluster may change these values, whose steps nobody here can hold.
 
     Variables without a job are this process's own. Those of a job are taken for shared as soon as there is another job
     or task too, as there is wherever a model is trained with parameter servers.
@@ -165,7 +165,7 @@ def check_is_local(sources: Iterable[Source], devices: Callable[[], Iterable[str
     homes = {task for source in sources if (task := _task(source.tensor.op.device))}
     tasks = {task for device in devices() if (task := _task(device))} if homes else set()
     if len(homes) > 1 or any(not _agree(task, other) for task in homes for other in tasks):
-        raise Unshadowable(f"its variables live on {_listed(homes)} of a cluster with {_listed(tasks | homes)}")
+        raise CannotSnapshot(f"its variables live on {_listed(homes)} of a cluster with {_listed(tasks | homes)}")
 
 
 def _find_saves(end: Any) -> tuple[list[Any], list[Any]]:
@@ -174,7 +174,7 @@ def _find_saves(end: Any) -> tuple[list[Any], list[Any]]:
     while pending:
         op = pending.pop()
         if op.type not in _FRAME:
-            raise Unshadowable(f"its save operation runs {op.type} ({op.name})")
+            raise CannotSnapshot(f"its save operation runs {op.type} ({op.name})")
         before = [tensor.op for tensor in op.inputs]
         if op.type == "MergeV2Checkpoints":
             merges.append(op)
@@ -191,10 +191,10 @@ def _find_saves(end: Any) -> tuple[list[Any], list[Any]]:
 def _check_prefix(save: Any, filename: Any, *, sharded: bool) -> None:
     prefix = save.inputs[0]
     if sharded and prefix.op.type != "ShardedFilename":
-        raise Unshadowable(f"the shard of {save.name} is named by {prefix.op.type}")
+        raise CannotSnapshot(f"the shard of {save.name} is named by {prefix.op.type}")
     while not sharded and prefix is not filename:
         if prefix.op.type != "Identity":
-            raise Unshadowable(f"{save.name} writes to {prefix.name}, not to {filename.name}")
+            raise CannotSnapshot(f"{save.name} writes to {prefix.name}, not to {filename.name}")
         prefix = prefix.op.inputs[0]
 
 
@@ -202,18 +202,18 @@ def _shard_number(save: Any) -> int:
     prefix = save.inputs[0].op
     number = tf.get_static_value(prefix.inputs[1]) if prefix.type == "ShardedFilename" else 0
     if number is None:
-        raise Unshadowable(f"the number of the shard of {save.name} is computed")
+        raise CannotSnapshot(f"the number of the shard of {save.name} is computed")
     return int(number)
 
 
 def _shard(save: Any) -> Shard:
     names, slices = (tf.get_static_value(tensor) for tensor in save.inputs[1:3])
     if names is None or slices is None:
-        raise Unshadowable(f"the names of {save.name} are computed")
+        raise CannotSnapshot(f"the names of {save.name} are computed")
     items = []
     for name, slice_spec, tensor in zip(names, slices, save.inputs[3:], strict=True):
         if tensor.dtype.base_dtype in (tf.resource, tf.variant):
-            raise Unshadowable(f"{name.decode()} is a {tensor.dtype.base_dtype.name}")
+            raise CannotSnapshot(f"{name.decode()} is a {tensor.dtype.base_dtype.name}")
         items.append(Item(name.decode(), slice_spec.decode(), tensor, source_of(tensor)))
     return Shard(save.device, tuple(items))
 

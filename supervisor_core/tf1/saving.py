@@ -16,6 +16,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ from supervisor_core.tf1.draft import Draft
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.rotation import Rotation
 from supervisor_core.tf1.save_result import Attempt, SaveResult
-from supervisor_core.tf1.saver_graph import Unshadowable, has_own_save
-from supervisor_core.tf1.shadows import Shadows
+from supervisor_core.tf1.saver_graph import CannotSnapshot, has_own_save
+from supervisor_core.tf1.snapshot import Snapshot
 from supervisor_core.tf1.watched_loss import WatchedLoss
 
 __all__ = ["CheckpointSaver", "SaveResult"]
@@ -47,9 +48,9 @@ class CheckpointSaver:
     """Writes the checkpoints of one saver, one at a time, from any thread but the one that trains. Thread-safe.
 
     Args:
-        graph: the saver's graph, not finalized: the operations for snapshots are added to it.
-        saver: a ``tf.compat.v1.train.Saver``. One that cannot be shadowed is run as it is, without holding training up:
-            such checkpoints may mix steps.
+        graph: the saver's graph, finalized or not; nothing is added to it.
+        saver: a ``tf.compat.v1.train.Saver``. One of which no snapshot can be taken is run as it is, without holding
+            training up: such checkpoints may mix steps.
         save_path: what checkpoints' paths begin with; the step follows after a dash.
         global_step: the step in their names, an integer of size 1; None for none.
         meta_graph_def: what goes into ``.meta``; None writes none.
@@ -94,11 +95,11 @@ class CheckpointSaver:
         self._loss: WatchedLoss | None = None
         if options.watched_loss is not None:
             self._loss = WatchedLoss(graph, options.watched_loss)
-        self._shadows: Shadows | None = None
+        self._snapshot: Snapshot | None = None
         try:
-            self._shadows = Shadows.build(graph, saver, global_step)
-        except Unshadowable as reason:
-            self._give_up_shadows(reason)
+            self._snapshot = Snapshot(graph, saver, global_step)
+        except CannotSnapshot as reason:
+            self._give_up_snapshots(reason)
 
     def attach(self, check: Check) -> None:
         """Begin a session, which publishes nothing unless a check passes; see `supervisor_core.checkpoint.guard`."""
@@ -110,7 +111,7 @@ class CheckpointSaver:
     @property
     def consistent(self) -> bool:
         """Whether checkpoints hold values of one step only, as far as runs end within the time to wait for them."""
-        return self._shadows is not None
+        return self._snapshot is not None
 
     def save(self, sess: Any, trigger: Trigger, is_new: Callable[[int | None], bool] = lambda step: True) -> SaveResult:
         """Save a checkpoint now, and return when it is durable, or has failed.
@@ -135,70 +136,86 @@ class CheckpointSaver:
             return SaveResult(trigger=trigger, secs=secs, **vars(attempt))
 
     def _save(self, session: Any, attempt: Attempt, is_new: Callable[[int | None], bool]) -> None:
-        if self._shadows is not None:
+        fetches = False
+        if self._snapshot is not None:
             try:
-                self._shadows.bind(session)
-            except Unshadowable as reason:
-                self._give_up_shadows(reason)
-        if self._shadows is not None:
-            self._save_shadows(session, self._shadows, attempt, is_new)
+                fetches = self._snapshot.bind(session)
+            except CannotSnapshot as reason:
+                self._give_up_snapshots(reason)
+        if self._snapshot is not None and fetches:
+            self._save_snapshot(session, self._snapshot, attempt, is_new)
         elif has_own_save(self._saver):
             self._let_save(session, attempt)
         else:
-            self._save_as_is(session, attempt, is_new)
+            self._save_as_is(session, attempt, is_new, between_steps=self._snapshot is not None)
 
-    def _save_shadows(
-        self, session: Any, shadows: Shadows, attempt: Attempt, is_new: Callable[[int | None], bool]
+    def _save_snapshot(
+        self, session: Any, snapshot: Snapshot, attempt: Attempt, is_new: Callable[[int | None], bool]
     ) -> None:
         if self._loss is not None:
             self._loss.bind(session)
         try:
-            shadows.prepare()
+            snapshot.prepare()
             with self._gate.exclusive(self._options.snapshot_wait_secs) as held:
                 wanted = not self._refuses(session, attempt)
                 if wanted:
-                    attempt.step = shadows.take()
+                    attempt.step = snapshot.take()
                     attempt.skipped = not is_new(attempt.step)
             attempt.blocked_secs = held.blocked_secs
             if not wanted or attempt.skipped:
                 return
             draft = Draft(self._store, self._path(attempt.step))
             try:
-                self._write(shadows, draft.path)
-                shadows.drop()
+                self._write(snapshot, draft.path)
+                snapshot.drop()
                 attempt.consistent = held.consistent
                 self._complete(attempt, draft, draft.path)
             except BaseException:
                 draft.discard()
                 raise
         finally:
-            self._drop(shadows)
+            snapshot.drop()
 
-    def _save_as_is(self, session: Any, attempt: Attempt, is_new: Callable[[int | None], bool]) -> None:
-        """Save as the original does: while training goes on, so that values may be of different steps."""
+    def _save_as_is(
+        self, session: Any, attempt: Attempt, is_new: Callable[[int | None], bool], *, between_steps: bool
+    ) -> None:
+        """Have the saver write as it does for the original.
+
+        Args:
+            session: the plain session.
+            attempt: takes what becomes of it.
+            is_new: see `save`.
+            between_steps: whether training waits meanwhile, so that all values are of one step.
+        """
         if self._loss is not None:
             self._loss.bind(session)
-        if self._refuses(session, attempt):
-            return
-        if self._global_step is not None:
-            attempt.step = read_global_step(session, self._global_step)
-        attempt.skipped = not is_new(attempt.step)
-        if attempt.skipped:
-            return
-        draft = Draft(self._store, self._path(attempt.step))
+        draft: Draft | None = None
+        gate = self._gate.exclusive(self._options.snapshot_wait_secs) if between_steps else nullcontext()
         try:
-            base = os.path.join(os.path.dirname(draft.path), last_part(self._save_path))
-            with session.graph.as_default():  # or else, in a thread of ours, TensorFlow takes it for an eager program
-                written = self._saver.save(
-                    session, base, global_step=attempt.step, write_meta_graph=False, write_state=False
-                )
+            with gate as held:
+                if self._refuses(session, attempt):
+                    return
+                if self._global_step is not None:
+                    attempt.step = read_global_step(session, self._global_step)
+                attempt.skipped = not is_new(attempt.step)
+                if attempt.skipped:
+                    return
+                draft = Draft(self._store, self._path(attempt.step))
+                base = os.path.join(os.path.dirname(draft.path), last_part(self._save_path))
+                with session.graph.as_default():  # or else, in a thread of ours, TensorFlow takes it for eager
+                    written = self._saver.save(
+                        session, base, global_step=attempt.step, write_meta_graph=False, write_state=False
+                    )
+            if held is not None:
+                attempt.blocked_secs = held.blocked_secs
             if written is None:  # a saver without variables writes nothing
                 draft.discard()
                 return
-            attempt.consistent = False
+            attempt.consistent = held is not None and held.consistent
             self._complete(attempt, draft, written)
         except BaseException:
-            draft.discard()
+            if draft is not None:
+                draft.discard()
             raise
 
     def _let_save(self, session: Any, attempt: Attempt) -> None:
@@ -214,9 +231,9 @@ class CheckpointSaver:
             self._verify(attempt, path)
 
     @staticmethod
-    def _write(shadows: Shadows, path: str) -> None:
+    def _write(snapshot: Snapshot, path: str) -> None:
         try:
-            shadows.write(path)
+            snapshot.write(path)
         except tf.errors.DataLossError as error:  # shards are read back as they are merged
             raise DamagedCheckpointError(f"{path} did not read back as written: {error.message}") from error
 
@@ -283,13 +300,6 @@ class CheckpointSaver:
         except (OSError, CheckpointError) as error:
             _LOG.warning("What earlier saves left behind cannot be deleted: %s", error)
 
-    def _give_up_shadows(self, reason: Unshadowable) -> None:
-        self._shadows = None
+    def _give_up_snapshots(self, reason: CannotSnapshot) -> None:
+        self._snapshot = None
         _LOG.warning("Checkpoints of this saver may mix steps, since %s: it is run while training goes on.", reason)
-
-    @staticmethod
-    def _drop(shadows: Shadows) -> None:
-        try:
-            shadows.drop()
-        except (tf.errors.OpError, RuntimeError) as error:  # the session is gone, and its memory with it
-            _LOG.debug("A snapshot could not be dropped: %s", error)

@@ -23,7 +23,6 @@ from supervisor_core.runtime.service import ServiceThread
 from supervisor_core.tf1 import defaults
 from supervisor_core.tf1.additions import Additions
 from supervisor_core.tf1.checkpointing import Checkpointing
-from supervisor_core.tf1.cluster.announcement import announcement_for
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
 from supervisor_core.tf1.cluster.task_name import task_name
@@ -131,6 +130,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             summary_op=summary_op,
             saver=saver,
             global_step=global_step,
+            announces=session_manager is None,
         )
         coord = Coordinator(clock=self._clock)
         self._init_fn = init_fn
@@ -167,7 +167,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
                 recovery_wait_secs=recovery_wait_secs,
                 local_init_run_options=local_init_run_options,
                 session_factory=self._sessions.new,
-                announcement=announcement_for(self._graph),
+                announcement=self._announcement,
                 checkpoint_basename=checkpoint_basename,
                 surroundings=RunSurroundings(lifecycle, self._coord.wait_for_stop, self._clock),
             )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.tf1.saver_graph import Unshadowable, check_is_local, has_own_save, read_saver, source_of
+from supervisor_core.tf1.saver_graph import CannotSnapshot, check_is_local, has_own_save, read_saver, source_of
 
 v1 = tf.compat.v1
 
@@ -20,7 +20,7 @@ def variable(name: str, *, resource: bool = True, shape: tuple[int, ...] = (2,))
 
 def reason(graph: Any, saver: Any) -> str:
     """Why this saver is refused."""
-    with pytest.raises(Unshadowable) as caught:
+    with pytest.raises(CannotSnapshot) as caught:
         read_saver(graph, saver)
     return str(caught.value)
 
@@ -164,5 +164,5 @@ def test_variables_of_a_cluster_are_not_this_process_s_own(graph: Any) -> None:
     check_is_local([own], lambda: pytest.fail("nobody needs to look"))
     check_is_local([own, remote], lambda: ["", server, "/job:ps/device:CPU:1"])
     for devices in ([worker, server], ["/job:ps/task:1"], [worker]):
-        with pytest.raises(Unshadowable, match="/job:ps/task:0 of a cluster with /job:"):
+        with pytest.raises(CannotSnapshot, match="/job:ps/task:0 of a cluster with /job:"):
             check_is_local([own, remote], devices.copy)

@@ -33,7 +33,6 @@ from supervisor_core.tf1.monitored.run_writers import RunWriters
 from supervisor_core.tf1.monitored.runtime_hook import RuntimeHook
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
 from supervisor_core.tf1.monitored.step_counter_hook import StepCounterHook
-from supervisor_core.tf1.monitored.unfinalized import unfinalized
 from supervisor_core.tf1.origin import Origin
 from supervisor_core.tf1.service_policy import service_policy
 from supervisor_core.tf1.services import StepReader
@@ -297,20 +296,19 @@ class MonitoredRuntime:
             saver = hook.find_saver()
             if saver is None or not _saves_anything(saver):
                 continue
-            with unfinalized(graph):
-                checkpoints = Checkpointing(
-                    graph=graph,
-                    saver=saver,
-                    save_path=hook.save_path,
-                    global_step=self.global_step,
-                    meta_graph_def=self._meta_graph_def if hook.save_graph_def else None,
-                    interval_secs=hook.interval_secs,
-                    gate=self._gate,
-                    options=self.options,
-                    final_retry_secs=self._stop_grace_secs,
-                    watched=self.losses.newest,
-                    clock=self._clock,
-                )
+            checkpoints = Checkpointing(
+                graph=graph,
+                saver=saver,
+                save_path=hook.save_path,
+                global_step=self.global_step,
+                meta_graph_def=self._meta_graph_def if hook.save_graph_def else None,
+                interval_secs=hook.interval_secs,
+                gate=self._gate,
+                options=self.options,
+                final_retry_secs=self._stop_grace_secs,
+                watched=self.losses.newest,
+                clock=self._clock,
+            )
             if not self._checkpoints:
                 self.lifecycle.use(checkpoints)
             self._checkpoints[id(hook)] = checkpoints

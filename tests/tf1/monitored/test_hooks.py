@@ -123,11 +123,11 @@ def test_faults_of_the_world_do_not_stop_a_monitored_training(
     model = build_model()
     write, fails = CheckpointSaver._write, [True, True]
 
-    def full(shadows: Any, path: str) -> None:
+    def full(snapshot: Any, path: str) -> None:
         if fails:
             fails.pop()
             raise OSError(28, "No space left on device")
-        write(shadows, path)
+        write(snapshot, path)
 
     options = supervisor_core.Options(retry_initial_secs=1e-3, retry_max_secs=1e-3)
     with supervisor_core.MonitoredTrainingSession(

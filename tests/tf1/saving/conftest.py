@@ -33,7 +33,7 @@ class Bench:
         target: str = changes.pop("target", "")
         make_saver: Callable[[], Any] = changes.pop("make_saver", v1.train.Saver)
         self.saver = make_saver()
-        # Made here, since a meta graph is captured before the shadows are added.
+        # Made here, since as a supervisor makes it, before the session.
         meta_graph = v1.train.export_meta_graph(graph=graph, saver_def=getattr(self.saver, "saver_def", None))
         arguments = {
             "graph": graph,

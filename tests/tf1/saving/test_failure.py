@@ -104,7 +104,7 @@ def test_a_failed_save_leaves_the_one_it_would_have_replaced(
         Path(f"{prefix}_temp").mkdir()
         raise tf.errors.UnavailableError(None, None, "the store is busy")
 
-    monkeypatch.setattr(module.Shadows, "write", fail)
+    monkeypatch.setattr(module.Snapshot, "write", fail)
     model.train()
     result = model.checkpoints.save(model.session, "timer")
     assert isinstance(result.cause, tf.errors.UnavailableError)
@@ -119,7 +119,7 @@ def test_shards_that_do_not_merge_are_damage(bench: Any, monkeypatch: pytest.Mon
     def fail(self: Any, prefix: str) -> None:
         raise tf.errors.DataLossError(None, None, "block checksum mismatch")
 
-    monkeypatch.setattr(module.Shadows, "write", fail)
+    monkeypatch.setattr(module.Snapshot, "write", fail)
     result = model.checkpoints.save(model.session, "timer")
     assert isinstance(result.cause, DamagedCheckpointError) and "block checksum mismatch" in str(result.cause)
 
@@ -150,7 +150,7 @@ def test_a_full_disk_costs_one_checkpoint_and_no_more(
     disk = tmp_path / "disk"
     with small_disk(disk, "5m"):
         if writer != "from memory":
-            monkeypatch.setattr(module.Shadows, "writes_from_memory", False)
+            monkeypatch.setattr(module.Snapshot, "writes_from_memory", False)
         model = bench(directory=disk, size=500_000, make_saver=lambda: v1.train.Saver(sharded="shards" in writer))
         model.save()
         (disk / "ballast").write_bytes(bytes(2 << 20))

@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 def test_a_saver_of_the_old_format_is_run_as_it_is(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A saver that cannot be shadowed saves as ever; its checkpoints are verified, and do not claim consistency."""
+    """Without a snapshot the saver is run as it is; its checkpoints are verified, and do not claim consistency."""
     with caplog.at_level(logging.WARNING, logger="supervisor_core"):
         model = bench(make_saver=lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1, max_to_keep=1))
     assert "may mix steps, since the saver writes the V1 format" in caplog.text

@@ -65,8 +65,8 @@ def test_the_order_on_disk_is_the_contract_s(bench: Any, files: Any, monkeypatch
     assert model.names() == ["checkpoint", *files(2)]
 
 
-def test_the_graph_beside_a_checkpoint_is_the_original_one(bench: Any) -> None:
-    """The ``.meta`` file imports into a graph whose saver restores the checkpoint; nothing of the shadows is in it."""
+def test_the_graph_beside_a_checkpoint_restores_it(bench: Any) -> None:
+    """The ``.meta`` file imports into a graph whose saver restores the checkpoint; it is the graph that is trained."""
     model = bench()
     result = model.save()
     with tf.Graph().as_default() as other, v1.Session() as session:

@@ -75,6 +75,30 @@ def test_no_checkpoint_mixes_steps(bench: Any, value: Any, resource: bool) -> No
         thread.join()
 
 
+def test_through_a_server_training_waits_for_the_saver(bench: Any, value: Any) -> None:
+    """In a session of a server of this process' own the saver writes while steps wait, so its checkpoints are of one
+    step too."""
+    model = bench(target=tf.distribute.Server.create_local_server().target, size=100_000)
+    stop = threading.Event()
+
+    def loop() -> None:
+        while not stop.is_set():
+            model.train()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        for _ in range(5):
+            result = model.save(steps=0)
+            assert (result.consistent, result.verified) == (True, True)
+            assert set(value(result.path)) == {float(result.step or 0)}
+            assert value(result.path, "global_step") == result.step
+    finally:
+        stop.set()
+        thread.join()
+    assert model.listed()[-1] == f"model.ckpt-{result.step}"
+
+
 def test_variables_of_a_parameter_server_are_saved_as_they_are(
     graph: Any, bench: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

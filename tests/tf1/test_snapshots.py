@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.runtime.gate import Gate
-from supervisor_core.tf1 import shadow_operations as module
-from supervisor_core.tf1.saver_graph import Unshadowable
-from supervisor_core.tf1.shadows import SCOPE, Shadows
+from supervisor_core.tf1.prepared_run import PreparedRun
+from supervisor_core.tf1.saver_graph import CannotSnapshot
+from supervisor_core.tf1.snapshot import Snapshot
 
 v1 = tf.compat.v1
 
@@ -31,11 +32,10 @@ def resource(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "resource")
 
 
-@pytest.fixture(params=["small", "big"])
-def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether copies of ref variables count as small ones or as big ones."""
-    if request.param == "big":
-        monkeypatch.setattr(module, "BIG_BYTES", 1)
+@pytest.fixture(params=["from memory", "by TensorFlow"])
+def writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What writes where both can."""
+    monkeypatch.setattr(Snapshot, "writes_from_memory", request.param == "from memory")
     return str(request.param)
 
 
@@ -55,18 +55,18 @@ def new_session(graph: Any) -> Iterator[Callable[..., Any]]:
         session.close()
 
 
-def build(graph: Any, saver: Any, global_step: Any = None) -> Shadows:
-    """Add initialisers and shadows."""
+def build(graph: Any, saver: Any, global_step: Any = None) -> Snapshot:
+    """Add initialisers; return a snapshot of what the saver saves."""
     graph.add_to_collection("init", v1.global_variables_initializer())
     graph.add_to_collection("init", v1.tables_initializer())
-    return Shadows.build(graph, saver, global_step)
+    return Snapshot(graph, saver, global_step)
 
 
-def snapshot(shadows: Shadows, session: Any) -> int | None:
+def take(snapshot: Snapshot, session: Any) -> int | None:
     """Put the present moment aside; return its step."""
-    shadows.bind(session)
-    shadows.prepare()
-    return shadows.take()
+    assert snapshot.bind(session)
+    snapshot.prepare()
+    return snapshot.take()
 
 
 def value_of(dtype: Any, shape: tuple[int, ...], start: int = 1) -> np.ndarray[Any, Any]:
@@ -80,7 +80,7 @@ def value_of(dtype: Any, shape: tuple[int, ...], start: int = 1) -> np.ndarray[A
 
 @pytest.mark.parametrize("dtype", [*NUMBERS, tf.bool, tf.string], ids=lambda dtype: dtype.name)
 def test_what_is_written_is_the_moment_of_the_snapshot(
-    graph: Any, new_session: Any, tmp_path: Path, resource: bool, size: str, dtype: Any
+    graph: Any, new_session: Any, tmp_path: Path, resource: bool, writer: str, dtype: Any
 ) -> None:
     """Whatever happens to a variable after the snapshot, its file holds the value of the snapshot, of every type."""
     shapes: dict[str, tuple[int, ...]] = {"scalar": (), "vector": (5,), "matrix": (3, 4), "empty": (0, 2)}
@@ -90,12 +90,12 @@ def test_what_is_written_is_the_moment_of_the_snapshot(
     }
     saver = v1.train.Saver()
     later = [v1.assign(variables[name], value_of(dtype, shape, start=50)) for name, shape in shapes.items()]
-    shadows = build(graph, saver)
+    snapshot = build(graph, saver)
     session = new_session()
-    snapshot(shadows, session)
+    take(snapshot, session)
     session.run([item.op for item in later])
     prefix = str(tmp_path / "model.ckpt")
-    shadows.write(prefix)
+    snapshot.write(prefix)
     saver.restore(session, prefix)
     for name, value in then.items():
         np.testing.assert_array_equal(session.run(variables[name]), value.astype("S") if dtype == tf.string else value)
@@ -103,37 +103,37 @@ def test_what_is_written_is_the_moment_of_the_snapshot(
 
 
 def test_updates_in_place_do_not_reach_the_snapshot(
-    graph: Any, new_session: Any, tmp_path: Path, resource: bool, size: str
+    graph: Any, new_session: Any, tmp_path: Path, resource: bool, writer: str
 ) -> None:
     """Dense and sparse updates, which write into a variable's buffer, leave what was put aside as it was."""
     dense = v1.get_variable("dense", [1000], initializer=v1.ones_initializer(), use_resource=resource)
     rows = v1.get_variable("rows", [1000, 2], initializer=v1.ones_initializer(), use_resource=resource)
     saver = v1.train.Saver()
     update = tf.group(v1.assign_add(dense, tf.ones([1000])), v1.scatter_add(rows, [7, 8], tf.ones([2, 2])))
-    shadows = build(graph, saver)
+    snapshot = build(graph, saver)
     session = new_session()
     for expected in (2.0, 4.0):
         session.run(update)
-        snapshot(shadows, session)
+        take(snapshot, session)
         session.run(update)
-        shadows.write(str(tmp_path / "model.ckpt"))
-        shadows.drop()
+        snapshot.write(str(tmp_path / "model.ckpt"))
+        snapshot.drop()
         reader = tf.train.load_checkpoint(str(tmp_path / "model.ckpt"))
         np.testing.assert_array_equal(reader.get_tensor("dense"), np.full(1000, expected))
         np.testing.assert_array_equal(reader.get_tensor("rows")[6:9, 0], [1.0, expected, expected])
 
 
-def test_a_ref_variable_of_another_shape_each_time(graph: Any, new_session: Any, tmp_path: Path, size: str) -> None:
+def test_a_ref_variable_of_another_shape_each_time(graph: Any, new_session: Any, tmp_path: Path, writer: str) -> None:
     """A variable whose shape is not checked is put aside with the shape that it has."""
     variable = v1.Variable([1.0], validate_shape=False, name="v", use_resource=False, shape=None)
     saver = v1.train.Saver()
     longer = v1.assign(variable, [1.0, 2.0, 3.0], validate_shape=False)
-    shadows = build(graph, saver)
+    snapshot = build(graph, saver)
     session = new_session()
     for expected in ([1.0], [1.0, 2.0, 3.0]):
-        snapshot(shadows, session)
-        shadows.write(str(tmp_path / "model.ckpt"))
-        shadows.drop()
+        take(snapshot, session)
+        snapshot.write(str(tmp_path / "model.ckpt"))
+        snapshot.drop()
         assert tf.train.load_checkpoint(str(tmp_path / "model.ckpt")).get_tensor("v").tolist() == expected
         session.run(longer.op)
 
@@ -152,19 +152,12 @@ def make_saver(kind: str, model: list[Any]) -> Any:
     }[kind]()
 
 
-@pytest.fixture(scope="module")
-def two_processors() -> Any:
-    """A server of this process with two devices. One for all: a server's threads end with the process only."""
-    return tf.distribute.Server.create_local_server(config=v1.ConfigProto(device_count={"CPU": 2}))
-
-
-@pytest.mark.usefixtures("size")
+@pytest.mark.usefixtures("writer")
 @pytest.mark.parametrize("kind", ["default", "list", "dictionary", "sharded", "sequential", "imported"])
-@pytest.mark.parametrize("target", ["in this process", "over grpc"])
-def test_the_saver_restores_what_the_shadows_write(
-    graph: Any, new_session: Any, two_processors: Any, tmp_path: Path, resource: bool, kind: str, target: str
+def test_the_saver_restores_what_a_snapshot_writes(
+    graph: Any, new_session: Any, tmp_path: Path, resource: bool, kind: str
 ) -> None:
-    """However a saver was made, its own restore reads what they write: partitions, shards and tables too."""
+    """However a saver was made, its own restore reads what is written: partitions, shards and tables too."""
     plain = v1.get_variable("plain", [6], initializer=v1.ones_initializer(), use_resource=resource)
     with tf.device("/device:CPU:1"):
         other = v1.get_variable("other", [6], initializer=v1.ones_initializer(), use_resource=resource)
@@ -179,23 +172,23 @@ def test_the_saver_restores_what_the_shadows_write(
     change = [v1.assign_add(variable, tf.ones_like(variable)).op for variable in model]
     change += [v1.assign_add(step, 1).op, table.insert(["word"], tf.cast(step, tf.int64)[None])]
     read = [*model, step, *table.export()]
-    shadows = build(graph, saver, step)
-    session = new_session(two_processors.target if target == "over grpc" else "")
+    snapshot = build(graph, saver, step)
+    session = new_session()
     for operation in change:
         session.run(operation)
-    assert snapshot(shadows, session) == 1
+    assert take(snapshot, session) == 1
     then = session.run(read)
     session.run(change)
     prefix = str(tmp_path / "model.ckpt-1")
-    shadows.write(prefix)
-    shadows.drop()
+    snapshot.write(prefix)
+    snapshot.drop()
     bundle.verify(prefix)
     assert not list(tmp_path.glob("*_temp*"))
     saver.restore(session, prefix)
     whole = kind not in ("list", "dictionary")
     for before, after in list(zip(then, session.run(read), strict=True))[: None if whole else len(model)]:
         np.testing.assert_array_equal(before, after)
-    assert shadows.step_name == ("global_step" if whole else None)
+    assert snapshot.step_name == ("global_step" if whole else None)
 
 
 def global_steps() -> dict[str, Callable[[], Any]]:
@@ -222,20 +215,20 @@ def test_the_step_is_read_whatever_it_is_made_of(graph: Any, new_session: Any, k
     """The global step of a snapshot is an int, from variables, tensors and names, of rank 0 or 1, saved or not."""
     other = v1.get_variable("other", [2])
     step = global_steps()[kind]()
-    shadows = build(graph, v1.train.Saver() if saved else v1.train.Saver([other]), step)
-    assert snapshot(shadows, new_session()) == 7
-    shadows.drop()
-    assert shadows.step_name == ("step" if saved and kind != "computed" else None)
+    snapshot = build(graph, v1.train.Saver() if saved else v1.train.Saver([other]), step)
+    assert take(snapshot, new_session()) == 7
+    snapshot.drop()
+    assert snapshot.step_name == ("step" if saved and kind != "computed" else None)
 
 
-def test_a_snapshot_between_steps_never_mixes_them(graph: Any, new_session: Any, tmp_path: Path, size: str) -> None:
+def test_a_snapshot_between_steps_never_mixes_them(graph: Any, new_session: Any, tmp_path: Path, writer: str) -> None:
     """Of 30 checkpoints taken while another thread trains as fast as it can, each holds one step in all its values."""
     variables = [
         v1.get_variable(f"v{number}", [50_000], tf.int64, initializer=v1.zeros_initializer(), use_resource=number < 2)
         for number in range(4)
     ]
     train = tf.group(*[v1.assign_add(variable, tf.ones([50_000], tf.int64)) for variable in variables])
-    shadows = build(graph, v1.train.Saver(), variables[0][0])
+    snapshot = build(graph, v1.train.Saver(), variables[0][0])
     session, gate, stop = new_session(), Gate(), threading.Event()
     step = session.make_callable(train)
 
@@ -249,15 +242,15 @@ def test_a_snapshot_between_steps_never_mixes_them(graph: Any, new_session: Any,
     thread.start()
     steps = []
     try:
-        shadows.bind(session)
+        snapshot.bind(session)
         for number in range(30):
-            shadows.prepare()
+            snapshot.prepare()
             with gate.exclusive(60.0) as held:
-                taken = shadows.take()
+                taken = snapshot.take()
             assert held.consistent
             prefix = str(tmp_path / f"model.ckpt-{number}")
-            shadows.write(prefix)
-            shadows.drop()
+            snapshot.write(prefix)
+            snapshot.drop()
             reader = tf.train.load_checkpoint(prefix)
             held_values = {int(item) for name in range(4) for item in np.unique(reader.get_tensor(f"v{name}"))}
             assert held_values == {taken}
@@ -268,87 +261,102 @@ def test_a_snapshot_between_steps_never_mixes_them(graph: Any, new_session: Any,
     assert steps == sorted(steps) and steps[-1] > steps[0]
 
 
-def test_a_snapshot_needs_no_memory_once_it_is_dropped(graph: Any, new_session: Any, tmp_path: Path, size: str) -> None:
-    """After a drop, written or not, nothing is held: neither a staged value nor a copy."""
-    v1.get_variable("a", [10], use_resource=True), v1.get_variable("b", [10], use_resource=False)
-    shadows = build(graph, v1.train.Saver())
-    handles = [op.outputs[0] for op in graph.get_operations() if op.name.startswith(SCOPE) and op.type == "VarHandleOp"]
-    stages = [op for op in graph.get_operations() if op.type == "Stage"]
-    dtypes = [tensor.dtype.base_dtype for tensor in stages[0].inputs]
-    waiting = [tf.raw_ops.StageSize(dtypes=dtypes, shared_name=op.get_attr("shared_name").decode()) for op in stages]
-    held = [*waiting, *(tf.raw_ops.VarIsInitializedOp(resource=handle) for handle in handles)]
-    assert bool(handles) == (size == "big")
+def test_a_resource_variable_is_not_copied(graph: Any, new_session: Any, tmp_path: Path, writer: str) -> None:
+    """While a snapshot holds its buffer an update takes another one; once it is written or dropped, the same."""
+    variable = v1.get_variable("a", [1000], initializer=v1.zeros_initializer(), use_resource=True)
+    update = v1.assign_add(variable, tf.ones([1000])).op
+    snapshot = build(graph, v1.train.Saver())
     session = new_session()
-    for write in (False, True):
-        snapshot(shadows, session)
-        assert all(session.run(held))
-        if write:
-            shadows.write(str(tmp_path / "model.ckpt"))
-            assert not any(session.run(waiting)), "what was written is not held any longer"
-        shadows.drop()
-        assert not any(session.run(held))
-    shadows.drop()
+    session.run(update)  # away from the buffer of the constant that it was initialised with
+    fetch = PreparedRun(session, fetches=[variable.value()])
+
+    def moves() -> bool:
+        before = fetch()[0].ctypes.data
+        session.run(update)
+        return bool(fetch()[0].ctypes.data != before)
+
+    assert not moves()
+    take(snapshot, session)
+    assert moves()
+    snapshot.drop()
+    assert not moves()
+    take(snapshot, session)
+    snapshot.write(str(tmp_path / "model.ckpt"))
+    assert not moves(), "what was written is not held any longer"
+    snapshot.drop()
 
 
-def test_a_snapshot_that_fails_holds_nothing(graph: Any, new_session: Any, size: str) -> None:
+def test_copies_need_no_memory_once_they_are_dropped(graph: Any, new_session: Any, tmp_path: Path, writer: str) -> None:
+    """After a drop, written or not, the memory of a ref variable's copy is free again."""
+    size_bytes = 4 << 20
+    v1.get_variable("b", [size_bytes // 4], initializer=v1.zeros_initializer(), use_resource=False)
+    snapshot = build(graph, v1.train.Saver())
+    session = new_session()
+    tracemalloc.start()
+    try:
+        for write in (False, True):
+            take(snapshot, session)
+            assert tracemalloc.get_traced_memory()[0] > size_bytes
+            if write:
+                snapshot.write(str(tmp_path / "model.ckpt"))
+            snapshot.drop()
+            assert tracemalloc.get_traced_memory()[0] < size_bytes
+    finally:
+        tracemalloc.stop()
+    snapshot.drop()
+
+
+def test_a_snapshot_that_fails_holds_nothing(graph: Any, new_session: Any, writer: str) -> None:
     """A variable without a value fails the snapshot as it fails a save; the next one works."""
     v1.get_variable("a", [10], use_resource=True)
     late = v1.Variable(tf.ones([3]), name="late", use_resource=False, collections=["late"])
     saver = v1.train.Saver([*v1.global_variables(), late])
-    shadows = build(graph, saver)
+    snapshot = build(graph, saver)
     session = new_session()
     with pytest.raises(tf.errors.FailedPreconditionError, match="late"):
-        snapshot(shadows, session)
-    shadows.drop()
+        take(snapshot, session)
+    snapshot.drop()
     session.run(late.initializer)
-    snapshot(shadows, session)
-    shadows.drop()
+    take(snapshot, session)
+    snapshot.drop()
 
 
-def test_nothing_of_it_shows_in_the_graph_s_collections(graph: Any) -> None:
-    """The shadows are operations under one name scope, in no collection, so that nothing else finds them."""
-    v1.get_variable("a", [10], use_resource=True), v1.get_variable("b", [10], use_resource=False)
-    saver = v1.train.Saver()
-    before = {key: list(graph.get_collection_ref(key)) for key in graph.get_all_collection_keys()}
-    operations = {op.name for op in graph.get_operations()}
-    with tf.device("/device:CPU:1"), tf.control_dependencies([tf.no_op(name="mine")]):
-        Shadows.build(graph, saver)
-    added = [op for op in graph.get_operations() if op.name not in operations and op.name != "mine"]
-    assert {op.name.split("/")[0] for op in added} == {SCOPE}
-    assert not any(op.control_inputs and op.control_inputs[0].name == "mine" for op in added)
-    assert {op.device for op in added if op.type == "Stage"} == {"/device:CPU:0"}
-    assert {key: list(graph.get_collection_ref(key)) for key in graph.get_all_collection_keys()} == before
-
-
-def test_a_model_of_many_variables_needs_few_operations(graph: Any) -> None:
-    """What is added does not grow with the number of resource variables."""
-    for number in range(40):
-        v1.get_variable(f"v{number}", [2], use_resource=True)
-    saver = v1.train.Saver()
-    before = len(graph.get_operations())
-    Shadows.build(graph, saver)
-    assert len(graph.get_operations()) - before < 12
+def test_the_graph_stays_as_it_is(graph: Any, new_session: Any, tmp_path: Path, resource: bool, writer: str) -> None:
+    """A finalized graph will do: from the first snapshot to the last file nothing is added to it."""
+    v1.get_variable("a", [10], use_resource=resource), v1.get_variable("words", initializer=tf.constant(["a"]))
+    step = v1.get_variable("step", [], tf.int64, initializer=v1.ones_initializer(), use_resource=resource)
+    saver = v1.train.Saver(sharded=True)
+    graph.add_to_collection("init", v1.global_variables_initializer())
+    graph.add_to_collection("init", tf.no_op())
+    graph.finalize()
+    before, version = graph.as_graph_def(), graph.version
+    snapshot = Snapshot(graph, saver, step)
+    take(snapshot, new_session())
+    snapshot.write(str(tmp_path / "model.ckpt"))
+    snapshot.drop()
+    assert (graph.as_graph_def(), graph.version) == (before, version)
+    bundle.verify(tmp_path / "model.ckpt")
 
 
 def test_a_moment_longer_for_a_second_session(graph: Any, new_session: Any, tmp_path: Path) -> None:
-    """The same shadows serve one session after another, the first one closed or not."""
+    """The same snapshot serve one session after another, the first one closed or not."""
     step = v1.get_variable("step", [], tf.int64, initializer=v1.zeros_initializer())
     increment = v1.assign_add(step, 1)
-    shadows = build(graph, v1.train.Saver(), step)
+    snapshot = build(graph, v1.train.Saver(), step)
     first, second = new_session(), new_session()
     second.run(increment)
-    assert [snapshot(shadows, first), shadows.drop(), snapshot(shadows, second)] == [0, None, 1]
-    shadows.write(str(tmp_path / "model.ckpt-1"))
+    assert [take(snapshot, first), snapshot.drop(), take(snapshot, second)] == [0, None, 1]
+    snapshot.write(str(tmp_path / "model.ckpt-1"))
     assert bundle.verify(tmp_path / "model.ckpt-1", step_name="step").step == 1
     first.close()
     with pytest.raises(tf.errors.CancelledError):
-        shadows.bind(first)
-    shadows.drop()
-    assert snapshot(shadows, second) == 1, "and what worked goes on working"
-    shadows.drop()
+        snapshot.bind(first)
+    snapshot.drop()
+    assert take(snapshot, second) == 1, "and what worked goes on working"
+    snapshot.drop()
 
 
-def test_a_session_without_callables_will_do(graph: Any, new_session: Any, tmp_path: Path, size: str) -> None:
+def test_a_session_without_callables_will_do(graph: Any, new_session: Any, tmp_path: Path, writer: str) -> None:
     """A session of another make, which can only run, is enough."""
 
     class RunsOnly:
@@ -356,37 +364,36 @@ def test_a_session_without_callables_will_do(graph: Any, new_session: Any, tmp_p
             self.run, self.list_devices = session.run, session.list_devices
 
     step = v1.get_variable("step", [1], tf.int64, initializer=v1.ones_initializer(), use_resource=False)
-    shadows = build(graph, v1.train.Saver(sharded=True), step)
-    assert snapshot(shadows, RunsOnly(new_session())) == 1
-    shadows.write(str(tmp_path / "model.ckpt-1"))
-    shadows.drop()
+    snapshot = build(graph, v1.train.Saver(sharded=True), step)
+    assert take(snapshot, RunsOnly(new_session())) == 1
+    snapshot.write(str(tmp_path / "model.ckpt-1"))
+    snapshot.drop()
     bundle.verify(tmp_path / "model.ckpt-1")
 
 
-def test_what_cannot_be_shadowed_is_said_and_leaves_the_graph_alone(graph: Any) -> None:
-    """A graph that is finalized, a type that cannot be copied, a cluster: each has its reason, and adds nothing."""
-    quantized = v1.Variable(tf.zeros([2], tf.qint8), name="quantized", use_resource=False)
-    before = len(graph.get_operations())
-    saver = v1.train.Saver([quantized])
-    count = len(graph.get_operations())
-    with pytest.raises(Unshadowable, match="quantized is a qint8, which cannot be copied"):
-        Shadows.build(graph, saver)
-    assert count > before and len(graph.get_operations()) == count
+def test_through_a_server_no_snapshot_is_taken(graph: Any, new_session: Any) -> None:
+    """A session that reaches its values through a server says so; the same snapshot works in one that does not."""
+    v1.get_variable("a", [10], use_resource=True)
+    snapshot = build(graph, v1.train.Saver())
+    assert not snapshot.bind(new_session(tf.distribute.Server.create_local_server().target))
+    assert snapshot.bind(new_session())
+
+
+def test_variables_of_a_cluster_s_other_processes_are_refused(graph: Any) -> None:
+    """Where others share the variables no snapshot can be of one step; the reason names them."""
     with tf.device("/job:ps/task:0"):
         shared = v1.get_variable("shared", [2])
     with tf.device("/job:worker/task:0"):
         tf.no_op()
-    with pytest.raises(Unshadowable, match="/job:ps/task:0 of a cluster"):
-        Shadows.build(graph, v1.train.Saver([shared]))
-    graph.finalize()
-    with pytest.raises(Unshadowable, match="finalized"):
-        Shadows.build(graph, saver)
+    with pytest.raises(CannotSnapshot, match="/job:ps/task:0 of a cluster"):
+        Snapshot(graph, v1.train.Saver([shared]))
 
 
-def test_quantized_resource_variables_can_be_shadowed(graph: Any, new_session: Any, tmp_path: Path) -> None:
-    """A resource variable is shared, not copied, so its type does not matter."""
-    v1.Variable(tf.bitcast(tf.constant([1, 2], tf.int8), tf.qint8), name="quantized", use_resource=True)
-    shadows = build(graph, v1.train.Saver())
-    snapshot(shadows, new_session())
-    shadows.write(str(tmp_path / "model.ckpt"))
+def test_quantized_variables_are_saved(graph: Any, new_session: Any, tmp_path: Path, resource: bool) -> None:
+    """Types that TensorFlow cannot copy by itself are saved all the same."""
+    v1.Variable(tf.bitcast(tf.constant([1, 2], tf.int8), tf.qint8), name="quantized", use_resource=resource)
+    snapshot = build(graph, v1.train.Saver())
+    take(snapshot, new_session())
+    snapshot.write(str(tmp_path / "model.ckpt"))
     bundle.verify(tmp_path / "model.ckpt")
+    assert tf.train.load_checkpoint(str(tmp_path / "model.ckpt")).get_tensor("quantized").tolist() == [1, 2]

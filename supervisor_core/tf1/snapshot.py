@@ -1,0 +1,205 @@
+"""`Snapshot`: holds one moment of the model in memory while it is written to disk. It adds nothing to the graph.
+
+prepare   memory is got for the values that have to be copied, while training goes on
+take      between two steps every value that the saver saves is fetched. A prepared callable hands values out as they
+          are in TensorFlow's memory, so this copies nothing (0.1 ms for 500 MB). A resource variable's buffer can be
+          kept: the variable's next update finds it in use and makes a copy of its own. A ref variable's updates write
+          into the buffer whoever else holds it, so it is copied here
+write     the values are written under the saver's names while training goes on: straight from memory where that can be
+          done (`write_bundle`), else by `TensorFlowWriter`
+drop      nothing is held any longer
+
+What is fetched are the inputs of the saver's own ``SaveV2`` operations. So the graph that is trained is the graph that
+is recorded and exported, to the last node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from supervisor_core.checkpoint.bundle_writer import TensorData, write_bundle
+from supervisor_core.checkpoint.filesystem import local_path
+from supervisor_core.tf1.global_step import step_value
+from supervisor_core.tf1.prepared_run import PreparedRun
+from supervisor_core.tf1.saver_graph import (
+    Item,
+    SaverGraph,
+    Source,
+    check_is_local,
+    read_saver,
+    source_of,
+)
+from supervisor_core.tf1.tensorflow_writer import TensorFlowWriter
+
+Array = np.ndarray[Any, Any]
+
+_NUMBERS = frozenset(
+    {tf.bool, tf.bfloat16, tf.half, tf.float32, tf.float64, tf.complex64, tf.complex128}
+    | {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64}
+    | {tf.qint8, tf.qint16, tf.qint32, tf.quint8, tf.quint16}
+)
+"""What is in memory as it is in a checkpoint."""
+
+_FRESH = frozenset({"LookupTableExport", "LookupTableExportV2"})
+"""What hands out values of its own, that nothing writes into afterwards."""
+
+_ALIGNMENT_BYTES = 64
+_PAGE_BYTES = 4096
+
+
+class Snapshot:
+    """One moment at a time of what a saver saves. Not thread-safe: one save at a time.
+
+    Args:
+        graph: the graph, finalized or not; it stays as it is.
+        saver: a ``tf.compat.v1.train.Saver``.
+        global_step: an integer of size 1 in the graph, variable or tensor, to be read in the same moment.
+
+    Raises:
+        CannotSnapshot: if this saver can only be run as it is; says why.
+    """
+
+    writes_from_memory = True
+    """Whether TensorFlow's writer is passed by where it can be."""
+
+    def __init__(self, graph: Any, saver: Any, global_step: Any = None) -> None:
+        self._saved = read_saver(graph, saver)
+        step = None if global_step is None else _step_item(graph, global_step)
+        self._by_source: dict[str, list[Item]] = {}
+        for item in self._saved.items:
+            self._by_source.setdefault(item.source.key, []).append(item)
+        first = [items[0] for items in self._by_source.values()]
+        self._fetches = [item.value for item in first] + ([] if step is None else [step.value])
+        self._copied = [number for number, item in enumerate(first) if not _is_kept(item)]
+        self._sizes = [_size_bytes(first[number].source) for number in self._copied]
+        self._sources = [item.source for item in (*first, *([] if step is None else [step]))]
+        self._step = None if step is None else step.value
+        names = [] if step is None else [item.name for item in self._by_source.get(step.source.key, [])]
+        self.step_name = names[0] if names else None
+        """The name under which the saver saves the global step; None if it does not."""
+        self._writes_bundle = _is_plain(self._saved)
+        self._writer: TensorFlowWriter | None = None
+        self._session: Any = None
+        self._fetch: PreparedRun | None = None
+        self._room: list[Array | None] = []
+        self._values: list[Any] | None = None
+        check_is_local(self._sources, lambda: (op.device for op in graph.get_operations()))
+
+    def bind(self, session: Any) -> bool:
+        """Get ready to work in this session, so that nothing is left to be worked out between two steps.
+
+        Args:
+            session: a plain ``tf.compat.v1.Session``, whose runs wait for nothing.
+
+        Returns:
+            Whether a snapshot can be taken in it. Not where values come through a server: they would be sent as one
+            message, which takes longer than having the server write them, and has its limit at 2 GB.
+
+        Raises:
+            tf.errors.CancelledError: if it is closed.
+            CannotSnapshot: if it reaches a cluster whose other processes may change these variables.
+        """
+        if session is not self._session:
+            check_is_local(self._sources, lambda: (device.name for device in session.list_devices()))
+            self._fetch = None if getattr(session, "sess_str", "") else PreparedRun(session, fetches=self._fetches)
+            self._session, self._values = session, None
+        return self._fetch is not None
+
+    def prepare(self) -> None:
+        """Get the memory for what is copied: its pages appear as they are first written, which takes longer than the
+        copying. Training may go on meanwhile."""
+        if not self._room:
+            self._room = _new_room(self._sizes)
+
+    def take(self) -> int | None:
+        """Put this moment aside: call it between two steps. Return the global step, if there is one."""
+        assert self._fetch is not None, "bind() comes first"
+        assert self._values is None, "drop() comes between two snapshots"
+        values = self._fetch()
+        step = None if self._step is None else step_value(values.pop(), self._step)
+        for number, room in zip(self._copied, self._room or [None] * len(self._copied), strict=True):
+            values[number] = _copy(values[number], room)
+        self._values = values
+        return step
+
+    def write(self, path: str) -> None:
+        """Write the snapshot as the saver would write a checkpoint. Training may go on meanwhile.
+
+        Args:
+            path: the checkpoint's, in a directory that exists.
+        """
+        assert self._values is not None, "take() comes before each write()"
+        values, self._values = self._values, None
+        local = local_path(path)
+        if self.writes_from_memory and self._writes_bundle and local is not None:
+            write_bundle(local, self._tensors(values))
+            return
+        if self._writer is None:
+            self._writer = TensorFlowWriter(self._saved)
+        self._writer.write(path, values)
+
+    def drop(self) -> None:
+        """Hold nothing any longer, whether or not a snapshot was taken, and written."""
+        self._values = None
+        self._room = []
+
+    def _tensors(self, values: list[Any]) -> Iterator[TensorData]:
+        """The values as they go into a checkpoint; each is let go of when the next one is asked for."""
+        values.reverse()
+        for items in self._by_source.values():
+            value = np.asarray(values.pop())
+            data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            for item in items:
+                yield TensorData(item.name, item.source.dtype.as_datatype_enum, value.shape, data)
+            del value, data
+
+
+def _step_item(graph: Any, global_step: Any) -> Item:
+    found = graph.as_graph_element(global_step)
+    tensor = found.outputs[0] if isinstance(found, tf.Operation) else found
+    return Item(tensor.op.name, "", tensor, source_of(tensor))
+
+
+def _is_kept(item: Item) -> bool:
+    """Whether nothing writes into what is fetched for an item, for as long as it is held."""
+    return item.source.kind == "resource" or item.value.op.type in _FRESH
+
+
+def _is_plain(saved: SaverGraph) -> bool:
+    """Whether a checkpoint is no more than numbers in one file: no text, parts of variables, shards."""
+    return len(saved.shards) == 1 and all(item.source.dtype in _NUMBERS and not item.slice_spec for item in saved.items)
+
+
+def _size_bytes(source: Source) -> int | None:
+    """How much memory a copy takes; None if that is only known when it is made."""
+    if source.dtype == tf.string or not source.shape.is_fully_defined():
+        return None
+    return int(source.shape.num_elements() * source.dtype.size)
+
+
+def _new_room(sizes: list[int | None]) -> list[Array | None]:
+    """Return memory for copies of these sizes, its pages in place."""
+    aligned = [-(-(size or 0) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in sizes]
+    memory = np.empty(sum(aligned), np.uint8)
+    memory[::_PAGE_BYTES] = 0
+    room: list[Array | None] = []
+    start = 0
+    for size, length in zip(sizes, aligned, strict=True):
+        room.append(None if size is None else memory[start : start + size])
+        start += length
+    return room
+
+
+def _copy(value: Any, room: Array | None) -> Any:
+    """Return a copy of a value, in the memory prepared for it if that has its size."""
+    if isinstance(value, bytes) or value.flags.owndata:  # handed out as a copy: text, and by sessions of another make
+        return value
+    source = value.reshape(-1).view(np.uint8)
+    if room is None or len(room) != len(source):
+        return value.copy()
+    np.copyto(room, source)
+    return room.view(value.dtype).reshape(value.shape)
