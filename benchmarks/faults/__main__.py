@@ -1,0 +1,169 @@
+"""Makes the trials, prints the table, and ends with status 1 unless all were survived.
+
+    python -m benchmarks.faults [--only FAMILY ...] [--short | --quick] [--seed N] [--jobs N] [--write]
+
+A trial that was not survived is printed with the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.faults.launcher import TENSORFLOW_ENVIRONMENT, Launcher, TrialError
+from benchmarks.faults.small_disk import may_mount
+from benchmarks.faults.table import Row, to_text, write_page
+from benchmarks.faults.trial import Fault, Outcome, Trial
+from benchmarks.machine import describe
+
+FAMILIES = ("kills", "damages", "zombies", "forks", "signals", "clocks", "retention", "disks")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some trials of one fault, in one directory."""
+
+    row: Row
+    number: int
+    trials: int
+
+    @property
+    def name(self) -> str:
+        """What the random numbers, and the directory, are made of."""
+        rows = importlib.import_module(f"benchmarks.faults.{self.row.family}").FAULTS
+        return f"{self.row.family}-{rows.index(self.row.fault)}-{self.number}"
+
+
+def main() -> None:
+    """Make the trials that were asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description="Harm trainings, and look.")
+    parser.add_argument("--only", nargs="+", choices=FAMILIES, default=FAMILIES, help="which families")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--short", dest="size", action="store_const", const="short", help="a quarter of the trials")
+    size.add_argument("--quick", dest="size", action="store_const", const="quick", help="the few of the tests")
+    parser.add_argument("--trials", type=int, help="how many of each fault, instead")
+    parser.add_argument("--seed", type=int, help="of the random numbers (default: the time)")
+    parser.add_argument("--batch", help="one batch alone, as a report names it")
+    parser.add_argument("--jobs", type=int, default=2 * len(os.sched_getaffinity(0)), help="at a time (%(default)s)")
+    parser.add_argument("--keep", action="store_true", help="keep the trials' directories")
+    parser.add_argument("--json", type=Path, help="a file for the results")
+    parser.add_argument("--write", action="store_true", help="write the result into docs/faults.md")
+    arguments = parser.parse_args()
+    if arguments.write and (arguments.size or arguments.batch or arguments.trials):
+        parser.error("--write takes the whole counts: leave out --short, --quick, --trials and --batch")
+    seed = arguments.seed if arguments.seed is not None else time.time_ns() % 2**32
+    os.environ.update(TENSORFLOW_ENVIRONMENT)
+    if not may_mount():
+        print("no mounts of one's own here: full disks are made by a limit on file sizes", file=sys.stderr)
+    machine, started = describe(), time.monotonic()
+    families = {name: rows_of(name) for name in arguments.only}
+    batches = [
+        batch
+        for rows in families.values()
+        for row in rows
+        for batch in batches_of(row, arguments.trials or getattr(row.fault, arguments.size or "long"))
+        if arguments.batch in (None, batch.name)
+    ]
+    run(batches, seed, arguments.jobs, arguments.keep)
+    rows = [row for found in families.values() for row in found if row.outcomes or row.skipped]
+    machine = f"{machine}; seed {seed}, {time.monotonic() - started:.0f} s"
+    print(to_text(rows), machine, sep="\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps([as_json(row) for row in rows], indent=1))
+    if arguments.write:
+        write_page(families, FAMILIES, f"{machine}.")
+    sys.exit(any(row.survived < len(row.outcomes) for row in rows))
+
+
+def rows_of(family: str) -> list[Row]:
+    """Return a family's rows, still empty."""
+    module = importlib.import_module(f"benchmarks.faults.{family}")
+    return [Row(family, fault, skipped=getattr(module, "SKIPPED", None)) for fault in module.FAULTS]
+
+
+def batches_of(row: Row, trials: int) -> list[Batch]:
+    """Divide so many trials of a fault into batches."""
+    size = row.fault.batch
+    if row.skipped is not None:
+        return []
+    return [Batch(row, number, min(size, trials - at)) for number, at in enumerate(range(0, trials, size))]
+
+
+def run(batches: list[Batch], seed: int, jobs: int, keep: bool) -> None:
+    """Make the trials of some batches, so many at a time."""
+    parent = tempfile.mkdtemp(prefix="faults-")
+    with ThreadPoolExecutor(jobs) as pool, Launcher(Path(parent)) as launcher:
+        futures: list[tuple[Batch, Future[list[Outcome]]]] = []
+        try:
+            for batch in batches:
+                home = Path(parent, batch.name)
+                futures.append((batch, pool.submit(make, batch, launcher, home, seed)))
+            for batch, future in futures:
+                report(batch, future.result(), seed)
+                if not keep:
+                    shutil.rmtree(Path(parent, batch.name))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    if keep:
+        print(f"kept: {parent}")
+    else:
+        shutil.rmtree(parent)
+
+
+def make(batch: Batch, launcher: Launcher, home: Path, seed: int) -> list[Outcome]:
+    """Make the trials of one batch. What keeps one from being judged counts as wrong."""
+    home.mkdir(parents=True)
+    outcomes: list[Outcome] = []
+    fault: Fault = batch.row.fault
+    with closing(Trial(launcher, home, random.Random(f"{seed}/{batch.name}"))) as trial:
+        try:
+            for outcome in fault.run(trial, batch.trials):
+                outcomes.append(outcome)
+        except TrialError as error:
+            outcomes.append(Outcome(wrong=(str(error),)))
+        except Exception:
+            outcomes.append(Outcome(wrong=(traceback.format_exc(),)))
+    return outcomes
+
+
+def report(batch: Batch, outcomes: list[Outcome], seed: int) -> None:
+    """Count what became of a batch, and say what was not survived."""
+    batch.row.outcomes.extend(outcomes)
+    for number, outcome in enumerate(outcomes):
+        for kind, texts in (("lost", outcome.lost), ("wrong", outcome.wrong)):
+            for text in texts:
+                print(f"{batch.row.fault.name}: trial {number}: {kind}: {text}", file=sys.stderr)
+    if not all(outcome.survived for outcome in outcomes):
+        again = f"--only {batch.row.family} --batch {batch.name} --seed {seed} --keep"
+        print(f"  again: python -m benchmarks.faults {again}", file=sys.stderr)
+
+
+def as_json(row: Row) -> dict[str, object]:
+    """Return a row as plain values."""
+    return {
+        "family": row.family,
+        "fault": row.fault.name,
+        "skipped": row.skipped,
+        "trials": len(row.outcomes),
+        "survived": row.survived,
+        "lost": row.lost,
+        "wrong": row.wrong,
+        "outcomes": [asdict(outcome) for outcome in row.outcomes],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""kill -9 at a random instant: of a training, of its start, of the restore."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from benchmarks.faults import truth
+from benchmarks.faults.launcher import Process
+from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
+
+
+def _kill(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
+    """Kill a run again and again; each session is judged by where the next one resumes."""
+    resource, floats = trial.rng.random() < 0.5, trial.rng.choice([64, 4096, 65536])
+    findings, resumable, reported = None, {0}, -1
+    for number in range(trials + 1):
+        before = truth.events_files(trial.logdir)
+        training = trial.train(facade=facade, resource=resource, floats=floats)
+        early = number not in (0, trials) and trial.rng.random() < 0.2
+        if early:
+            training.listen(trial.rng.uniform(0.0, 0.3))
+        else:
+            first = int(training.until("ready")[0])
+            if findings is not None:
+                _judge_resume(findings, training, first, resumable, reported)
+                yield findings.outcome()
+            if number == trials:
+                return
+            training.listen(trial.rng.uniform(0.0, 0.6))
+        if early and findings is not None:
+            yield from _judged_early(findings, training, resumable, reported)
+        training.kill(signal.SIGKILL)
+        training.wait()
+        findings = Findings()
+        written = [path for path in truth.events_files(trial.logdir) if path not in before]
+        _judge_events(findings, training, written)
+        reported = max([reported, *truth.events(written).saved])
+        on_disk = truth.checkpoints(trial.logdir)
+        findings.fault(bool(on_disk.broken), f"not whole: {on_disk.broken}")
+        resumable = on_disk.resumable
+
+
+def _judged_early(findings: Findings, training: Process, resumable: set[int], reported: int) -> Iterator[Outcome]:
+    """Judge the kill before by a session that is killed at its start, as far as it came."""
+    first = training.last("ready")
+    if first is not None:
+        _judge_resume(findings, training, first, resumable, reported)
+    yield findings.outcome()
+
+
+def _judge_resume(findings: Findings, training: Process, first: int, resumable: set[int], reported: int) -> None:
+    findings.fault(first not in resumable, f"resumed at {first}, not at one of {sorted(resumable)}")
+    findings.lose(first < reported, f"resumed at {first}, though {reported} had been reported saved")
+    findings.fault(any(line[0] == "torn" for line in training.said), f"what was restored at {first} mixes steps")
+
+
+def _judge_events(findings: Findings, training: Process, written: list) -> None:  # type: ignore[type-arg]
+    flushed = training.last("flushed")
+    if flushed is None:
+        return
+    first = training.last("ready") or 0
+    try:
+        losses = set(truth.events(written).losses)
+    except ValueError as error:
+        findings.wrong.append(str(error))
+        return
+    missing = [step for step in range(first + 1, flushed + 1) if step not in losses]
+    findings.lose(bool(missing), f"{len(missing)} flushed events are gone, the first at step {missing[:1]}")
+    found = truth.read_by_tensorboard(written)
+    findings.lose(found < flushed - first, f"TensorBoard reads {found} of {flushed - first} flushed events")
+
+
+FAULTS = (
+    Fault(
+        name="kill -9 at a random instant, Supervisor",
+        survived="all flushed events are there; the next session resumes at the newest whole checkpoint",
+        long=160,
+        short=40,
+        quick=3,
+        batch=10,
+        run=lambda trial, trials: _kill(trial, trials, "supervisor"),
+    ),
+    Fault(
+        name="kill -9 at a random instant, MonitoredTrainingSession",
+        survived="the same",
+        long=40,
+        short=10,
+        batch=10,
+        run=lambda trial, trials: _kill(trial, trials, "monitored"),
+    ),
+)

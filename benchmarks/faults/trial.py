@@ -1,0 +1,112 @@
+"""`Fault`: a row of the table: what is done to a training, how often, and what must be left. `Trial` is one of them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.config import Config
+from benchmarks.faults.launcher import Launcher, Process
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one trial; it was survived if nothing was lost and nothing was wrong."""
+
+    lost: tuple[str, ...] = ()
+    """Work that was promised to be kept, and is gone."""
+    wrong: tuple[str, ...] = ()
+    """What should not have been done, said or left."""
+    secs: float | None = None
+    """How long the ending took, where that is asked for."""
+
+    @property
+    def survived(self) -> bool:
+        """Whether all is as it must be."""
+        return not self.lost and not self.wrong
+
+
+@dataclass
+class Findings:
+    """Collects what a trial finds."""
+
+    lost: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def lose(self, condition: bool, text: str) -> None:
+        """Note that work is gone, if it is."""
+        if condition:
+            self.lost.append(text)
+
+    def fault(self, condition: bool, text: str) -> None:
+        """Note that something is wrong, if it is."""
+        if condition:
+            self.wrong.append(text)
+
+    def outcome(self, secs: float | None = None) -> Outcome:
+        """Return them."""
+        return Outcome(tuple(self.lost), tuple(self.wrong), secs)
+
+
+class Trial:
+    """What a batch of trials works with: a directory of its own, its random numbers, and processes that end with it.
+
+    Args:
+        launcher: starts the processes.
+        directory: its own, empty.
+        rng: its random numbers: the same for the same seed, family, row and batch.
+    """
+
+    def __init__(self, launcher: Launcher, directory: Path, rng: random.Random) -> None:
+        self.directory = directory
+        self.rng = rng
+        self._launcher = launcher
+        self._processes: list[Process] = []
+
+    @property
+    def logdir(self) -> Path:
+        """The run's directory, made by the first training."""
+        return self.directory / "run"
+
+    def train(self, logdir: Path | None = None, **config: Any) -> Process:
+        """Start a training; see `Config`."""
+        values = asdict(Config(logdir=str(logdir or self.logdir), **config))
+        errors = self.directory / f"errors-{len(self._processes)}.txt"
+        process = self._launcher.start("benchmarks.faults.training", values, errors)
+        self._processes.append(process)
+        return process
+
+    def copy_run(self, name: str) -> Path:
+        """Return a copy of the run's directory, of that name."""
+        copy = self.directory / name
+        shutil.copytree(self.logdir, copy, symlinks=True)
+        return copy
+
+    def close(self) -> None:
+        """End what was started."""
+        for process in self._processes:
+            process.close()
+        self._processes.clear()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One row of the table."""
+
+    name: str
+    survived: str
+    """What it means that a trial was survived, in one clause."""
+    long: int
+    """Trials of `make faults`."""
+    short: int
+    """Trials of the shortened run."""
+    quick: int = 0
+    """Trials in the project's tests."""
+    batch: int = 1
+    """How many trials share a directory: one run that is harmed again and again."""
+    run: Callable[[Trial, int], Iterator[Outcome]]
+    """Makes so many trials; yields what became of each."""
