@@ -2,6 +2,7 @@
 # make test   all the tests
 # make check  style, types, layers, documentation in step with the code
 # make bench  the measurements of docs/benchmarks.md
+# make faults the injected faults of docs/faults.md
 # Each works as the first command in a fresh clone: it installs what it needs into .venv.
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ ARGS ?=
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check bench frontend wheel format clean install
+.PHONY: demo test check bench faults frontend wheel format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
@@ -42,6 +43,9 @@ frontend: $(TAB)
 bench: $(INSTALLED) $(TAB)
 	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev,bench]"
 	$(BIN)/python -m benchmarks $(ARGS)
+
+faults: $(INSTALLED)
+	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 wheel: $(INSTALLED)
 	scripts/check-wheel $(BIN)/python

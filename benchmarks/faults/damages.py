@@ -171,10 +171,19 @@ _HARMS: tuple[tuple[str, str, Harm], ...] = (
     ("state file missing", _STATE, of_state(remove)),
     ("state file names checkpoints that are not there", _STATE, of_state(point_elsewhere)),
 )
+_QUICK = ("newest checkpoint: data cut", "state file cut")
 
 FAULTS = (
     *(
-        Fault(name=name, survived=survived, long=8, short=2, quick=int(name in _QUICK), batch=8, run=partial(_fall_back, harm=harm))
+        Fault(
+            name=name,
+            survived=survived,
+            long=8,
+            short=2,
+            quick=int(name in _QUICK),
+            batch=8,
+            run=partial(_fall_back, harm=harm),
+        )
         for name, survived, harm in _HARMS
     ),
     Fault(

@@ -76,7 +76,6 @@ FAULTS = tuple(
         survived=_SAME,
         long=4,
         short=1,
-        quick=1 if facade == "supervisor" and kind == "raises" else 0,
         run=partial(_fork, kind=kind, facade=facade),
     )
     for facade, title in (("supervisor", "Supervisor"), ("monitored", "MonitoredTrainingSession"))

@@ -121,7 +121,7 @@ ENDINGS = (
     Ending("SIGINT, the disk is full", _INT, full=True, saves=False, cleans_up=True),
     Ending("SIGINT twice, the loop never asks", _INT, "never", again=True, saves=False),
 )
-_QUICK = ("SIGTERM, the loop asks", "SIGINT, the loop asks")
+_QUICK = ("SIGTERM, the loop asks",)
 FAULTS = tuple(
     Fault(
         name=ending.name,
