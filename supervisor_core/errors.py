@@ -8,6 +8,7 @@ Errors of the caller's own making (a wrong argument) are plain ``ValueError`` an
     +-- RunFinishedError        a worker came, or waits, though the run has finished
     +-- CheckpointError
     |   +-- DamagedCheckpointError   one checkpoint's files do not verify
+    |   |   +-- UnreadableCheckpointError   the file system refuses to read one; it may be whole
     |   +-- NoUsableCheckpointError  there are checkpoints, and none can be read
     |   +-- SaveFailedError          saves failed more often than ``Options.max_save_failures`` allows
     +-- EventsError
@@ -44,6 +45,10 @@ class CheckpointError(SupervisorError, RuntimeError):
 
 class DamagedCheckpointError(CheckpointError):
     """The files of one checkpoint are missing, cut short or altered; the text says which file and where."""
+
+
+class UnreadableCheckpointError(DamagedCheckpointError):
+    """A file of a checkpoint is there and cannot be read (permission, I/O error). It may be whole: it is left alone."""
 
 
 class NoUsableCheckpointError(CheckpointError):

@@ -70,6 +70,10 @@ class Options:
     verify_checkpoints: bool = True
     """Read each checkpoint back, checksums and all, before it counts."""
 
+    unusable_checkpoints: Literal["stop", "start_over"] = "stop"
+    """What to do where there are checkpoints and all are damaged. ``"stop"``: an error that lists them.
+    ``"start_over"``: start at step 0, and set them aside; those that only cannot be read stay an error."""
+
     snapshot_wait_secs: float = 10.0
     """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a
     checkpoint says ``"consistent": false``."""
@@ -129,6 +133,10 @@ class Options:
             )
         if self.service_errors not in ("stop", "continue"):
             raise OptionsError(f"Options.service_errors is {self.service_errors!r}; expected 'stop' or 'continue'.")
+        if self.unusable_checkpoints not in ("stop", "start_over"):
+            raise OptionsError(
+                f"Options.unusable_checkpoints is {self.unusable_checkpoints!r}; expected 'stop' or 'start_over'."
+            )
         for name in ("max_save_failures", "max_recoveries"):
             bound = getattr(self, name)
             if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):

@@ -13,6 +13,7 @@ A prefix without an ``.index`` may be a checkpoint of the older, single-file for
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +26,14 @@ from supervisor_core.checkpoint.filesystem import Filesystem, Reader, filesystem
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import Table, extend, unmask
 from supervisor_core.checkpoint.tensors import checksum, dtype_name, expected_bytes
-from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
 GLOBAL_STEP = "global_step"
 """The name under which tensorflow's savers store the step."""
 
 _INTEGERS = (("int32", 4), ("int64", 8))
+_WRONG_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
+"""What the operating system says of something that is no file, whoever asks, however often."""
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
@@ -110,6 +113,7 @@ def verify(
 
     Raises:
         DamagedCheckpointError: for the first damage found; says in which file, what and where.
+        UnreadableCheckpointError: where the file system refuses a file that may be whole.
     """
     filesystem, name = filesystem_for(prefix)
     with _damage_of(name):
@@ -156,7 +160,8 @@ def _damage_of(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DamagedCheckpointError(f"{file}: the file is missing") from error
     except OSError as error:
-        raise DamagedCheckpointError(f"{file}: it cannot be read: {error.strerror or error}") from error
+        kind = DamagedCheckpointError if error.errno in _WRONG_FILES else UnreadableCheckpointError
+        raise kind(f"{file}: it cannot be read: {error.strerror or error}") from error
 
 
 def _read_index(filesystem: Filesystem, prefix: str) -> BundleIndex:
@@ -243,8 +248,11 @@ class _Shards:
             return None
         with _damage_of(data_path(self._prefix, entry.shard, self._index.num_shards)):
             data = self._reader(entry.shard).read_at(entry.offset, entry.size)
-        if len(data) < entry.size or extend(0, data) != entry.crc:
-            raise DamagedCheckpointError(f"{self._where(name, entry)} was altered")
+        if len(data) < entry.size:
+            raise DamagedCheckpointError(
+                f"{self._where(name, entry)}: the file ends {entry.size - len(data)} bytes early"
+            )
+        self._compare(name, entry, extend(0, data))
         return int.from_bytes(data, "big" if self._index.big_endian else "little", signed=True)
 
     def _stored(self) -> Iterator[tuple[str, Entry]]:
@@ -275,6 +283,9 @@ class _Shards:
                 )
         except (EOFError, ValueError) as error:
             raise DamagedCheckpointError(f"{self._where(name, entry)}: {error}") from error
+        self._compare(name, entry, crc)
+
+    def _compare(self, name: str, entry: Entry, crc: int) -> None:
         if crc != entry.crc:
             detail = f"(CRC32C {crc:08x}, expected {entry.crc:08x})"
             raise DamagedCheckpointError(f"{self._where(name, entry)} was altered {detail}")

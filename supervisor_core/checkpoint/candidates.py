@@ -9,7 +9,7 @@ from typing import Literal
 
 from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
-from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
+from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name, without_shards
 from supervisor_core.checkpoint.state import CheckpointState
 
 _DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
@@ -31,6 +31,8 @@ class Candidate:
     """Whether it lies in the logdir."""
     found: bool = True
     """Whether any file of it is there."""
+    has_index: bool = True
+    """Whether the file is there that makes a checkpoint of the others."""
 
 
 class Survey:
@@ -49,13 +51,13 @@ class Survey:
         self._directory = directory
         self._names = names
 
-    def take(self, state: CheckpointState | None) -> list[Candidate]:
-        """List the candidates: the state file's choice, the others it names from the last, then the rest on disk.
+    def take(self, state: CheckpointState | None, listing: set[str]) -> list[Candidate]:
+        """Return the candidates: the state file's choice, the others it names from the last, then the rest on disk.
 
-        Raises:
-            OSError: if the directory is there and cannot be listed.
+        Args:
+            state: what the state file says, where it says anything.
+            listing: what `list_names` returned.
         """
-        listing = self.list_names()
         found: dict[str, Candidate] = {}
         if state is not None:
             stamps = dict(zip(state.all_model_checkpoint_paths, state.timestamps, strict=False))
@@ -70,8 +72,42 @@ class Survey:
         on_disk.sort(key=lambda item: (-1 if item.step is None else item.step, item.saved_at or 0.0), reverse=True)
         return [*found.values(), *on_disk]
 
+    def without_index(self, listing: set[str]) -> list[str]:
+        """Return the names of checkpoints whose data is there and whose index is not, highest step first.
+
+        Not those that a killed save was about to move into place: their index is still where it was written.
+        """
+        known = {without_shards(name) for name in self._names.prefixes(listing)}
+        moving = {self._names.owner(name) for files in self.half_moved(listing).values() for name in files}
+        owners = {self._names.owner(name) for name in listing if not name.endswith(".meta")}
+        found = [name for name in owners - known - moving if name is not None and not self._has_index(name)]
+        return sorted(found, key=lambda name: (step_in_name(name) or -1, name), reverse=True)
+
+    def _has_index(self, name: str) -> bool:
+        """Look once more: a save may have moved it into place since the directory was listed."""
+        return self._filesystem.is_file(os.path.join(self._directory, f"{name}.index"))
+
+    def half_moved(self, listing: set[str]) -> dict[str, list[str]]:
+        """Return what killed saves have moved into place without its index, by the directory in which that still is."""
+        known = {without_shards(name) for name in self._names.prefixes(listing)}
+        found: dict[str, list[str]] = {}
+        for staging in listing:
+            if self._names.staged(staging) is None:
+                continue
+            try:
+                inside = set(self._filesystem.list_names(os.path.join(self._directory, staging)))
+            except OSError:  # it is no directory, or gone: it proves nothing
+                continue
+            indexed = {name.removesuffix(".index") for name in inside if name.endswith(".index")} - known
+            found[staging] = sorted(name for name in listing - inside if self._names.owner(name) in indexed)
+        return found
+
     def list_names(self) -> set[str]:
-        """Return the names in the checkpoints' directory; none where it does not exist."""
+        """Return the names in the checkpoints' directory; none where it does not exist.
+
+        Raises:
+            OSError: if it is there and cannot be listed.
+        """
         try:
             return set(self._filesystem.list_names(self._directory))
         except FileNotFoundError:
@@ -81,22 +117,42 @@ class Survey:
         name = last_part(recorded)
         inside = os.path.join(self._directory, name)
         if files_of(name, listing):
-            return self._candidate(inside, "state", saved_at, deletable=True)
+            has_index = f"{name}.index" in listing or self._is_legacy(inside)
+            return self._candidate(inside, "state", saved_at, deletable=True, has_index=has_index)
         absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
         path = recorded if absolute else os.path.normpath(os.path.join(self._logdir, recorded))
         if path != inside and self._exists(path):
             deletable = self._filesystem.contains(self._logdir, path)
             return self._candidate(path, "state", saved_at, deletable=deletable)
         return Candidate(
-            path=inside, step=step_in_name(inside), source="state", saved_at=saved_at, deletable=True, found=False
+            path=inside,
+            step=step_in_name(inside),
+            source="state",
+            saved_at=saved_at,
+            deletable=True,
+            found=False,
+            has_index=False,
         )
 
     def _candidate(
-        self, path: str, source: Literal["state", "disk"], saved_at: float | None, *, deletable: bool
+        self,
+        path: str,
+        source: Literal["state", "disk"],
+        saved_at: float | None,
+        *,
+        deletable: bool,
+        has_index: bool = True,
     ) -> Candidate:
         if saved_at is None:
             saved_at = self._modified_at(path)
-        return Candidate(path=path, step=step_in_name(path), source=source, saved_at=saved_at, deletable=deletable)
+        return Candidate(
+            path=path,
+            step=step_in_name(path),
+            source=source,
+            saved_at=saved_at,
+            deletable=deletable,
+            has_index=has_index,
+        )
 
     def _modified_at(self, path: str) -> float | None:
         filesystem, path = filesystem_for(path) if self._is_elsewhere(path) else (self._filesystem, path)

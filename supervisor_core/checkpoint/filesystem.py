@@ -3,21 +3,31 @@
 Local paths (``file://`` too) go straight to the operating system. Everything else (``gs://``, ``s3://``, ``memory://``)
 goes through TensorBoard's gfile, which is loaded only then (`supervisor_core.checkpoint.remote`). Whatever fails
 raises `OSError`, with the subclasses that Python gives to a missing file, a missing permission and the rest.
+
+Local files are opened by `open_regular` alone: a FIFO, a device or a directory in place of a file is an error at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Protocol
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
-_OPEN_FLAGS = os.O_CLOEXEC | getattr(os, "O_BINARY", 0)
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_KINDS = (
+    (stat.S_ISDIR, errno.EISDIR, "it is a directory"),
+    (stat.S_ISFIFO, errno.EINVAL, "it is a FIFO"),
+    (stat.S_ISCHR, errno.EINVAL, "it is a device"),
+    (stat.S_ISBLK, errno.EINVAL, "it is a device"),
+)
 
 Check = Callable[[], None]
 """Asked immediately before something is published. Raises `LogdirInUseError` if another chief has taken the logdir
@@ -135,7 +145,7 @@ class LocalFilesystem:
 
     def read(self, path: str) -> bytes:
         """See `Filesystem.read`."""
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             return file.read()
 
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
@@ -198,7 +208,7 @@ class LocalFilesystem:
 
 class _LocalReader:
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+        self._fd = open_regular(path)
         self.size = os.fstat(self._fd).st_size
 
     def read_at(self, offset: int, length: int) -> bytes:
@@ -247,6 +257,27 @@ def filesystem_for(path: str | os.PathLike[str]) -> tuple[Filesystem, str]:
     from supervisor_core.checkpoint.remote import RemoteFilesystem
 
     return RemoteFilesystem(), os.fspath(path)
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """Open a local file and return its descriptor. Waits for nothing: not for the other end of a FIFO, nor a device.
+
+    Args:
+        path: the file; symbolic links are followed.
+        flags: those of `os.open`; those that keep it from waiting are added.
+
+    Raises:
+        OSError: if it cannot be opened, or is no regular file; its ``strerror`` then says what it is.
+    """
+    fd = os.open(path, flags | _OPEN_FLAGS, 0o666)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    code, what = next(
+        ((code, what) for is_kind, code, what in _KINDS if is_kind(mode)), (errno.EINVAL, "it is special")
+    )
+    raise OSError(code, f"{what}, not a regular file", path)
 
 
 def _sync_one(path: str) -> None:

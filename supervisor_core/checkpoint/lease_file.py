@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for
+from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for, open_regular
 
 _MAX_BYTES = 1 << 16
 """So much of a lease file is read at most; ours have 1,024 bytes, nearly always."""
@@ -78,7 +78,7 @@ class LocalLeaseFile:
         self.let_go()
         for _ in range(3):
             try:
-                fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
             except OSError as error:
                 return Grip("unavailable", error.strerror or str(error))
             self._fd, self._taken = fd, os.fstat(fd)

@@ -7,6 +7,7 @@ For the basename ``model.ckpt`` and step 1200:
     model.ckpt-1200.meta                                          its graph
     model.ckpt-1200.index.tempstate8531...                        being written, renamed when done; likewise .data-...
     model.ckpt-1200_temp/, model.ckpt-1200.part...                shards before they are merged
+    model.ckpt-1200_temp_4be1.../                                 all of it before it is moved into place, index last
     model.ckpt-1200.meta.tmp0f3c..., checkpoint.tmp0f3c...        being written, renamed when done
 """
 
@@ -88,7 +89,7 @@ class CheckpointNames:
             rf"|{re.escape(latest_filename)}\.tmp[0-9a-f]{{32}}"
             r"|\.supervisor\.probe[0-9a-f]{32}"
         )
-        self._temporary_directory = re.compile(rf"{stem}_temp(?:_[0-9a-f]+)?")
+        self._temporary_directory = re.compile(rf"({stem})_temp(?:_[0-9a-f]+)?")
 
     def prefixes(self, listing: Iterable[str]) -> set[str]:
         """Return the names of the checkpoints among the names of a directory."""
@@ -108,9 +109,10 @@ class CheckpointNames:
         """Say whether this is a file that a save writes before the real one, and renames."""
         return bool(self._temporary.fullmatch(name))
 
-    def is_temporary_directory(self, name: str) -> bool:
-        """Say whether this is a directory in which a save collects its shards."""
-        return bool(self._temporary_directory.fullmatch(name))
+    def staged(self, name: str) -> str | None:
+        """Return the checkpoint whose parts a save collects in a directory; None for any other directory."""
+        match = self._temporary_directory.fullmatch(name)
+        return match.group(1) if match else None
 
     def owner(self, name: str) -> str | None:
         """Return the checkpoint to which a data or graph file belongs; None for any other file."""

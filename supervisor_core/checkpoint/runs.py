@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from supervisor_core.checkpoint.filesystem import Filesystem
 from supervisor_core.checkpoint.naming import last_part, without_shards
+from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state import read_state
 
 _NUMBER = re.compile(r"-\d{1,19}$")
+_STAGING = re.compile(r".+_temp_[0-9a-f]{32}")
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 
 
@@ -27,9 +29,10 @@ class RunDirectory:
 def find_runs(
     filesystem: Filesystem, top: str, *, latest_filename: str = "checkpoint", on_error: Callable[[OSError], None]
 ) -> Iterator[RunDirectory]:
-    """Yield the directories from ``top`` down that have a state file, or an index file with its data.
+    """Yield the directories from ``top`` down that have a state file, or a checkpoint's data.
 
-    The variables of an exported SavedModel are no run's checkpoints and are left out.
+    The variables of an exported SavedModel are no run's checkpoints and are left out, and so are checkpoints that were
+    set aside, or are being written.
 
     Args:
         filesystem: that of ``top``.
@@ -41,7 +44,7 @@ def find_runs(
     for directory, files in filesystem.walk(top, on_error):
         if "saved_model.pb" in files or "saved_model.pbtxt" in files:
             exports.add(os.path.join(directory, "variables"))
-        if directory in exports:
+        if directory in exports or NOTE in files or _STAGING.fullmatch(last_part(directory)):
             continue
         chosen = []
         if latest_filename in files:
@@ -54,9 +57,7 @@ def find_runs(
 
 
 def _basenames(files: list[str]) -> list[str]:
-    with_data = {match.group(1) for name in files if (match := _DATA.fullmatch(name))}
-    indexed = {name.removesuffix(".index") for name in files if name.endswith(".index")}
-    return sorted({_basename(name) for name in with_data & indexed})
+    return sorted({_basename(match.group(1)) for name in files if (match := _DATA.fullmatch(name))})
 
 
 def _basename(name: str) -> str:

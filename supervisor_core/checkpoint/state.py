@@ -185,4 +185,6 @@ def _parse_text(text: str) -> Any:
         text_format.Merge(text, message, allow_unknown_field=True)
     except (text_format.ParseError, ValueError) as error:
         raise ValueError(str(error)) from error
+    except RecursionError as error:
+        raise ValueError("its braces are nested too deep") from error
     return message

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supervisor_core.checkpoint import bundle
@@ -17,36 +17,16 @@ from supervisor_core.checkpoint.candidates import Candidate, Survey
 from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, unguarded
 from supervisor_core.checkpoint.guard import GuardedFilesystem
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, without_shards
+from supervisor_core.checkpoint.recovery import Recovery, Skipped, Verify, choose
 from supervisor_core.checkpoint.retention import Saved
+from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside
 from supervisor_core.checkpoint.state import CheckpointState, StateReading, make_relative, read_state, write_state
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, NoUsableCheckpointError
+from supervisor_core.errors import (
+    CheckpointError,
+)
 
 _LOG = logging.getLogger("supervisor_core")
-
-Verify = Callable[[str], bundle.VerifiedCheckpoint]
-"""Checks one checkpoint by its path; raises `DamagedCheckpointError`."""
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A checkpoint that was passed over."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recovery:
-    """What to resume from, and what was passed over on the way."""
-
-    chosen: Candidate | None
-    """None where there is no checkpoint at all: a new run."""
-    verified: bundle.VerifiedCheckpoint | None
-    skipped: tuple[Skipped, ...] = ()
-    """Newest first."""
-    state_problem: str | None = None
-    """What is wrong with the state file, in one sentence; None when nothing is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,44 +95,44 @@ class CheckpointStore:
         """
         return self._take_survey()[0]
 
-    def newest_usable(self, *, verify: Verify = bundle.verify) -> Recovery:
+    def without_index(self) -> tuple[Skipped, ...]:
+        """Return what has data files and no index, and is not named by the state file: no checkpoint, as it is.
+
+        Raises:
+            CheckpointError: if the logdir is there and cannot be listed.
+        """
+        candidates, _, listing = self._take_survey()
+        return self._without_index(candidates, listing)
+
+    def newest_usable(self, *, verify: Verify = bundle.verify, start_over: bool = False) -> Recovery:
         """Walk from the newest checkpoint back to the first one that verifies.
+
+        Data files without an index count as a checkpoint that does not verify. One that is whole and holds an earlier
+        step than its name says (its files are another's) is passed over where a better one is there.
 
         Args:
             verify: how to check one; `bundle.verify` reads all its data.
+            start_over: choose none where all are damaged, rather than raise. What only could not be read is an error
+                all the same: it may be whole.
 
         Raises:
             NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
             CheckpointError: if the logdir is there and cannot be listed.
         """
-        candidates, reading = self._take_survey()
+        candidates, reading, listing = self._take_survey()
+        remains = self._without_index(candidates, listing)
         problem = reading.problem
-        if reading.verdict == "missing" and not candidates:
+        if reading.verdict == "missing" and not (candidates or remains):
             problem = None
-        skipped: list[Skipped] = []
-        for candidate in candidates:
-            try:
-                verified = verify(candidate.path)
-            except DamagedCheckpointError as error:
-                skipped.append(Skipped(candidate.path, str(error)))
-            else:
-                return Recovery(chosen=candidate, verified=verified, skipped=tuple(skipped), state_problem=problem)
-        if skipped:
-            listed = "\n".join(f"  {item.path}: {item.reason}" for item in skipped)
-            note = f"\n  ({problem})" if problem else ""
-            raise NoUsableCheckpointError(
-                f"None of the {len(skipped)} checkpoints of {self.logdir} can be read:\n{listed}{note}\n"
-                "Bring one of them back, or move them away to start anew."
-            )
-        return Recovery(chosen=None, verified=None, state_problem=problem)
+        return choose(candidates, remains, self.logdir, problem, verify=verify, start_over=start_over)
 
     def history(self) -> History:
         """Return the checkpoints that the state file lists and that are there, for `retention.decide`."""
-        candidates, reading = self._take_survey()
+        candidates, reading, _ = self._take_survey()
         listed = [
             Saved(item.path, item.saved_at, item.deletable)
             for item in candidates
-            if item.source == "state" and item.found and item.saved_at is not None
+            if item.source == "state" and item.has_index and item.saved_at is not None
         ]
         # the one to resume from comes first among candidates; among those kept, the state file's order counts
         order = {name: number for number, name in enumerate(dict.fromkeys(map(last_part, _paths_of(reading.state))))}
@@ -227,11 +207,53 @@ class CheckpointStore:
             deleted.append(path)
         return tuple(deleted)
 
-    def sweep_leftovers(self, *, min_age_secs: float = 60.0, clock: Clock = SYSTEM_CLOCK) -> tuple[str, ...]:
-        """Delete what saves and deletions that were killed have left behind; only files named as ours are.
+    def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
+        """Move a damaged checkpoint into a directory of its own, with the reason; see `set_aside.py`.
 
-        Temporary files and directories, and data files whose checkpoint is neither on disk nor named by the state file.
-        Where the state file cannot be read, data files stay.
+        For the session that holds the logdir, and no other. Touches nothing outside the logdir, and no file that is
+        not named as a checkpoint's is.
+
+        Returns:
+            Where it is now; None where there is nothing of it to move.
+
+        Raises:
+            OSError: if that cannot be done.
+        """
+        if not self._filesystem.contains(self.logdir, prefix):
+            return None
+        directory = os.path.dirname(prefix) or "."
+        try:
+            listing = self._filesystem.list_names(directory)
+        except FileNotFoundError:
+            return None
+        name = last_part(prefix)
+        files = files_of(name, listing)
+        is_bundle = any(file.startswith((f"{name}.index", f"{name}.data-")) for file in files)
+        if not is_bundle and name not in self._names.prefixes(listing):
+            return None
+        return move_aside(self._filesystem, directory, without_shards(name), files, reason=reason, at=clock.wall())
+
+    def all_set_aside(self) -> list[SetAside]:
+        """Return the checkpoints that were set aside, oldest first.
+
+        Raises:
+            OSError: if the directory is there and cannot be listed.
+        """
+        return find_set_aside(self._filesystem, self.directory, self._survey.list_names())
+
+    def delete_set_aside(self, item: SetAside) -> None:
+        """Delete a checkpoint that was set aside, with its directory.
+
+        Raises:
+            OSError: if that cannot be done.
+        """
+        self._filesystem.remove_tree(item.path)
+
+    def sweep_leftovers(self, *, min_age_secs: float = 60.0, clock: Clock = SYSTEM_CLOCK) -> tuple[str, ...]:
+        """Delete what saves that were killed have left behind; only files named as ours are.
+
+        Temporary files and directories, and what was moved into place without its index, which is still in such a
+        directory. Any other data without an index stays: it may be all that is left of a checkpoint.
 
         Args:
             min_age_secs: leave what was written within so many seconds: it may be a save under way.
@@ -240,22 +262,29 @@ class CheckpointStore:
         Returns:
             The paths that were deleted. What cannot be deleted is left for the next time.
         """
-        reading = read_state(self.state_path, filesystem=self._filesystem)
         listing = self._survey.list_names()
-        named = {last_part(path) for path in _paths_of(reading.state)}
-        spared = {without_shards(name) for name in self._names.prefixes(listing) | named}
-        orphans = reading.verdict in ("good", "missing")
+        moment = clock.wall() - min_age_secs
+        half_moved = self._survey.half_moved(listing)
+        try:
+            finish_moves(self._filesystem, self.directory, listing)
+        except OSError as error:
+            _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self.directory, error)
         swept = []
         for name in sorted(listing):
-            path = os.path.join(self.directory, name)
-            owner = self._names.owner(name)
-            directory = self._names.is_temporary_directory(name)
-            if not (directory or self._names.is_temporary(name) or (orphans and owner and owner not in spared)):
+            path = self._path(name)
+            staging = self._names.staged(name) is not None
+            if not (staging or self._names.is_temporary(name)):
                 continue
             try:
-                if self._is_older(path, directory, clock.wall() - min_age_secs):
-                    (self._filesystem.remove_tree if directory else self._filesystem.remove)(path)
-                    swept.append(path)
+                if not self._is_older(path, staging, moment):
+                    continue
+                for moved in map(
+                    self._path, half_moved.get(name, ())
+                ):  # the directory proves what they are: it goes last
+                    self._filesystem.remove(moved)
+                    swept.append(moved)
+                (self._filesystem.remove_tree if staging else self._filesystem.remove)(path)
+                swept.append(path)
             except OSError as error:
                 _LOG.warning("%s, left behind by an earlier save, cannot be deleted: %s", path, error)
         return tuple(swept)
@@ -264,14 +293,25 @@ class CheckpointStore:
         inside = [os.path.join(path, name) for name in self._filesystem.list_names(path)] if directory else []
         return all((self._filesystem.modified_at(item) or 0.0) <= moment for item in (path, *inside))
 
-    def _take_survey(self) -> tuple[list[Candidate], StateReading]:
+    def _path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def _without_index(self, candidates: Sequence[Candidate], listing: set[str]) -> tuple[Skipped, ...]:
+        named = {candidate.path for candidate in candidates}
+        paths = map(self._path, self._survey.without_index(listing))
+        return tuple(
+            Skipped(path, f"{last_part(path)}.index: the file is missing") for path in paths if path not in named
+        )
+
+    def _take_survey(self) -> tuple[list[Candidate], StateReading, set[str]]:
         reading = read_state(self.state_path, filesystem=self._filesystem)
         try:
-            return self._survey.take(reading.state), reading
+            listing = self._survey.list_names()
+            return self._survey.take(reading.state, listing), reading, listing
         except OSError as error:
             raise CheckpointError(
                 f"{self.directory} cannot be searched for checkpoints ({error.strerror or error}); "
-                "starting anew there could lose what it holds."
+                "a start at step 0 there could lose what it holds."
             ) from error
 
 

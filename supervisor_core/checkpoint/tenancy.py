@@ -36,6 +36,18 @@ class Tenancy:
         return self.previous.outcome if self.previous else None
 
     @property
+    def previous_seen_at(self) -> float | None:
+        """When the session before was last seen, by its own clock, wall; None where there was none."""
+        return self.previous.renewed_at if self.previous else None
+
+    def may_keep_model_of(self, session: str) -> bool:
+        """Say whether a model that a session has left alive is good to go on with: that of the one before if it was
+        cut off; or of the last one that was ready, if none since then was, and all were cut off. One that had failed
+        may have failed by its model."""
+        before = self.previous
+        return before is not None and before.outcome in CUT_OFF and session in (before.session, before.heir_of)
+
+    @property
     def heir_of(self) -> str | None:
         """The last session that was ready, if all since then were cut off: its model may be alive in a cluster."""
         if self.previous is None or self.previous.outcome not in CUT_OFF:

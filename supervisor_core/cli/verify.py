@@ -17,6 +17,8 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
+from supervisor_core.checkpoint.naming import step_in_name
+from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.runs import RunDirectory, find_runs
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli.events_verdict import EventsVerdict, verify_events
@@ -47,6 +49,20 @@ class CheckpointVerdict:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetAsideVerdict:
+    """A damaged checkpoint that a session has moved out of the way, as ``--json`` shows it."""
+
+    path: str
+    """The directory that it is in."""
+    name: str
+    """What the checkpoint was called."""
+    step: int | None
+    at: float
+    """When it was moved, wall time; 0 where its note does not say."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunVerdict:
     """One run directory, as ``--json`` shows it."""
 
@@ -60,6 +76,8 @@ class RunVerdict:
     resume_step: int | None = None
     problem: str | None = None
     """Why a restart would not start, in one line."""
+    set_aside: tuple[SetAsideVerdict, ...] = ()
+    """Oldest first."""
     events: tuple[EventsVerdict, ...] = ()
 
     @property
@@ -158,11 +176,16 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
     verdicts: dict[str, CheckpointVerdict] = {}
     problem = resume = state_problem = None
     resume_step = None
+    aside: dict[str, SetAsideVerdict] = {}
     try:
         for basename in run.basenames:
-            for candidate in CheckpointStore(run.path, basename, filesystem=filesystem).candidates():
+            store = CheckpointStore(run.path, basename, filesystem=filesystem)
+            for candidate in store.candidates():
                 if candidate.path not in verdicts:
                     verdicts[candidate.path] = _verify_one(candidate, check)
+            for item in store.without_index():
+                verdicts.setdefault(item.path, _without_index(item))
+            aside.update((item.path, SetAsideVerdict(**asdict(item))) for item in store.all_set_aside())
         recovery = CheckpointStore(run.path, run.basenames[0], filesystem=filesystem).newest_usable(verify=check)
         state_problem = recovery.state_problem
         if recovery.chosen is not None and recovery.verified is not None:
@@ -171,10 +194,13 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
         problem = "none of its checkpoints can be read"
     except CheckpointError as error:
         problem = str(error)
+    except OSError as error:
+        problem = _reason(error)
     return RunVerdict(
         run=os.path.relpath(run.path, top) if "://" not in top else run.path[len(top) :].strip("/") or ".",
         path=run.path,
         checkpoints=tuple(verdicts.values()),
+        set_aside=tuple(sorted(aside.values(), key=lambda item: (item.at, item.path))),
         state_problem=state_problem,
         resume=resume,
         resume_step=resume_step,
@@ -203,6 +229,19 @@ def _verify_one(candidate: Candidate, check: Callable[[str], bundle.VerifiedChec
     )
 
 
+def _without_index(item: Skipped) -> CheckpointVerdict:
+    return CheckpointVerdict(
+        path=item.path,
+        name=os.path.basename(item.path),
+        step=step_in_name(item.path),
+        bytes=None,
+        tensors=None,
+        verdict="damaged",
+        reason=item.reason,
+        source="disk",
+    )
+
+
 def _step(candidate: Candidate, verified: bundle.VerifiedCheckpoint | None) -> int | None:
     return verified.step if verified is not None and verified.step is not None else candidate.step
 
@@ -215,6 +254,7 @@ def _as_json(logdir: str, verdicts: list[RunVerdict], unsearched: list[str]) -> 
         "good": sum(item.verdict == "good" for item in checkpoints),
         "damaged": sum(item.verdict == "damaged" for item in checkpoints),
         "missing": sum(item.verdict == "missing" for item in checkpoints),
+        "set_aside": sum(len(verdict.set_aside) for verdict in verdicts),
         "unsearched": unsearched,
         "runs": [asdict(verdict) for verdict in verdicts],
     }
@@ -233,6 +273,10 @@ def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
             style = _STYLES[item.verdict]
             line = f"  [{style}]{item.verdict:<8}[/{style}] {step:<14} {escape(item.name)}  {escape(what)}"
             console.print(line)
+        for aside in verdict.set_aside:
+            step = "no step" if aside.step is None else f"step {aside.step:,}"
+            name = os.path.basename(aside.path)
+            console.print(f"  [yellow]aside[/yellow]    {step:<14} {escape(name)}/  {escape(aside.reason)}")
         if verdict.state_problem:
             console.print(f"  [yellow]note[/yellow]     {escape(verdict.state_problem)}")
         for file in verdict.events:
@@ -256,7 +300,7 @@ def _outlook(verdict: RunVerdict) -> str:
     if verdict.problem:
         return f"A restart would stop with an error: {verdict.problem}."
     if verdict.resume is None:
-        return "A restart would begin anew: there is no checkpoint."
+        return "A restart would begin at step 0: there is no checkpoint."
     step = "" if verdict.resume_step is None else f" (step {verdict.resume_step:,})"
     return f"A restart would resume from {os.path.basename(verdict.resume)}{step}."
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.lease import LogdirLease
-from supervisor_core.checkpoint.lease_record import LeaseRecord
-from supervisor_core.checkpoint.tenancy import CUT_OFF
+from supervisor_core.checkpoint.tenancy import Tenancy
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopRecord
@@ -131,7 +130,8 @@ class SupervisedRun:
         )
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
-        self._previous: LeaseRecord | None = None
+        self._tenancy = Tenancy(attempt=1, first_started_at=clock.wall(), exclusive=False)
+        self._logdir = logdir
         self._begun = False
         self._ended = False
         self._released = False
@@ -146,6 +146,13 @@ class SupervisedRun:
     def ended(self) -> bool:
         """Whether `end` was called."""
         return self._ended
+
+    def holds(self, directory: str) -> bool:
+        """Say whether this session holds a directory as its logdir, and no other chief can be at work there."""
+        own = self._logdir
+        if own is None or self._ended or not self._tenancy.exclusive:
+            return False
+        return directory == own if "://" in own else os.path.realpath(directory) == os.path.realpath(own)
 
     @property
     def metrics_url(self) -> str | None:
@@ -168,7 +175,7 @@ class SupervisedRun:
                 restarts=before.restarts,
                 steps_lost=before.steps_lost,
             )
-            self._previous = before.previous
+            self._tenancy = before
             self._monitor.identify(self._identity)
             guard = getattr(self._writer, "guard", None)  # other writers than ours append when they like
             if guard is not None:
@@ -233,9 +240,9 @@ class SupervisedRun:
             adopted=adopted,
             skipped=tuple(skipped),
             state_problem=state_problem,
-            previous_outcome=self._previous.outcome if self._previous else None,
-            previous_step=self._previous.last_step if self._previous else None,
-            previous_seen_at=self._previous.renewed_at if self._previous else None,
+            previous_outcome=self._tenancy.previous_outcome,
+            previous_step=self._tenancy.last_step,
+            previous_seen_at=self._tenancy.previous_seen_at,
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
             services=tuple(services),
@@ -246,13 +253,9 @@ class SupervisedRun:
         self._recorder.write(record, restored_step, durable=True)
 
     def goes_on_from(self, session: str) -> bool:
-        """Tell whether a model that a session has left alive somewhere is good to go on with: that of this session
-        itself, or of the one before it if that was cut off; or of the last one that was ready, if none since then was,
-        and all were cut off. One that had failed may have failed by its model."""
-        if session == self.session_id:
-            return True
-        before = self._previous
-        return before is not None and before.outcome in CUT_OFF and session in (before.session, before.heir_of)
+        """Tell whether a model that a session has left alive somewhere is good to go on with: this one's own, or see
+        `Tenancy.may_keep_model_of`."""
+        return session == self.session_id or self._tenancy.may_keep_model_of(session)
 
     def recovered(
         self, *, error: str, losses: int, step: int | None, checkpoint: str | None, at_step: int | None, secs: float

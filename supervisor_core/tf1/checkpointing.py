@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
@@ -91,11 +92,27 @@ class Checkpointing:
         self._counted = (0, 0)  # runs and steps of the session up to the newest checkpoint
         self._warned = False
 
-    def attach(self, sess: Any, run: SupervisedRun, writer: Any, restored: Restored | None) -> None:
-        """Begin a session: checkpoints are taken of ``sess`` from now on."""
+    def attach(
+        self,
+        sess: Any,
+        run: SupervisedRun,
+        writer: Any,
+        restored: Restored | None,
+        skipped: Sequence[Skipped] = (),
+    ) -> None:
+        """Begin a session: checkpoints are taken of ``sess`` from now on.
+
+        Args:
+            sess: the session.
+            run: its run.
+            writer: the run's summary writer, or None.
+            restored: what its model came from, if it was a checkpoint.
+            skipped: the damaged checkpoints that were passed over; they are set aside before the first save.
+        """
         with self._lock:
             self._sess, self._run, self._writer = sess, run, writer
-            self._saver.attach(run.check)
+            path = None if restored is None else restored.path
+            self._saver.attach(run.check, holds=run.holds, restored=path, skipped=skipped)
             self.serving = False
             self._newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.runs, run.progress.steps)
@@ -118,6 +135,7 @@ class Checkpointing:
 
     def settle(self, timeout_secs: float) -> None:
         """Wait until no save is under way, though not for longer than so many seconds."""
+        self._saver.hurry()
         if self._lock.acquire(timeout=timeout_secs):
             self._lock.release()
 
@@ -132,6 +150,7 @@ class Checkpointing:
             SaveFailedError: if there is no session.
             Exception: what kept it from being saved.
         """
+        self._saver.hurry()
         with self._lock:
             if self._sess is None or self._run is None:
                 raise SaveFailedError("There is no session to save: call managed_session() first.")

@@ -79,12 +79,14 @@ class Draft:
         if name != before:
             self._place = os.path.join(self._directory, name)
             self._replaces = self._filesystem.is_file(f"{self._place}.index")
+            for file in os.listdir(self._workshop):
+                renamed = name + file.removeprefix(before)
+                os.replace(os.path.join(self._workshop, file), os.path.join(self._workshop, renamed))
         self._touched = True
-        # The index makes a checkpoint of the files, so it goes last.
+        # The index makes a checkpoint of the files, so it goes last. Until then it shows, from where it was written,
+        # that data of that name was on its way (`CheckpointStore.sweep_leftovers`).
         for file in sorted(os.listdir(self._workshop), key=lambda file: file.endswith(".index")):
-            self._filesystem.move(
-                os.path.join(self._workshop, file), os.path.join(self._directory, name + file.removeprefix(before))
-            )
+            self._filesystem.move(os.path.join(self._workshop, file), os.path.join(self._directory, file))
         self._filesystem.sync((), self._directory or ".")
         os.rmdir(self._workshop)
         return os.path.join(self._directory, name)

@@ -112,6 +112,11 @@ class Lifecycle:
         return self._run is not None
 
     @property
+    def options(self) -> Options:
+        """How the run behaves."""
+        return self._options
+
+    @property
     def ending(self) -> Ending:
         """What has been seen so far of the session's end."""
         return self._ending
@@ -167,13 +172,13 @@ class Lifecycle:
         self._session = sess
         restored = origin.restored
         if self.checkpoints is not None:
-            self.checkpoints.attach(sess, self.run, self._writer, restored)
+            self.checkpoints.attach(sess, self.run, self._writer, restored, origin.skipped)
         self._note_restored(restored)
         self.run.ready(
             restored_checkpoint=None if restored is None else restored.path,
             restored_step=origin.step,
             adopted=origin.adopted,
-            skipped=[{"path": item.path, "reason": item.reason} for item in restored.skipped] if restored else (),
+            skipped=[{"path": item.path, "reason": item.reason} for item in origin.skipped],
             state_problem=None if restored is None else restored.state_problem,
             services=services,
         )

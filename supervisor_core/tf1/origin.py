@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.restore import Restored
 
@@ -17,6 +18,8 @@ class Origin:
     """The checkpoint; None where none was read."""
     adopted: bool = False
     """Whether it was found alive in the cluster, and kept."""
+    skipped: tuple[Skipped, ...] = ()
+    """The damaged checkpoints that were passed over, newest first."""
     step: int | None = None
     """The step at which training goes on; None for a new model, and where nothing counts."""
 
@@ -31,7 +34,7 @@ class Origin:
         """
         restored: Restored | None = getattr(maker, "restored", None)
         if restored is not None:
-            return cls(restored=restored, step=restored.step)
+            return cls(restored=restored, skipped=restored.skipped, step=restored.step)
         if not getattr(maker, "adopted", False):
-            return cls()
+            return cls(skipped=getattr(maker, "skipped", ()))
         return cls(adopted=True, step=None if global_step is None else read_global_step(sess, global_step))

@@ -1,27 +1,44 @@
 """Restoring a session: from the newest checkpoint that can be read, walking back over damaged ones.
 
-A checkpoint is damaged when its index does not verify or a restore finds data that does not match its checksums;
-TensorFlow checks those as it reads, so nothing is read twice. A checkpoint of another model is not damaged: that is an
-error which lists what differs.
+Before a restore the index is verified, and that each data file is there, regular and long enough. The data's checksums
+are compared by TensorFlow as it reads, so that nothing is read twice; only where that fails the checkpoint is verified
+whole, which says which tensor of which file is damaged. A checkpoint of another model is not damaged: that is an error
+which lists what differs.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.store import CheckpointStore, Skipped
-from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.checkpoint.naming import last_part
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
+from supervisor_core.tf1.error_text import error_text
 from supervisor_core.tf1.mismatch import explain_mismatch
 
 _LOG = logging.getLogger("supervisor_core")
 
 _DAMAGE = (tf.errors.DataLossError, tf.errors.OutOfRangeError)
+_POSSIBLE_DAMAGE = (
+    *_DAMAGE,
+    tf.errors.NotFoundError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnimplementedError,
+    tf.errors.InternalError,
+    tf.errors.UnknownError,
+)
+"""What TensorFlow raises for files that it cannot read, and for other reasons too."""
+_NO_FILE = (errno.EISDIR, errno.EINVAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,15 +57,39 @@ class Restored:
 
 
 def restore_explicit(sess: Any, saver: Any, path: str) -> Restored:
-    """Restore one checkpoint, chosen by the program; the saver's own list of checkpoints stays as it is."""
-    _restore(sess, saver, path)
+    """Restore one checkpoint, chosen by the program; the saver's own list of checkpoints stays as it is.
+
+    Raises:
+        DamagedCheckpointError: if one of its files is no regular file, for which TensorFlow would wait without end.
+        tf.errors.OpError: what TensorFlow raises; the text then says what is damaged, or differs.
+    """
+    try:
+        bundle.verify(path, data=False)
+    except DamagedCheckpointError as damage:
+        if isinstance(damage.__cause__, OSError) and damage.__cause__.errno in _NO_FILE:
+            raise
+    try:
+        _restore(sess, saver, path)
+    except _POSSIBLE_DAMAGE as error:
+        damage_found = _damage_of(path, error)
+        if damage_found is None:
+            raise
+        text = f"{error.message}\n\nThe checkpoint {path} is damaged: {damage_found}"
+        raise type(error)(error.node_def, error.op, text) from error
     return Restored(path=path)
 
 
 def restore_newest(
-    sess: Any, saver: Any, directory: str, *, basename: str | None, on_restore: Callable[[], None]
-) -> Restored | None:
-    """Restore the newest checkpoint of a directory that can be read; return None where there is none at all.
+    sess: Any,
+    saver: Any,
+    directory: str,
+    basename: str | None,
+    on_restore: Callable[[], None],
+    start_over: bool = False,
+    *,
+    waits: bool = False,
+) -> tuple[Restored | None, tuple[Skipped, ...]]:
+    """Restore the newest checkpoint of a directory that can be read.
 
     Args:
         sess: the session.
@@ -56,39 +97,54 @@ def restore_newest(
         directory: where the checkpoints are.
         basename: what checkpoint files are called, for those that the state file does not name.
         on_restore: called before the first byte is read, if there is anything to restore.
+        start_over: restore nothing where all are damaged, rather than raise.
+        waits: whether to come again for one: then none is restored where none is usable yet.
+
+    Returns:
+        What was restored, None where there is nothing; and what was passed over, newest first.
 
     Raises:
         NoUsableCheckpointError: if there are checkpoints and none can be read; each is listed with its damage.
         tf.errors.NotFoundError, tf.errors.InvalidArgumentError: if the checkpoint is of another model.
     """
     store = CheckpointStore(directory, basename or "model.ckpt")
-    damaged: dict[str, str] = {}
+    damaged: dict[str, DamagedCheckpointError] = {}
 
     def check(path: str) -> bundle.VerifiedCheckpoint:
         if path in damaged:
-            raise DamagedCheckpointError(damaged[path])
+            raise damaged[path]
         return bundle.verify(path, data=False)
 
     while True:
-        recovery = store.newest_usable(verify=check)
+        try:
+            recovery = store.newest_usable(verify=check, start_over=start_over)
+        except NoUsableCheckpointError:  # whoever writes them may be about to
+            if not waits:
+                raise
+            return None, ()
         if recovery.chosen is None:
-            return None
+            for skipped in recovery.skipped:
+                _LOG.warning("Starting at step 0 without the damaged checkpoint %s: %s", skipped.path, skipped.reason)
+            return None, recovery.skipped
         on_restore()
         path = recovery.chosen.path
         try:
             _restore(sess, saver, path)
-        except _DAMAGE as error:
-            damaged[path] = str(error).partition("\n")[0]
+        except _POSSIBLE_DAMAGE as error:
+            damage = _damage_of(path, error)
+            if damage is None:
+                raise
+            damaged[path] = damage
             continue
         for skipped in recovery.skipped:
             _LOG.warning("Passed over the damaged checkpoint %s: %s", skipped.path, skipped.reason)
         if recovery.state_problem:
             _LOG.warning("Checkpoint state file: %s", recovery.state_problem)
         _LOG.info("Restored %s.", path)
-        _hand_over(saver, store)
+        _hand_over(saver, store, {item.path for item in recovery.skipped})
         verified = recovery.verified
         stored = verified.step if verified is not None else None
-        return Restored(
+        restored = Restored(
             path=path,
             step=stored if stored is not None else recovery.chosen.step,
             saved_at=recovery.chosen.saved_at,
@@ -96,6 +152,7 @@ def restore_newest(
             skipped=recovery.skipped,
             state_problem=recovery.state_problem,
         )
+        return restored, recovery.skipped
 
 
 def hand_over(saver: Any, directory: str | None, basename: str | None) -> None:
@@ -104,8 +161,21 @@ def hand_over(saver: Any, directory: str | None, basename: str | None) -> None:
         _hand_over(saver, CheckpointStore(directory, basename or "model.ckpt"))
 
 
-def _hand_over(saver: Any, store: CheckpointStore) -> None:
-    saver.recover_last_checkpoints([saved.path for saved in store.history().kept if saved.deletable])
+def _hand_over(saver: Any, store: CheckpointStore, skipped: Collection[str] = ()) -> None:
+    kept = [saved.path for saved in store.history().kept if saved.deletable and saved.path not in skipped]
+    saver.recover_last_checkpoints(kept)
+
+
+def _damage_of(path: str, error: tf.errors.OpError) -> DamagedCheckpointError | None:
+    """Return what is damaged of a checkpoint that could not be restored; None where nothing is."""
+    try:
+        bundle.verify(path)
+    except DamagedCheckpointError as damage:
+        return damage
+    if isinstance(error, _DAMAGE):
+        words = "TensorFlow cannot read it, though its checksums match"
+        return DamagedCheckpointError(f"{last_part(path)}: {words}: {error_text(error)}")
+    return None
 
 
 def _restore(sess: Any, saver: Any, path: str) -> None:

@@ -2,6 +2,9 @@
 
 A program may call ``sv.saver.save(...)`` by itself, beside the supervisor's saves. So the saver's list is read before
 each decision and brought up to date after it, and both count the same checkpoints against ``max_to_keep``.
+
+Only checkpoints that verify count. Before the first one is deleted in a session, those that are to stay are read back;
+damaged ones are set aside, and what was to be deleted is decided again without them.
 """
 
 from __future__ import annotations
@@ -9,10 +12,18 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from supervisor_core.checkpoint.retention import Saved, decide
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.filesystem import local_path
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.retention import Retention, Saved, decide
+from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -23,23 +34,70 @@ class Rotation:
     Args:
         saver: a ``tf.compat.v1.train.Saver``.
         store: the checkpoints on disk.
+        read_data: whether to read the data of older checkpoints back before one is deleted (of a local logdir), not
+            their indexes alone.
+        holds: whether a directory is the session's own, so that a damaged checkpoint there may be moved.
+        restored: the checkpoint that the session was restored from, whose checksums matched.
+        skipped: the damaged checkpoints that were passed over on the way: they count no more.
+        clock: the time.
     """
 
-    def __init__(self, saver: Any, store: CheckpointStore) -> None:
+    def __init__(
+        self,
+        saver: Any,
+        store: CheckpointStore,
+        *,
+        read_data: bool = True,
+        holds: Callable[[str], bool] = lambda directory: False,
+        restored: str | None = None,
+        skipped: Sequence[Skipped] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._saver = saver
         self._store = store
+        self._read_data = read_data and local_path(store.logdir) is not None
+        self._clock = clock
         self._last_preserved_at: float | None = None
+        self._holds = holds
+        self._good = set() if restored is None else {_key(restored)}
+        self._bad = {_key(item.path) for item in skipped}
+        self._skipped = [item for item in skipped if item.is_damaged]
+        self.hurry = threading.Event()
+        """Set while another save waits: older checkpoints are not read back then."""
 
-    def record(self, path: str, saved_at: float) -> None:
+    def set_aside_skipped(self) -> None:
+        """Move the damaged checkpoints that the session's start passed over out of the way, once."""
+        skipped, self._skipped = self._skipped, []
+        self._set_aside(skipped)
+
+    def record(self, path: str, saved_at: float, *, quick: bool = False) -> None:
         """Make a checkpoint the newest one: first in the state file, then delete those that are one too many.
 
         Args:
-            path: the checkpoint, which is durable.
+            path: the checkpoint, which is durable and verified.
             saved_at: wall time.
+            quick: do not read the data of older checkpoints back.
 
         Raises:
             OSError: if the state file cannot be written. A file that cannot be deleted is only logged.
         """
+        self._good.add(_key(path))
+        self._bad.discard(_key(path))
+        retention = self._record(path, saved_at)
+        if retention.delete:
+            damaged = self._damaged(retention.keep, quick)
+            if damaged:
+                self._bad |= {_key(item.path) for item in damaged}
+                self._set_aside(item for item in damaged if item.is_damaged)
+                retention = self._record(path, saved_at)
+        for saved in retention.delete:
+            try:
+                self._store.delete(saved.path)
+            except OSError as error:  # the new checkpoint is good all the same
+                _LOG.warning("The old checkpoint %s cannot be deleted: %s", saved.path, error)
+
+    def _record(self, path: str, saved_at: float) -> Retention:
+        """Write the state file; return what is to be kept and deleted."""
         saver_def = self._saver.saver_def
         history = self._store.history()
         # The saver's own saves write state files that do not know it.
@@ -47,7 +105,7 @@ class Rotation:
         listed = self._saver_list()
         known = {_key(saved.path) for saved in (*listed, Saved(path, saved_at))}
         earlier = [saved for saved in history.kept if _key(saved.path) not in known]
-        older = [saved for saved in (*earlier, *listed) if _key(saved.path) != _key(path)]
+        older = [saved for saved in (*earlier, *listed) if _key(saved.path) not in {_key(path), *self._bad}]
         retention = decide(
             [*older, Saved(path, saved_at)],
             max_to_keep=saver_def.max_to_keep,
@@ -58,11 +116,50 @@ class Rotation:
         self._last_preserved_at = retention.last_preserved_at
         if saver_def.max_to_keep:
             self._saver.set_last_checkpoints_with_time([(saved.path, saved.saved_at) for saved in retention.keep])
-        for saved in retention.delete:
+        return retention
+
+    def _damaged(self, kept: Iterable[Saved], quick: bool) -> list[Skipped]:
+        """Read checkpoints back that this session has not seen whole yet; return those that are damaged."""
+        found = []
+        for saved in kept:
+            if _key(saved.path) in self._good or not saved.deletable:
+                continue
             try:
-                self._store.delete(saved.path)
-            except OSError as error:  # the new checkpoint is good all the same
-                _LOG.warning("The old checkpoint %s cannot be deleted: %s", saved.path, error)
+                whole = self._read_data and not quick and not self.hurry.is_set()
+                try:
+                    bundle.verify(saved.path, data=whole, on_progress=lambda done, total: self._give_way())
+                except _GaveWayError:
+                    continue
+                if whole:
+                    self._good.add(_key(saved.path))
+            except DamagedCheckpointError as error:
+                _LOG.warning("The checkpoint %s is damaged: %s", saved.path, error)
+                found.append(Skipped(saved.path, str(error), not isinstance(error, UnreadableCheckpointError)))
+        return found
+
+    def _give_way(self) -> None:
+        if self.hurry.is_set():
+            raise _GaveWayError
+
+    def _set_aside(self, damaged: Iterable[Skipped]) -> None:
+        """Move checkpoints out of the way, if the logdir is this session's; bound how many there are."""
+        damaged = list(damaged)
+        if not damaged or not self._holds(self._store.logdir):
+            return
+        moved = 0
+        try:
+            for item in damaged:
+                aside = self._store.set_aside(item.path, item.reason, clock=self._clock)
+                if aside is not None:
+                    moved += 1
+                    _LOG.warning("The damaged checkpoint %s was moved to %s.", item.path, aside.path)
+            for extra in self._store.all_set_aside()[: -max(moved, MAX_SET_ASIDE)]:
+                self._store.delete_set_aside(extra)
+                _LOG.warning(
+                    "Deleted %s (%s): more than %d damaged checkpoints.", extra.path, extra.reason, MAX_SET_ASIDE
+                )
+        except OSError as error:
+            _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self._store.directory, error)
 
     def _saver_list(self) -> list[Saved]:
         """The saver's list, without what is no longer there."""
@@ -78,6 +175,10 @@ class Rotation:
             saved_at = moment if known else (item.saved_at if item is not None else None) or 0.0
             listed.append(Saved(path, saved_at, known and item is not None and item.deletable))
         return listed
+
+
+class _GaveWayError(Exception):
+    """Another save waits."""
 
 
 def _key(path: str) -> str:

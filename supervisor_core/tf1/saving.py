@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -25,6 +25,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.filesystem import Check, filesystem_for, unguarded
 from supervisor_core.checkpoint.naming import last_part, step_in_name
+from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError
@@ -90,7 +91,8 @@ class CheckpointSaver:
         directory = os.path.dirname(self._save_path) if logdir is None else os.fspath(logdir)
         basename = os.path.relpath(self._save_path, directory) if logdir else last_part(self._save_path)
         self._place = (directory, basename)
-        self.attach(unguarded)
+        self._is_last = False
+        self.attach()
         self._watched = watched
         self._loss: WatchedLoss | None = None
         if options.watched_loss is not None:
@@ -101,12 +103,38 @@ class CheckpointSaver:
         except CannotSnapshot as reason:
             self._give_up_snapshots(reason)
 
-    def attach(self, check: Check) -> None:
-        """Begin a session, which publishes nothing unless a check passes; see `supervisor_core.checkpoint.guard`."""
+    def attach(
+        self,
+        check: Check = unguarded,
+        *,
+        holds: Callable[[str], bool] = lambda directory: False,
+        restored: str | None = None,
+        skipped: Sequence[Skipped] = (),
+    ) -> None:
+        """Begin a session.
+
+        Args:
+            check: publish nothing unless it passes; see `supervisor_core.checkpoint.guard`.
+            holds: whether a directory is the session's own; see `Rotation`.
+            restored: the checkpoint that was read.
+            skipped: the damaged checkpoints that were passed over.
+        """
         with self._lock:
             self._store = CheckpointStore(*self._place, check=check)
-            self._rotation = Rotation(self._saver, self._store)
+            self._rotation = Rotation(
+                self._saver,
+                self._store,
+                read_data=self._options.verify_checkpoints,
+                holds=holds,
+                restored=restored,
+                skipped=skipped,
+                clock=self._clock,
+            )
             self._swept = False
+
+    def hurry(self) -> None:
+        """Say that another save is about to wait for the one under way, which then leaves out what can wait."""
+        self._rotation.hurry.set()
 
     @property
     def consistent(self) -> bool:
@@ -125,10 +153,13 @@ class CheckpointSaver:
             What became of it; a failure is in the result, not raised.
         """
         with self._lock:
+            self._rotation.hurry.clear()
+            self._is_last = trigger in ("final", "signal")
             started = self._clock.monotonic()
             attempt = Attempt()
             try:
                 self._sweep_once()
+                self._rotation.set_aside_skipped()
                 self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt, is_new)
             except Exception as error:
                 attempt.failed(error)
@@ -244,7 +275,7 @@ class CheckpointSaver:
         if not attempt.consistent and draft.is_elsewhere and self._is_later(stored, attempt.step):
             attempt.step = stored  # others have gone on while it was saved: its name says what is in it
         path = draft.publish(written, self._path(attempt.step))
-        self._rotation.record(path, self._clock.wall())
+        self._rotation.record(path, self._clock.wall(), quick=self._is_last)
         attempt.path = path
         self._write_meta(self._path(attempt.step) + ".meta")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.tf1.cluster.announcement import Announcement
 from supervisor_core.tf1.cluster.away import away, told_as_away
 from supervisor_core.tf1.cluster.closing import close_session, is_remote
@@ -87,12 +88,18 @@ class SessionManager:
         self._surroundings = surroundings or Surroundings()
         self._local = LocalMaster()
         self._restored: Restored | None = None
+        self._skipped: tuple[Skipped, ...] = ()
         self._adopted = False
 
     @property
     def restored(self) -> Restored | None:
         """What the last session was restored from, and what was passed over; None when it was initialised."""
         return self._restored
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The damaged checkpoints that the last session passed over, newest first."""
+        return self._skipped
 
     @property
     def adopted(self) -> bool:
@@ -144,7 +151,7 @@ class SessionManager:
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         sess = self._open(self._local.target_of(master), config, patience)
         patience.over()
-        self._restored, self._adopted = None, False
+        self._restored, self._skipped, self._adopted = None, (), False
         try:
             if self._adopt(sess, any_session=checkpoint_filename_with_path is None):
                 hand_over(saver, checkpoint_dir, self._checkpoint_basename)
@@ -209,7 +216,7 @@ class SessionManager:
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         sess = self._open(self._local.target_of(master), config, patience)
         patience.over()
-        self._restored, self._adopted = None, False
+        self._restored, self._skipped, self._adopted = None, (), False
         try:
             loaded = self._restore(
                 sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
@@ -247,7 +254,7 @@ class SessionManager:
             tf.errors.CancelledError: if a stop was requested while waiting.
             RunFinishedError: if the run has finished, and begins no more.
         """
-        self._restored, self._adopted = None, False
+        self._restored, self._skipped, self._adopted = None, (), False
         master = self._local.target_of(master)
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
@@ -349,14 +356,12 @@ class SessionManager:
         assert directory is not None
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
-            self._restored = restore_newest(
-                sess,
-                saver,
-                directory,
-                basename=self._checkpoint_basename,
-                on_restore=self._surroundings.restoring,
+            waits = wait_for_checkpoint and bool(patience.remaining_secs)
+            name, surroundings = self._checkpoint_basename, self._surroundings
+            self._restored, self._skipped = restore_newest(
+                sess, saver, directory, name, surroundings.restoring, surroundings.starts_over, waits=waits
             )
-            if self._restored is not None or not wait_for_checkpoint or not patience.remaining_secs:
+            if self._restored is not None or not waits:
                 patience.over()
                 return self._restored is not None
             with suppress(tf.errors.DeadlineExceededError):  # one more look, and then without

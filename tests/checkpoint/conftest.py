@@ -83,7 +83,17 @@ def failing_filesystem() -> Callable[..., Any]:
 
             setattr(Failing, name, method)
 
-        for name in ("list_names", "is_file", "open", "read", "replace", "remove", "remove_tree", "modified_at"):
+        for name in (
+            "list_names",
+            "is_file",
+            "open",
+            "read",
+            "replace",
+            "remove",
+            "remove_tree",
+            "move",
+            "modified_at",
+        ):
             wrap(name)
         return Failing()
 

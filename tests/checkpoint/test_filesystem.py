@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.bundle import read_scalar, verify
-from supervisor_core.checkpoint.filesystem import LOCAL, filesystem_for, local_path
+from supervisor_core.checkpoint.filesystem import LOCAL, filesystem_for, local_path, open_regular
 from supervisor_core.checkpoint.runs import find_runs
 from supervisor_core.checkpoint.state import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
@@ -54,6 +54,26 @@ def test_local_paths_load_neither_tensorboard_nor_tensorflow(tmp_path: Path, wri
         "assert not {'tensorboard', 'tensorflow'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], check=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (os.mkfifo, "it is a FIFO"),
+        (Path.mkdir, "it is a directory"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device"),
+        (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
+    ],
+    ids=["FIFO", "directory", "device", "loop"],
+)
+def test_what_is_no_regular_file_is_an_error_at_once(tmp_path: Path, make: Any, words: str) -> None:
+    """Nothing waits for the other end of a FIFO, or reads a device: each way to open a file says what it is."""
+    path = tmp_path / "file"
+    make(path)
+    for read in (LOCAL.open, LOCAL.read, open_regular):
+        with pytest.raises(OSError, match=words):
+            read(str(path))
+    assert words in str(read_state(path).problem)
 
 
 def test_short_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,19 @@ class BrokenFile(LocalLeaseFile):
         super().write(data)
 
 
+def test_a_fifo_in_place_of_the_lease_file(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The session goes on without a lease, is warned, and waits for nobody at the other end."""
+    (tmp_path / "run").mkdir()
+    os.mkfifo(tmp_path / "run" / LEASE_NAME)
+    lease = make()
+    tenancy = lease.acquire("a")
+    assert not tenancy.exclusive
+    assert "it is a FIFO, not a regular file" in str(tenancy.warning)
+    lease.renew(last_step=1)
+    lease.release("completed")
+    assert peek(tmp_path / "run") is None
+
+
 def test_a_full_disk_does_not_stop_the_run(
     make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, on_disk: OnDisk
 ) -> None:

@@ -18,10 +18,12 @@ LEFTOVERS = (
     f"model.ckpt-300.meta.tmp{HEX}",
     f"checkpoint.tmp{HEX}",
     f".supervisor.probe{HEX}",
+    "model.ckpt-370.data-00000-of-00001",
+)
+STAGING = ("model.ckpt-400_temp", f"model.ckpt-370_temp_{HEX}")
+STRANGERS = (
     "model.ckpt-350.data-00000-of-00001",
     "model.ckpt-350.meta",
-)
-STRANGERS = (
     "other.ckpt-400.index.tempstate8531905162350713262",
     "model.ckpt-abc.data-00000-of-00001",
     "model.ckpt-300.data-00000-of-00001.bak",
@@ -35,14 +37,18 @@ STRANGERS = (
 
 @pytest.fixture
 def logdir(tmp_path: Path, writer: Any) -> Path:
-    """A run with a checkpoint, everything that a kill can leave, and what belongs to others; all of 1970."""
+    """A run with a checkpoint, everything that a kill can leave, and what belongs to others; all of 1970.
+
+    Step 370 was being moved into place, and its index is still where it was written.
+    """
     writer.write_run(tmp_path, [300])
     (tmp_path / "model.ckpt-300.meta").write_bytes(b"graph")
     for name in (*LEFTOVERS, *STRANGERS):
         (tmp_path / name).write_bytes(b"left")
-    for name in ("model.ckpt-400_temp", "other_temp"):
+    for name in (*STAGING, "other_temp"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part-00000-of-00001.index").write_bytes(b"left")
+    (tmp_path / STAGING[1] / "model.ckpt-370.index").write_bytes(b"left")
     age(tmp_path, 1000.0)
     return tmp_path
 
@@ -59,11 +65,11 @@ def names(directory: Path) -> set[str]:
 
 
 def test_leftovers_go_and_everything_else_stays(logdir: Path) -> None:
-    """Temporary files and directories, and data without a checkpoint, are deleted and returned; nothing else is."""
+    """Temporary files and directories, and what was half moved into place, are deleted and returned; no others."""
     before = names(logdir)
     swept = CheckpointStore(logdir).sweep_leftovers()
-    assert {os.path.basename(path) for path in swept} == {*LEFTOVERS, "model.ckpt-400_temp"}
-    assert names(logdir) == before - {*LEFTOVERS, "model.ckpt-400_temp"}
+    assert {os.path.basename(path) for path in swept} == {*LEFTOVERS, *STAGING}
+    assert names(logdir) == before - {*LEFTOVERS, *STAGING}
     chosen = CheckpointStore(logdir).newest_usable().chosen
     assert chosen is not None
     assert chosen.step == 300
@@ -74,34 +80,52 @@ def test_a_save_under_way_is_left_alone(logdir: Path, clock_at: Any) -> None:
     clock = clock_at(1050.0)
     assert CheckpointStore(logdir).sweep_leftovers(clock=clock) == ()
     clock.now = 1061.0
-    os.utime(logdir / "model.ckpt-400_temp" / "part-00000-of-00001.index", (1030.0, 1030.0))
+    for name in STAGING:
+        os.utime(logdir / name / "part-00000-of-00001.index", (1030.0, 1030.0))
     swept = CheckpointStore(logdir).sweep_leftovers(clock=clock)
-    assert {os.path.basename(path) for path in swept} == set(LEFTOVERS)
+    assert {os.path.basename(path) for path in swept} == {*LEFTOVERS} - {"model.ckpt-370.data-00000-of-00001"}
 
 
-def test_data_of_a_checkpoint_that_the_state_file_names_stays(logdir: Path) -> None:
-    """A checkpoint that lost its index is damaged, not left over: what is left of it may be needed."""
-    (logdir / "checkpoint").write_text("model_checkpoint_path: 'model.ckpt-350'\n")
+@pytest.mark.parametrize("state", [None, b"model_check", b"model_checkpoint_path: 'model.ckpt-300'"])
+def test_data_without_an_index_stays(logdir: Path, state: bytes | None) -> None:
+    """It may be all that is left of a checkpoint, after a partial copy: nothing proves that nobody needs it."""
+    (logdir / "checkpoint").unlink()
+    if state is not None:
+        (logdir / "checkpoint").write_bytes(state)
     CheckpointStore(logdir).sweep_leftovers()
     assert {"model.ckpt-350.data-00000-of-00001", "model.ckpt-350.meta"} <= names(logdir)
-
-
-def test_data_stays_where_the_state_file_cannot_be_read(logdir: Path) -> None:
-    """With a torn state file nobody knows which data is needed; temporary files go all the same."""
-    (logdir / "checkpoint").write_bytes(b"model_check")
-    CheckpointStore(logdir).sweep_leftovers()
-    assert "model.ckpt-350.data-00000-of-00001" in names(logdir)
     assert "model.ckpt-400_temp" not in names(logdir)
+
+
+def test_the_proof_goes_last(logdir: Path, failing_filesystem: Any) -> None:
+    """While what was half moved into place cannot be deleted, the directory stays that shows what it is."""
+    left = "model.ckpt-370.data-00000-of-00001"
+    CheckpointStore(
+        logdir, filesystem=failing_filesystem(remove=(left, PermissionError(13, "Permission denied")))
+    ).sweep_leftovers()
+    assert {left, STAGING[1]} <= names(logdir)
+    CheckpointStore(logdir).sweep_leftovers()
+    assert not {left, STAGING[1]} & names(logdir)
+
+
+def test_a_half_moved_first_checkpoint_is_no_checkpoint(tmp_path: Path, writer: Any) -> None:
+    """A run that was killed while its very first checkpoint was moved into place starts at step 0, without an error."""
+    writer.write_run(tmp_path / "run", [0], state=False)
+    staging = tmp_path / "run" / f"model.ckpt-0_temp_{HEX}"
+    staging.mkdir()
+    (tmp_path / "run" / "model.ckpt-0.index").rename(staging / "model.ckpt-0.index")
+    recovery = CheckpointStore(tmp_path / "run").newest_usable()
+    assert (recovery.chosen, recovery.skipped) == (None, ())
 
 
 def test_what_cannot_be_deleted_is_said(
     logdir: Path, failing_filesystem: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A leftover that cannot be deleted is logged, and the others are deleted all the same."""
-    filesystem = failing_filesystem(remove=("350.meta", PermissionError(13, "Permission denied")))
+    filesystem = failing_filesystem(remove=(LEFTOVERS[0], PermissionError(13, "Permission denied")))
     swept = CheckpointStore(logdir, filesystem=filesystem).sweep_leftovers()
-    assert len(swept) == len(LEFTOVERS)
-    assert "model.ckpt-350.meta, left behind by an earlier save, cannot be deleted" in caplog.text
+    assert len(swept) == len(LEFTOVERS) + len(STAGING) - 1
+    assert f"{LEFTOVERS[0]}, left behind by an earlier save, cannot be deleted" in caplog.text
 
 
 def test_a_logdir_that_does_not_exist(tmp_path: Path) -> None:

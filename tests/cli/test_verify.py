@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.events.writer import EventsWriter
 
 Run = Callable[..., Result]
@@ -84,7 +85,7 @@ def test_an_empty_run_with_a_torn_state_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"")
     result = run("verify", tmp_path)
     assert result.exit_code == 1
-    assert "A restart would begin anew: there is no checkpoint." in result.stdout
+    assert "A restart would begin at step 0: there is no checkpoint." in result.stdout
 
 
 def test_older_ones_that_were_deleted_are_no_damage(run: Run, logdir: Path) -> None:
@@ -310,3 +311,37 @@ def test_progress_on_a_terminal(logdir: Path) -> None:
     assert result.returncode == 0
     assert "model.ckpt-100" in shown
     assert "\x1b" not in result.stdout
+
+
+def test_what_was_set_aside_is_shown_with_its_reason(run: Run, logdir: Path, clock_at: Any) -> None:
+    """A damaged checkpoint that a session moved away is listed with when and why; it is no run, and no damage now."""
+    store = CheckpointStore(logdir / "first")
+    aside = store.set_aside(str(logdir / "first" / "model.ckpt-200"), "it was altered", clock=clock_at(1.5e9))
+    assert aside is not None
+    result = run("verify", logdir)
+    assert "  aside    step 200       model.ckpt-200.damaged/  it was altered\n" in result.stdout
+    assert [line for line in result.stdout.splitlines() if not line.startswith(" ")] == ["first", "second"]
+    found = json.loads(run("verify", logdir, "--json").stdout)
+    assert found["set_aside"] == 1
+    assert found["runs"][0]["set_aside"] == [
+        {"path": aside.path, "name": "model.ckpt-200", "step": 200, "at": 1.5e9, "reason": "it was altered"}
+    ]
+
+
+def test_verifying_moves_and_deletes_nothing(run: Run, logdir: Path) -> None:
+    """Whatever is damaged, it is as it was afterwards."""
+    (logdir / "first" / "model.ckpt-200.index").write_bytes(b"")
+    (logdir / "second" / "model.ckpt-200.index").unlink()
+    before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
+    assert run("verify", logdir).exit_code == 1
+    assert {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()} == before
+
+
+def test_data_without_any_index_is_found(run: Run, logdir: Path) -> None:
+    """A partial copy, without indexes and state file, is a run whose checkpoints cannot be read; status 1."""
+    for path in [*logdir.rglob("*.index"), *logdir.rglob("checkpoint")]:
+        path.unlink()
+    result = run("verify", logdir / "first")
+    assert result.exit_code == 1
+    assert "  damaged  step 200       model.ckpt-200  model.ckpt-200.index: the file is missing\n" in result.stdout
+    assert "A restart would stop with an error: none of its checkpoints can be read." in result.stdout

@@ -23,6 +23,11 @@ class Surroundings:
         """The id of the session that prepares a model, by which the model is known again."""
         return ""
 
+    @property
+    def starts_over(self) -> bool:
+        """Whether to begin at step 0 where all checkpoints are damaged, rather than raise."""
+        return False
+
     def wait(self, secs: float) -> bool:
         """Wait so many seconds; tell whether to give up."""
         return self._never.wait(secs)
@@ -71,6 +76,11 @@ class RunSurroundings(Surroundings):
     def session(self) -> str:
         """The run's session under way."""
         return self._lifecycle.run.session_id
+
+    @property
+    def starts_over(self) -> bool:
+        """What the run's options say."""
+        return self._lifecycle.options.unusable_checkpoints == "start_over"
 
     def wait(self, secs: float) -> bool:
         """Wait so many seconds; tell whether a stop was requested."""

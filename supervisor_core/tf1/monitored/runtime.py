@@ -172,7 +172,7 @@ class MonitoredRuntime:
             self.lifecycle.recovered(supervised, origin, self._lost.error, self._lost.times, secs)
         self._lost = None
         for checkpoints in self._checkpoints.values():
-            checkpoints.attach(supervised, self.lifecycle.run, self._writer, origin.restored)
+            checkpoints.attach(supervised, self.lifecycle.run, self._writer, origin.restored, origin.skipped)
         if step is not None:
             self._progress.rewound(step)
             if first and self._writer is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.tf1.cluster.announcement import Announcement, announcement_for
 from supervisor_core.tf1.cluster.surroundings import Surroundings
 from supervisor_core.tf1.monitored.unfinalized import unfinalized
@@ -32,6 +33,11 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
     def restored(self) -> Restored | None:
         """What the last session was restored from; None when it was initialised, here or by the chief."""
         return None if self._manager is None else self._manager.restored
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The damaged checkpoints that the last session passed over, newest first."""
+        return () if self._manager is None else self._manager.skipped
 
     @property
     def adopted(self) -> bool:

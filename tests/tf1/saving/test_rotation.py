@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.state import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 
@@ -137,3 +139,81 @@ def test_what_cannot_be_deleted_is_said_and_the_save_counts(
     assert model.listed() == ["model.ckpt-2"]
     assert "model.ckpt-1 cannot be deleted" in caplog.text
     assert "model.ckpt-2.meta, cannot be written" in caplog.text
+
+
+def flip(path: Path) -> None:
+    """Change one bit of a file's last byte."""
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def skipped(path: str | None) -> list[Skipped]:
+    """Return what a session's start would say of a damaged checkpoint."""
+    assert path is not None
+    return [Skipped(path, "it was altered")]
+
+
+def test_only_so_many_damaged_ones_are_kept(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Beyond five the oldest that was set aside is deleted, with a word about it; the newest is there."""
+    model = bench()
+    for _ in range(MAX_SET_ASIDE + 1):
+        model.checkpoints.attach(holds=lambda directory: True, skipped=skipped(model.save().path))
+        model.save(steps=0)
+    aside = [item.name for item in CheckpointStore(model.logdir).all_set_aside()]
+    assert len(aside) == MAX_SET_ASIDE
+    assert f"model.ckpt-{MAX_SET_ASIDE + 1}" in aside
+    assert "more than 5 damaged checkpoints" in caplog.text
+
+
+def test_a_logdir_of_another_s_is_left_as_it_is(bench: Any, files: Any) -> None:
+    """Where the session does not hold the logdir, a damaged one does not count, and is not moved."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
+    damaged = model.save().path
+    model.checkpoints.attach(skipped=skipped(damaged))
+    model.save()
+    model.save()
+    assert model.names() == ["checkpoint", *files(1), *files(3)]
+
+
+def test_a_save_that_waits_is_not_kept_waiting_by_older_checkpoints(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading older checkpoints back ends as soon as another save waits; what is deleted is decided without it."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
+    model.save()
+    path = model.save().path
+    flip(Path(f"{path}.data-00000-of-00001"))
+    model.checkpoints.attach(holds=lambda directory: True)
+    verify, read = bundle.verify, []
+
+    def noted(path: str, **arguments: Any) -> Any:
+        if os.path.basename(path) == "model.ckpt-2":
+            read.append(path)
+            model.checkpoints.hurry()
+        return verify(path, **arguments)
+
+    monkeypatch.setattr(bundle, "verify", noted)
+    model.save()
+    assert read
+    assert model.listed() == ["model.ckpt-2", "model.ckpt-3"]
+    monkeypatch.setattr(bundle, "verify", verify)
+    model.save()
+    assert model.listed() == ["model.ckpt-3", "model.ckpt-4"]
+
+
+def test_older_ones_are_read_once_in_a_session(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this session has written, restored or read back is not read again for each deletion."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=3))
+    paths = [model.save().path for _ in range(3)]
+    model.checkpoints.attach(holds=lambda directory: True, restored=paths[2])
+    verify, read = bundle.verify, []
+
+    def noted(path: str, **arguments: Any) -> Any:
+        read.append(os.path.basename(path))
+        return verify(path, **arguments)
+
+    monkeypatch.setattr(bundle, "verify", noted)
+    for _ in range(3):
+        model.save()
+    assert [name for name in read if name in {"model.ckpt-1", "model.ckpt-2", "model.ckpt-3"}] == ["model.ckpt-2"]

@@ -1,0 +1,135 @@
+"""Damaged checkpoints are set aside: moved into a directory of their own, with the reason, never deleted silently.
+
+For ``model.ckpt-1200`` in the same directory:
+
+    model.ckpt-1200.damaged/                   ``.damaged-2`` and so on where that name is taken
+        why-set-aside.txt                      UTF-8: when (ISO 8601, UTC), a newline, the reason, a newline
+        model.ckpt-1200.index, .data-..., .meta    the files, under their own names
+
+So moving the files back up undoes it. A directory that holds the note is taken for no run, and none of it for a
+checkpoint. The index is moved first: an interrupted move leaves no checkpoint behind, and is finished next time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import count
+
+from supervisor_core.checkpoint.filesystem import Filesystem
+from supervisor_core.checkpoint.naming import files_of, step_in_name
+
+NOTE = "why-set-aside.txt"
+"""What marks such a directory, and says why."""
+
+MAX_SET_ASIDE = 5
+"""How many are kept in a logdir; when there are more, the oldest are deleted, and the log says which."""
+
+_DIRECTORY = re.compile(r"(?P<name>.+)\.damaged(?:-(?P<number>\d+))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """A checkpoint that was set aside."""
+
+    path: str
+    """The directory that it is in."""
+    name: str
+    """The checkpoint's own name, as ``model.ckpt-1200``."""
+    step: int | None
+    at: float
+    """When, wall time; 0 where the note does not say."""
+    reason: str
+
+
+def find_set_aside(filesystem: Filesystem, directory: str, listing: Iterable[str]) -> list[SetAside]:
+    """Return the checkpoints that were set aside in a directory, oldest first.
+
+    Args:
+        filesystem: that of the directory.
+        directory: where the checkpoints are.
+        listing: the names in it.
+    """
+    found = []
+    for entry in listing:
+        match = _DIRECTORY.fullmatch(entry)
+        if match is None:
+            continue
+        path = os.path.join(directory, entry)
+        try:
+            note = filesystem.read(os.path.join(path, NOTE)).decode("utf-8", "replace")
+        except OSError:  # some other directory of such a name
+            continue
+        when, _, reason = note.partition("\n")
+        name = match["name"]
+        found.append(SetAside(path=path, name=name, step=step_in_name(name), at=_at(when), reason=reason.strip()))
+    return sorted(found, key=lambda item: (item.at, item.path))
+
+
+def move_aside(
+    filesystem: Filesystem, directory: str, name: str, files: Iterable[str], *, reason: str, at: float
+) -> SetAside:
+    """Move a checkpoint's files into a directory of their own, durably.
+
+    Args:
+        filesystem: that of the directory.
+        directory: where the checkpoint is.
+        name: what it is called, without question marks.
+        files: the names of its files, what makes it a checkpoint first.
+        reason: why.
+        at: the time, wall.
+
+    Raises:
+        OSError: if that cannot be done; what has been moved stays moved.
+    """
+    path = _free_directory(filesystem, directory, name)
+    filesystem.make_directory(path)
+    when = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
+    filesystem.replace(os.path.join(path, NOTE), f"{when}\n{reason}\n".encode())
+    for file in files:
+        filesystem.move(os.path.join(directory, file), os.path.join(path, file))
+    filesystem.sync((), path)
+    filesystem.sync((), directory)
+    return SetAside(path=path, name=name, step=step_in_name(name), at=at, reason=reason)
+
+
+def finish_moves(filesystem: Filesystem, directory: str, listing: Iterable[str]) -> None:
+    """Move what an interrupted move has left behind after the rest.
+
+    Args:
+        filesystem: that of the directory.
+        directory: where the checkpoints are.
+        listing: the names in it.
+
+    Raises:
+        OSError: if that cannot be done.
+    """
+    listing = list(listing)
+    for item in find_set_aside(filesystem, directory, listing):
+        left = files_of(item.name, listing)
+        there = filesystem.list_names(item.path)
+        was_moved = f"{item.name}.index" in there and f"{item.name}.index" not in left
+        for file in left if was_moved else ():
+            if file not in there:
+                filesystem.move(os.path.join(directory, file), os.path.join(item.path, file))
+
+
+def _free_directory(filesystem: Filesystem, directory: str, name: str) -> str:
+    """Return the path of a directory that is not there yet, or holds nothing but the note of a move not begun."""
+    taken = set(filesystem.list_names(directory))
+    for number in count(1):
+        target = f"{name}.damaged" if number == 1 else f"{name}.damaged-{number}"
+        path = os.path.join(directory, target)
+        if target not in taken or set(filesystem.list_names(path)) <= {NOTE}:
+            return path
+    raise AssertionError("unreachable")
+
+
+def _at(when: str) -> float:
+    try:
+        return datetime.fromisoformat(when.strip()).timestamp()
+    except ValueError:
+        return 0.0
