@@ -10,7 +10,7 @@ from supervisor_core.events.file_writer import FileWriter
 
 
 class GraphRecord:
-    """Writes ``graph.pbtxt`` at every start, and graph and meta graph once into each events file.
+    """Writes the graph: ``graph.pbtxt`` for people, graph and meta graph for TensorBoard.
 
     Args:
         graph: the graph.
@@ -22,27 +22,15 @@ class GraphRecord:
         self._graph = graph
         self._graph_def = graph_def
         self._meta_graph_def = meta_graph_def
-        self._is_in_events = False
 
-    def write(self, logdir: str | None, writer: Any) -> None:
-        """Write what is not there yet.
+    def write_file(self, logdir: str) -> None:
+        """Write ``graph.pbtxt``."""
+        tf.io.write_graph(self._graph_def, logdir, "graph.pbtxt")
 
-        Args:
-            logdir: where ``graph.pbtxt`` goes; None writes none.
-            writer: the summary writer, or None.
-        """
-        if logdir:
-            tf.io.write_graph(self._graph_def, logdir, "graph.pbtxt")
-        if writer and not self._is_in_events:
-            writer.add_graph(
-                _Serialized(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph
-            )
-            writer.add_meta_graph(self._meta_graph_def)
-            self._is_in_events = True
-
-    def writer_was_closed(self) -> None:
-        """Take note that the next events file is a new one."""
-        self._is_in_events = False
+    def write_events(self, writer: Any) -> None:
+        """Add graph and meta graph to an events file."""
+        writer.add_graph(_Serialized(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph)
+        writer.add_meta_graph(self._meta_graph_def)
 
 
 class _Serialized:
