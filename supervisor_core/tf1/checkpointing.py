@@ -22,6 +22,7 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.retry import Backoff
 from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.faults import is_outside_fault
 from supervisor_core.tf1.restore import Restored
 from supervisor_core.tf1.saving import CheckpointSaver, SaveResult
@@ -198,7 +199,7 @@ class Checkpointing:
         backoff = Backoff(initial_secs=self._options.retry_initial_secs, max_secs=self._options.retry_max_secs)
         failures = 0
         while True:
-            if getattr(self._sess, "_closed", False):
+            if private.CLOSED.get(self._sess, False):
                 _LOG.warning("The session was closed before the supervisor was stopped: no final checkpoint is saved.")
                 return self._newest or (None, None)
             try:

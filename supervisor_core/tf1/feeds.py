@@ -45,7 +45,7 @@ class Feed:
         if type(value) is not ndarray or (value.dtype is not self._dtype and value.dtype != self._dtype):
             value = self._converted(value)
         # A static shape stays the same object until somebody refines it.
-        if self.tensor._shape_val is not self._static:
+        if self.tensor.shape is not self._static:
             raise DeclinedError
         shape = value.shape
         if shape != self._fitting:

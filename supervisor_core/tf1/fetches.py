@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.tf1 import private_symbols as private
+
 
 def structure_key(fetches: Any) -> Hashable | None:
     """Return what this structure has in common with those that fetch the same in the same form.
@@ -68,7 +70,7 @@ def elements(graph: Any, fetches: Any) -> list[Any]:
     """Return the operations and tensors that a structure stands for; what stands for none is left out."""
     found = []
     for leaf in leaves(fetches):
-        simple = isinstance(leaf, (str, bytes, tf.Tensor, tf.Operation)) or hasattr(leaf, "_as_graph_element")
+        simple = isinstance(leaf, (str, bytes, tf.Tensor, tf.Operation)) or private.GRAPH_ELEMENT.get(leaf) is not None
         try:
             parts = [leaf] if simple else tf.nest.flatten(leaf, expand_composites=True)
             found.extend([graph.as_graph_element(part) for part in parts])

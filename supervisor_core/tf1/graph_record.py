@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import Any
 
-import tensorflow as tf
-
+from supervisor_core.checkpoint.filesystem import filesystem_for
 from supervisor_core.events.file_writer import FileWriter
+
+_LOG = logging.getLogger("supervisor_core")
+
+GRAPH_FILE = "graph.pbtxt"
 
 
 class GraphRecord:
-    """Writes the graph: ``graph.pbtxt`` for people, graph and meta graph for TensorBoard.
+    """Writes ``graph.pbtxt`` at every start, and graph and meta graph once into each events file.
 
     Args:
         graph: the graph.
@@ -22,15 +27,40 @@ class GraphRecord:
         self._graph = graph
         self._graph_def = graph_def
         self._meta_graph_def = meta_graph_def
+        self._is_in_events = False
 
-    def write_file(self, logdir: str) -> None:
-        """Write ``graph.pbtxt``."""
-        tf.io.write_graph(self._graph_def, logdir, "graph.pbtxt")
+    def write(self, logdir: str | None, writer: Any) -> None:
+        """Write what is not there yet.
 
-    def write_events(self, writer: Any) -> None:
-        """Add graph and meta graph to an events file."""
-        writer.add_graph(_Serialized(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph)
-        writer.add_meta_graph(self._meta_graph_def)
+        Args:
+            logdir: where ``graph.pbtxt`` goes; None writes none.
+            writer: the summary writer, or None.
+        """
+        if logdir:
+            self._write_text(logdir)
+        if writer and not self._is_in_events:
+            writer.add_graph(
+                _Serialized(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph
+            )
+            writer.add_meta_graph(self._meta_graph_def)
+            self._is_in_events = True
+
+    def _write_text(self, logdir: str) -> None:
+        """Write the graph for people to read, whole or not at all: no training ends for want of it."""
+        # Not by tf.io.write_graph: TensorFlow 2.20's asks protobuf for something that protobuf 7 no longer does.
+        from google.protobuf import text_format
+
+        try:
+            filesystem, directory = filesystem_for(logdir)
+            filesystem.make_directory(directory)
+            text: str = text_format.MessageToString(self._graph_def)
+            filesystem.replace(os.path.join(directory, GRAPH_FILE), text.encode())
+        except Exception as error:
+            _LOG.warning("%s cannot be written; training goes on without it: %s", GRAPH_FILE, error)
+
+    def writer_was_closed(self) -> None:
+        """Take note that the next events file is a new one."""
+        self._is_in_events = False
 
 
 class _Serialized:

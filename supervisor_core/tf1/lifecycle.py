@@ -23,6 +23,7 @@ from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.supervision.chief_watch import ChiefWatch
 from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.origin import Origin
@@ -132,7 +133,7 @@ class Lifecycle:
             self._run.close(0.0)
             self.services.clear()
         for other in list(_OPEN):  # a program may close a session, never stop its supervisor, and begin another
-            if other._logdir == self._logdir and getattr(other._session, "_closed", False):
+            if other._logdir == self._logdir and private.CLOSED.get(other._session, False):
                 other.end(None)
         self._ending = Ending(signum=self._watch.received if self._watch else None)
         self._finished.clear()

@@ -7,22 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
+
+import numpy as np
+
+from supervisor_core.tf1 import private_symbols as private
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallableFunctions:
+    """What a run that is prepared down to its executors needs."""
+
+    make: Callable[..., int]
+    """``(c_session, serialized CallableOptions)`` -> handle."""
+    run: Callable[..., list[Any]]
+    """``(c_session, handle, arrays, metadata)``."""
+    release: Callable[..., None]
+    """``(c_session, handle)``."""
+    options: Any
+    """The class ``CallableOptions``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Native:
-    """What a run needs below ``Session.run``. Found by `find_native`."""
+    """What a run needs below ``Session.run``. Found by `installed`."""
 
     run: Callable[..., list[Any]]
     """``(c_session, options, {output: array}, fetched outputs, operations, metadata)``; what Session.run calls."""
-    make_callable: Callable[..., int]
-    """``(c_session, serialized CallableOptions)`` -> handle."""
-    run_callable: Callable[..., list[Any]]
-    """``(c_session, handle, arrays, metadata)``."""
-    release_callable: Callable[..., None]
-    """``(c_session, handle)``."""
+    callables: CallableFunctions | None
+    """None where this TensorFlow lacks one of them."""
     as_array: Callable[[Any, Any], Any]
     """``(value, numpy type)`` -> the array that Session.run would feed."""
     as_scalar: Callable[[Any, Any], Any]
@@ -35,23 +48,36 @@ class Native:
     """Its ``run``, as it was when this module looked: a profiler may put another in its place."""
 
 
-def find_native(client: ModuleType, wrappers: ModuleType, numpy_compat: ModuleType) -> Native | None:
-    """Return what these modules of TensorFlow offer, or None if anything is missing or not TensorFlow's own.
-
-    Args:
-        client: ``tensorflow.python.client.session``.
-        wrappers: ``tensorflow.python.client.pywrap_tf_session``.
-        numpy_compat: ``tensorflow.python.util.numpy_compat``.
-    """
+def installed() -> Native | None:
+    """Return what the installed TensorFlow offers, or None if anything is missing or not TensorFlow's own."""
     try:
-        base = client.BaseSession
+        base = private.BASE_SESSION.load()
         if base.run.__module__ != base.__module__:
             return None  # a profiler has put its own in that place, to see every run
-        make, new_buffer, delete_buffer = (
-            wrappers.TF_SessionMakeCallable,
-            wrappers.TF_NewBufferFromString,
-            wrappers.TF_DeleteBuffer,
+        return Native(
+            run=private.RUN.load(),
+            callables=_callables(),
+            as_array=_as_array(),
+            as_scalar=private.AS_SCALAR.load(),
+            expansions=private.EXPANSIONS.load(),
+            base=base,
+            original_run=base.run,
         )
+    except AttributeError:
+        return None
+
+
+def _as_array() -> Any:
+    try:
+        return private.AS_ARRAY.load()
+    except AttributeError:
+        return np.asarray
+
+
+def _callables() -> CallableFunctions | None:
+    try:
+        make = private.MAKE_CALLABLE.load()
+        new_buffer, delete_buffer = private.NEW_BUFFER.load(), private.DELETE_BUFFER.load()
 
         def make_callable(c_session: Any, options: bytes) -> int:
             buffer = new_buffer(options)
@@ -60,27 +86,11 @@ def find_native(client: ModuleType, wrappers: ModuleType, numpy_compat: ModuleTy
             finally:
                 delete_buffer(buffer)
 
-        return Native(
-            run=wrappers.TF_SessionRun_wrapper,
-            make_callable=make_callable,
-            run_callable=wrappers.TF_SessionRunCallable,
-            release_callable=wrappers.TF_SessionReleaseCallable,
-            as_array=numpy_compat.np_asarray,
-            as_scalar=client._convert_to_numpy_obj,
-            expansions=client._REGISTERED_EXPANSIONS,
-            base=base,
-            original_run=base.run,
+        return CallableFunctions(
+            make=make_callable,
+            run=private.RUN_CALLABLE.load(),
+            release=private.RELEASE_CALLABLE.load(),
+            options=private.CALLABLE_OPTIONS.load(),
         )
     except AttributeError:
         return None
-
-
-def installed() -> Native | None:
-    """Return what the installed TensorFlow offers, or None."""
-    try:
-        from tensorflow.python.client import pywrap_tf_session
-        from tensorflow.python.client import session as client
-        from tensorflow.python.util import numpy_compat
-    except ImportError:
-        return None
-    return find_native(client, pywrap_tf_session, numpy_compat)

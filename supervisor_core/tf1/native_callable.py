@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from supervisor_core.tf1.native import Native
+from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1.native import CallableFunctions
 
 _CONDITIONAL = frozenset({"RefSwitch", "Switch", "_SwitchN"})
 _MAX_OPS = 20_000
@@ -26,31 +27,43 @@ class NativeCallable:
     """One prepared run, released with this object.
 
     Args:
-        native: the functions of TensorFlow.
+        functions: those of TensorFlow.
         session: the session, kept alive by this object.
         feeds: tensors fed.
         fetches: tensors fetched.
         targets: operations run.
+
+    Raises:
+        AttributeError: if this TensorFlow's sessions lack what is needed.
     """
 
-    __slots__ = ("_c_session", "_handle", "_native", "_session", "run")
+    __slots__ = ("_c_session", "_functions", "_handle", "_session", "run")
 
     def __init__(
-        self, native: Native, session: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: Sequence[Any]
+        self,
+        functions: CallableFunctions,
+        session: Any,
+        feeds: Sequence[Any],
+        fetches: Sequence[Any],
+        targets: Sequence[Any],
     ) -> None:
-        self._native = native
+        self._functions = functions
         self._session = session
-        self._c_session = session._session
-        options = _callable_options(feeds, fetches, targets)
-        session._extend_graph()
-        self._handle = native.make_callable(self._c_session, options)
-        self.run = partial(native.run_callable, self._c_session, self._handle)
+        self._c_session = private.C_SESSION.of(session)
+        options = functions.options(
+            feed=[tensor.name for tensor in feeds],
+            fetch=[tensor.name for tensor in fetches],
+            target=[op.name for op in targets],
+        )
+        private.EXTEND_GRAPH.of(session)()
+        self._handle = functions.make(self._c_session, options.SerializeToString())
+        self.run = partial(functions.run, self._c_session, self._handle)
         """``(arrays, None)``, the arrays in the order of the feeds -> the values of the fetches."""
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
-        if handle is not None and not self._session._closed:
-            self._native.release_callable(self._c_session, handle)
+        if handle is not None and not private.CLOSED.get(self._session, True):
+            self._functions.release(self._c_session, handle)
 
 
 def is_safe(graph: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: Sequence[Any]) -> bool:
@@ -92,19 +105,10 @@ def is_safe(graph: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: S
     return True
 
 
-def _callable_options(feeds: Sequence[Any], fetches: Sequence[Any], targets: Sequence[Any]) -> bytes:
-    from tensorflow.core.protobuf import config_pb2
-
-    options = config_pb2.CallableOptions(
-        feed=[tensor.name for tensor in feeds],
-        fetch=[tensor.name for tensor in fetches],
-        target=[op.name for op in targets],
-    )
-    return bytes(options.SerializeToString())
-
-
 def _calls_functions(graph: Any, op: Any) -> bool:
-    return any("func" in attribute.type for attribute in op.op_def.attr) or graph._get_function(op.type) is not None
+    if any("func" in attribute.type for attribute in op.op_def.attr):
+        return True
+    return private.FUNCTION.of(graph)(op.type) is not None
 
 
 def _size_bytes(tensor: Any) -> int:

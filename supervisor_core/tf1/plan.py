@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.feeds import DeclinedError, Feed
 from supervisor_core.tf1.fetches import leaves, rebuild
 from supervisor_core.tf1.native import Native
@@ -65,7 +66,7 @@ class Plan:
     ) -> None:
         self._native = native
         self._session = session
-        self._c_session = session._session
+        self._c_session = private.C_SESSION.of(session)
         self._graph = session.graph
         self.leaves = (*leaves(fetches), *feed_keys)
         """Kept, for the key that finds this plan is made of their identities."""
@@ -83,9 +84,10 @@ class Plan:
         # For an operation the last value is picked, which is None.
         self.results = _builder(fetches, [position.get(id(element), -1) for element in fetched])
         """``(fetches, values)`` -> the values of `run` in the form of these fetches."""
-        self._fed_outputs = [tensor._as_tf_output() for tensor in fed]
-        self._outputs = [tensor._as_tf_output() for tensor in self.tensors]
-        self._operations = [op._c_op for op in self.targets]
+        self._fed_outputs = [private.TF_OUTPUT.of(tensor)() for tensor in fed]
+        self._outputs = [private.TF_OUTPUT.of(tensor)() for tensor in self.tensors]
+        self._operations = [private.C_OPERATION.of(op) for op in self.targets]
+        self._do_call = private.DO_CALL.of(session)
         self._callable: NativeCallable | None = None
         self._runs_left: float = max(MIN_RUNS, first_secs / SAVED_SECS)
         self.last_used = 0.0
@@ -118,7 +120,7 @@ class Plan:
             fed = dict(zip(self._fed_outputs, arrays, strict=True))
             return self._native.run(self._c_session, None, fed, self._outputs, self._operations, None)
         except tf.errors.OpError as error:
-            return self._session._do_call(_raise, error)  # type: ignore[no-any-return]
+            return self._do_call(_raise, error)  # type: ignore[no-any-return]
 
     def ran(self, started: float, ended: float) -> None:
         """Take note of a run that went well; this may make the callable."""
@@ -134,8 +136,9 @@ class Plan:
         fed = [feed.tensor for feed in self.feeds]
         try:
             # A callable is only known to be equal where it runs in this process.
-            if not self._session.sess_str and is_safe(self._graph, fed, self.tensors, self.targets):
-                self._callable = NativeCallable(self._native, self._session, fed, self.tensors, self.targets)
+            functions = None if self._session.sess_str else self._native.callables
+            if functions is not None and is_safe(self._graph, fed, self.tensors, self.targets):
+                self._callable = NativeCallable(functions, self._session, fed, self.tensors, self.targets)
         except Exception:  # a run that went well does not fail for want of a faster one
             _LOG.debug("No callable could be made for %s", self.elements, exc_info=True)
 
@@ -157,12 +160,12 @@ class Plan:
         return element
 
     def _check(self, fed: Sequence[Any], fetched: Sequence[Any]) -> None:
-        graph = self._graph
+        graph, handle_feeders = self._graph, private.HANDLE_FEEDERS.of(self._graph)
         fed_ids = {id(tensor) for tensor in fed}
         for tensor in fed:
             if isinstance(tensor, tf.Operation) or not graph.is_feedable(tensor):
                 raise UnplannableError(f"{tensor} cannot be fed")
-            if tensor.dtype in (tf.resource, tf.variant) or tensor.op.name in graph._handle_feeders:
+            if tensor.dtype in (tf.resource, tf.variant) or tensor.op.name in handle_feeders:
                 raise UnplannableError(f"{tensor} is fed a handle")
         for element in fetched:
             if id(element) in fed_ids:

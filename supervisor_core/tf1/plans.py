@@ -7,6 +7,7 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.fetches import leaves, structure_key
 from supervisor_core.tf1.native import Native, installed
 from supervisor_core.tf1.plan import Plan, UnplannableError
@@ -19,8 +20,7 @@ MAX_PLANS = 64
 MAX_SEEN = 256
 """So many structures are remembered that have been run once, and so many that cannot be planned."""
 
-_OF_SESSIONS = ("_closed", "_do_call", "_extend_graph", "_session")
-_OF_GRAPHS = ("_get_function", "_handle_feeders", "_unfeedable_tensors", "_unfetchable_ops")
+_NEEDED_OF_SESSIONS = (private.CLOSED, private.C_SESSION, private.DO_CALL)
 
 
 class Plans:
@@ -43,12 +43,12 @@ class Plans:
         self._session = session
         self._graph = session.graph
         self._analysis = analysis
-        for needed, names in ((session, _OF_SESSIONS), (session.graph, _OF_GRAPHS)):
-            for name in names:
-                getattr(needed, name)
-        # Sets that only grow; the second is one of TensorFlow's own making, around a set.
-        self._unfetchable = self._graph._unfetchable_ops
-        self._unfeedable = getattr(self._graph._unfeedable_tensors, "_storage", self._graph._unfeedable_tensors)
+        for needed in _NEEDED_OF_SESSIONS:
+            needed.of(session)
+        private.HANDLE_FEEDERS.of(self._graph)
+        self._is_closed = private.CLOSED.reader()
+        # Sets that only grow.
+        self._unfetchable, self._unfeedable = private.UNFETCHABLE.of(self._graph), private.UNFEEDABLE.of(self._graph)
         self._unfetchable_count, self._unfeedable_count = len(self._unfetchable), len(self._unfeedable)
         self._lock = threading.Lock()
         self._table: dict[Hashable, Plan] = {}
@@ -88,7 +88,7 @@ class Plans:
         if self._base.run is not self._original_run or len(self._expansions) != self._expansion_count:
             return None
         # A graph that was dismantled is empty again.
-        return None if self._session._closed or not self._graph.version else plan
+        return None if self._is_closed(self._session) or not self._graph.version else plan
 
     def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
         """Take note of a run that ``Session.run`` did well, in so many seconds."""

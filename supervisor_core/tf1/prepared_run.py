@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.tf1 import private_symbols as private
+
 
 class PreparedRun:
     """One run of a plain session, pruned, placed and optimized when this is made rather than when it first runs.
@@ -27,22 +29,24 @@ class PreparedRun:
     def __init__(
         self, session: Any, *, feeds: Sequence[Any] = (), fetches: Sequence[Any] = (), targets: Sequence[Any] = ()
     ) -> None:
-        from tensorflow.core.protobuf import config_pb2
-
         self._session = session
         self._feeds = feeds
         self._elements = [*fetches, *targets]
         self._fetched = len(fetches)
         self._callable: Any = None
-        make = getattr(session, "_make_callable_from_options", None)
-        if make is not None:
-            options = config_pb2.CallableOptions(
+        try:
+            make = private.MAKE_FROM_OPTIONS.of(session)
+            options = private.CALLABLE_OPTIONS.load()
+        except AttributeError:  # then it runs as any other run does
+            return
+        self._callable = make(
+            options(
                 feed=[tensor.name for tensor in feeds],
                 fetch=[tensor.name for tensor in fetches],
                 target=[op.name for op in targets],
                 run_options=tf.compat.v1.RunOptions(inter_op_thread_pool=-1),
             )
-            self._callable = make(options)
+        )
 
     def __call__(self, *values: Any) -> list[Any]:
         """Run with these values fed, in the order of the feeds; return the fetched values."""

@@ -13,10 +13,11 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.candidates import Candidate
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
@@ -24,6 +25,7 @@ from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.tf1 import private_symbols as private
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -166,7 +168,7 @@ class Rotation:
         there = {_key(item.path): item for item in self._store.candidates() if item.found}
         home = _key(self._store.logdir) + os.sep
         listed = []
-        for path, moment in getattr(self._saver, "_last_checkpoints", ()):
+        for path, moment in self._listed(there):
             item = there.get(_key(path))
             if item is None and _key(path).startswith(home):
                 continue
@@ -175,6 +177,14 @@ class Rotation:
             saved_at = moment if known else (item.saved_at if item is not None else None) or 0.0
             listed.append(Saved(path, saved_at, known and item is not None and item.deletable))
         return listed
+
+    def _listed(self, there: Mapping[str, Candidate]) -> Sequence[tuple[str, float]]:
+        """Paths of the saver's list, and when it saved them; when their files are from, where it does not say that."""
+        listed: Sequence[tuple[str, float]] | None = private.LAST_CHECKPOINTS.get(self._saver)
+        if listed is not None:
+            return listed
+        paths = getattr(self._saver, "last_checkpoints", ())
+        return [(path, (there[key].saved_at if (key := _key(path)) in there else None) or 0.0) for path in paths]
 
 
 class _GaveWayError(Exception):

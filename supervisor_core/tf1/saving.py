@@ -32,6 +32,7 @@ from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.draft import Draft
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.rotation import Rotation
@@ -318,7 +319,7 @@ class CheckpointSaver:
     def _path(self, step: int | None) -> str:
         if step is None:
             return self._save_path
-        padded = getattr(self._saver, "_pad_step_number", False)
+        padded = private.PAD_STEP.get(self._saver, False)
         return f"{self._save_path}-{step:08d}" if padded else f"{self._save_path}-{step}"
 
     def _sweep_once(self) -> None:

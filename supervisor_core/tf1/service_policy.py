@@ -10,6 +10,7 @@ from supervisor_core.errors import SaveFailedError
 from supervisor_core.options import Options
 from supervisor_core.runtime.policy import Policy
 from supervisor_core.runtime.retry import Backoff
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.faults import is_outside_fault
 from supervisor_core.tf1.services import explain_unfed
 
@@ -26,7 +27,7 @@ def service_policy(options: Options, sess: Any, max_failures: int | None = None)
     """
 
     def is_closed(error: BaseException) -> bool:
-        return bool(getattr(sess, "_closed", False)) and isinstance(error, (tf.errors.CancelledError, RuntimeError))
+        return bool(private.CLOSED.get(sess, False)) and isinstance(error, (tf.errors.CancelledError, RuntimeError))
 
     return Policy(
         on_error=options.service_errors,

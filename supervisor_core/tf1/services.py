@@ -2,16 +2,14 @@
 
 Source: the service threads of ``tf.compat.v1.train.Supervisor`` (contract, items 12 to 14). Each ticks at once, then on
 its interval. They run around the gate and uncounted (``run_internal``), so they neither hold a snapshot up nor pass for
-steps. Each is also an instance of the original's class for it, which programs may test for.
+steps.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import sys
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -20,8 +18,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.policy import Policy
 from supervisor_core.runtime.progress import Progress
-from supervisor_core.runtime.service import OnFailure
-from supervisor_core.tf1.coordinator import ServiceThread
+from supervisor_core.runtime.service import OnFailure, ServiceThread
 from supervisor_core.tf1.global_step import read_global_step, step_value
 
 _LOG = logging.getLogger("supervisor_core")
@@ -32,23 +29,13 @@ STEP_READER_SECS = 1.0
 _UNFED = re.compile(r"You must feed a value for placeholder tensor '([^']*)'")
 
 
-def _original_classes() -> Any:
-    """Return the original's classes of the services, which are bases for the ``isinstance`` checks alone."""
-    module = sys.modules.get(tf.compat.v1.train.Supervisor.__module__)
-    names = ("SVSummaryThread", "SVStepCounterThread", "SVTimerCheckpointThread")
-    return SimpleNamespace(**{name: getattr(module, name, tf.compat.v1.train.LooperThread) for name in names})
-
-
-_ORIGINAL: Any = _original_classes()
-
-
 def runner(sess: Any) -> Callable[..., Any]:
     """Return the session's uncounted, ungated ``run``; plain ``run`` for a session that is not ours."""
     run: Callable[..., Any] = getattr(sess, "run_internal", sess.run)
     return run
 
 
-class SummaryService(ServiceThread, _ORIGINAL.SVSummaryThread):
+class SummaryService(ServiceThread):
     """Runs the summary op and appends what it returns.
 
     Args:
@@ -108,7 +95,7 @@ def explain_unfed(error: BaseException) -> str:
     )
 
 
-class StepCounterService(ServiceThread, _ORIGINAL.SVStepCounterThread):
+class StepCounterService(ServiceThread):
     """Appends the steps per second of each interval, as ``<global step's name>/sec``; nothing before two readings.
 
     Args:
@@ -156,7 +143,7 @@ class StepCounterService(ServiceThread, _ORIGINAL.SVStepCounterThread):
         _LOG.info("%s: %g", self._tag, rate)
 
 
-class CheckpointService(ServiceThread, _ORIGINAL.SVTimerCheckpointThread):
+class CheckpointService(ServiceThread):
     """Saves a checkpoint on a timer.
 
     Args:

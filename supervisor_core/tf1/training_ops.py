@@ -10,10 +10,12 @@ Setting the variable up is no step: its initializer, and assignments of what was
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from supervisor_core.tf1 import private_symbols as private
 
 _READS = frozenset(
     {
@@ -112,7 +114,7 @@ class TrainingOps:
         if known is None or known[0] != version:
             with self._lock:
                 writers = list(self._writers())
-                known = (version, frozenset(op.name for op in writers), frozenset(_dependents(writers)))
+                known = (version, frozenset(op.name for op in writers), frozenset(_dependents(self._graph, writers)))
                 self._known = known
         return known[1], known[2]
 
@@ -186,15 +188,28 @@ def _is_restored(tensor: Any) -> bool:
     return op.type in _RESTORES
 
 
-def _dependents(writers: Iterable[Any]) -> set[str]:
+def _dependents(graph: Any, writers: Iterable[Any]) -> set[str]:
     pending, seen = list(writers), set()
+    later = _control_outputs(graph)
     while pending:
         op = pending.pop()
         if op.name not in seen:
             seen.add(op.name)
             pending.extend(consumer for output in op.outputs for consumer in output.consumers())
-            pending.extend(op._control_outputs)
+            pending.extend(later(op))
     return seen
+
+
+def _control_outputs(graph: Any) -> Callable[[Any], Sequence[Any]]:
+    """What returns the operations that wait for one to have run."""
+    some = next(iter(graph.get_operations()), None)
+    if some is None or private.CONTROL_OUTPUTS.get(some) is not None:
+        return private.CONTROL_OUTPUTS.reader()
+    waiting: dict[str, list[Any]] = {}
+    for op in graph.get_operations():
+        for earlier in op.control_inputs:
+            waiting.setdefault(earlier.name, []).append(op)
+    return lambda op: waiting.get(op.name, ())
 
 
 def _calls(graph: Any, node: Any) -> tuple[list[str], int] | None:
@@ -210,7 +225,8 @@ def _calls(graph: Any, node: Any) -> tuple[list[str], int] | None:
 
 
 def _definition(graph: Any, name: str) -> Any:
-    function = graph._get_function(name)
+    find = private.FUNCTION.get(graph)
+    function = None if find is None else find(name)
     return None if function is None else getattr(function, "cached_definition", None) or function.definition
 
 

@@ -104,6 +104,20 @@ def test_every_dependency_has_a_reason() -> None:
         assert f"\n{name.lower()}==" in pins, f"{name} is not pinned"
 
 
+def test_the_page_of_dependencies_states_every_floor() -> None:
+    """The lowest version of each package, for each Python, is on the page as pyproject.toml has it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(item for extra in project["optional-dependencies"].values() for item in extra)]
+    page = (ROOT / "docs/dependencies.md").read_text()
+    for item in asked:
+        requirement = re.match(r"([\w-]+)(?:\[\w+\])?(>=[\d.]+)", item)
+        if requirement is None:
+            continue  # ourselves with an extra; an exact version
+        name, floor = requirement.groups()
+        row = next((line for line in page.splitlines() if re.search(rf"^\|.*\b{re.escape(name)}\b.*`>=", line)), None)
+        assert row is not None and f"`{floor}`" in row, f"{item} is not on the page of dependencies like that"
+
+
 def test_lock_and_configuration_name_no_host() -> None:
     """Where packages come from is the machine's business: no registry's host, no download address."""
     for name in ("constraints.txt", "pyproject.toml", "setup.cfg", "Makefile"):

@@ -1,20 +1,14 @@
-"""The private parts of TensorFlow: used where they are there and its own, done without where not."""
+"""The private parts of TensorFlow are used where they are its own; test_private_symbols.py does without each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.client import pywrap_tf_session as wrappers
 from tensorflow.python.client import session as client
-from tensorflow.python.util import numpy_compat
 
-from supervisor_core.tf1 import plan as plan_module
-from supervisor_core.tf1 import plans as plans_module
-from supervisor_core.tf1.native import find_native, installed
+from supervisor_core.tf1.native import installed
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
@@ -22,68 +16,8 @@ v1 = tf.compat.v1
 
 def test_this_tensorflow_can_be_planned_for() -> None:
     """The parts of TensorFlow that plans need are there in the version that is tested."""
-    assert installed() is not None
-
-
-NEEDED = {
-    "client": ["BaseSession", "_REGISTERED_EXPANSIONS", "_convert_to_numpy_obj"],
-    "wrappers": [
-        "TF_DeleteBuffer",
-        "TF_NewBufferFromString",
-        "TF_SessionMakeCallable",
-        "TF_SessionReleaseCallable",
-        "TF_SessionRunCallable",
-        "TF_SessionRun_wrapper",
-    ],
-    "numpy_compat": ["np_asarray"],
-}
-
-
-@pytest.mark.parametrize("name", [name for names in NEEDED.values() for name in names])
-def test_a_tensorflow_without_the_private_parts_is_found_out(name: str) -> None:
-    """Whichever part is missing, there are no plans; nothing fails."""
-
-    def without(module: ModuleType, names: list[str]) -> Any:
-        return SimpleNamespace(**{each: getattr(module, each) for each in names if each != name})
-
-    def found(take: Callable[[ModuleType, list[str]], Any]) -> Any:
-        return find_native(
-            take(client, NEEDED["client"]),
-            take(wrappers, NEEDED["wrappers"]),
-            take(numpy_compat, NEEDED["numpy_compat"]),
-        )
-
-    assert found(lambda module, names: module) is not None
-    assert found(without) is None
-
-
-@pytest.mark.parametrize("missing", ["everything", "of the session", "of the graph", "of the tensor"])
-def test_without_the_private_parts_every_run_is_the_originals(
-    graph: Any, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    """In such a TensorFlow the session works as it should, by Session.run."""
-    if missing == "everything":
-        monkeypatch.setattr(plans_module, "installed", lambda: None)
-    elif missing == "of the session":
-        monkeypatch.setattr(plans_module, "_OF_SESSIONS", ("_no_longer_there",))
-    elif missing == "of the graph":
-        monkeypatch.setattr(plans_module, "_OF_GRAPHS", ("_no_longer_there",))
-    else:
-
-        def gone(*arguments: Any) -> Any:
-            raise AttributeError("_as_tf_output")
-
-        monkeypatch.setattr(plan_module, "Feed", gone)
-    fed = v1.placeholder(tf.float32, [None])
-    doubled = fed * 2.0
-    with SupervisedSession() as sess:
-        for _ in range(4):
-            assert sess.run([doubled], {fed: [1.0]})[0].tolist() == [2.0]
-            assert sess.run_internal([doubled], {fed: [1.0]})[0].tolist() == [2.0]
-        assert sess.make_callable(doubled, [fed])([3.0]).tolist() == [6.0]
-        with pytest.raises(tf.errors.InvalidArgumentError, match="must feed"):
-            sess.run(doubled)
-        assert len(sess._plans) == 0
+    found = installed()
+    assert found is not None and found.callables is not None
 
 
 def test_a_run_method_put_in_its_place_is_used(

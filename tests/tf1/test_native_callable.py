@@ -71,19 +71,20 @@ def test_callables_are_made_only_where_they_cannot_be_told_apart(graph: Any) -> 
 def test_callables_are_released_with_their_plan(graph: Any) -> None:
     """A plan runs by its callable and gives it back with itself; after the session is closed nothing is given back."""
     native = installed()
-    assert native is not None
+    assert native is not None and native.callables is not None
+    functions = native.callables
     run: list[int] = []
     released: list[int] = []
 
     def run_callable(c_session: Any, handle: int, arrays: Any, metadata: Any) -> Any:
         run.append(handle)
-        return native.run_callable(c_session, handle, arrays, metadata)
+        return functions.run(c_session, handle, arrays, metadata)
 
     def release(c_session: Any, handle: int) -> None:
         released.append(handle)
-        native.release_callable(c_session, handle)
+        functions.release(c_session, handle)
 
-    counting = dataclasses.replace(native, run_callable=run_callable, release_callable=release)
+    counting = dataclasses.replace(native, callables=dataclasses.replace(functions, run=run_callable, release=release))
     one = tf.constant(1)
     with v1.Session() as plain:
         plans = [Plan(counting, plain, RunAnalysis(graph), one, []) for _ in range(2)]
@@ -102,7 +103,7 @@ def test_callables_are_released_with_their_plan(graph: Any) -> None:
 def test_a_callable_that_cannot_be_made_changes_nothing(graph: Any) -> None:
     """Where TensorFlow refuses to make one, the plan goes on as before."""
     native = installed()
-    assert native is not None
+    assert native is not None and native.callables is not None
 
     one = tf.constant(1)
     for error in (tf.errors.UnimplementedError(None, None, "not here"), AttributeError("no longer there")):
@@ -111,7 +112,7 @@ def test_a_callable_that_cannot_be_made_changes_nothing(graph: Any) -> None:
             raise error
 
         with v1.Session() as plain:
-            refusing = dataclasses.replace(native, make_callable=refuse)
+            refusing = dataclasses.replace(native, callables=dataclasses.replace(native.callables, make=refuse))
             plan = Plan(refusing, plain, RunAnalysis(graph), one, [])
             plan.make_callable()
             assert not plan.has_callable

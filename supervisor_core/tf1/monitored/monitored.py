@@ -24,6 +24,7 @@ from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
 from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
 from supervisor_core.tf1.monitored.session_loss import SessionLoss
 from supervisor_core.tf1.monitored.step_function import check_step_function
+from supervisor_core.tf1.monitored.unfinalized import unfinalize
 
 _LOG = logging.getLogger("supervisor_core")
 _CLEAN_ENDS = (tf.errors.OutOfRangeError, StopIteration)
@@ -309,7 +310,7 @@ class Monitored(Additions):
             self._runtime.end(error)
         finally:
             if not self._graph_was_finalized:
-                self._default_graph._unsafe_unfinalize()
+                unfinalize(self._default_graph)
 
     @property
     def _sess(self) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.monitored.runtime_hook import RuntimeHook
 from supervisor_core.tf1.monitored.step_timer import StepTimer
 
@@ -67,15 +68,19 @@ class ProfilerHook(RuntimeHook, tf.compat.v1.train.ProfilerHook):
         step = self.runtime.read_step()
         self._timer.triggered(step)
         path = os.path.join(self._output_dir, f"timeline-{step}.json")
-        _LOG.info("Saving timeline for %d into '%s'.", step, path)
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write(self._timeline(run_values.run_metadata.step_stats))
+        timeline = self._timeline(run_values.run_metadata.step_stats)
+        if timeline is not None:
+            _LOG.info("Saving timeline for %d into '%s'.", step, path)
+            with tf.io.gfile.GFile(path, "w") as file:
+                file.write(timeline)
         self.runtime.writer_of(self._output_dir or ".").add_run_metadata(run_values.run_metadata, f"step_{step}", step)
 
-    def _timeline(self, step_stats: Any) -> str:
-        from tensorflow.python.client.timeline import Timeline
-
-        trace = Timeline(step_stats).generate_chrome_trace_format(
+    def _timeline(self, step_stats: Any) -> str | None:
+        try:
+            timeline = private.TIMELINE.load()
+        except AttributeError:
+            return None
+        trace = timeline(step_stats).generate_chrome_trace_format(
             show_dataflow=self._show_dataflow, show_memory=self._show_memory
         )
         return str(trace)

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.tf1 import private_symbols as private
 
 
 class RunWriters:
@@ -63,5 +64,5 @@ class RunWriters:
 
 def _cache() -> dict[str, Any]:
     """TensorFlow's cache of writers by directory; one that goes nowhere for a TensorFlow that has none like it."""
-    found = getattr(tf.compat.v1.summary.FileWriterCache, "_cache", None)
+    found = private.WRITER_CACHE.get(tf.compat.v1.summary.FileWriterCache)
     return found if isinstance(found, dict) else {}

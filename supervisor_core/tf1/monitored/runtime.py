@@ -18,6 +18,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.policy import Policy
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
 from supervisor_core.tf1.cluster.task_name import task_name
@@ -289,10 +290,7 @@ class MonitoredRuntime:
         )
         self._graph_record = GraphRecord(graph, graph_def, self._meta_graph_def)
         if self._savers:
-            if self._logdir and self._savers[0].save_graph_def:
-                self._graph_record.write_file(self._logdir)
-            if self._writer is not None:
-                self._graph_record.write_events(self._writer)
+            self._graph_record.write(self._logdir if self._savers[0].save_graph_def else None, self._writer)
 
     def _build_checkpoints(self, graph: Any) -> None:
         for hook in self._savers:
@@ -356,4 +354,4 @@ def _global_step(graph: Any) -> Any:
 
 def _saves_anything(saver: Any) -> bool:
     """Whether a saver has anything to save; one for a graph without variables has not."""
-    return not getattr(saver, "_is_empty", False)
+    return not private.IS_EMPTY.get(saver, getattr(saver, "saver_def", saver) is None)

@@ -52,8 +52,8 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
         self._scaffold.finalize()
         graph = tf.compat.v1.get_default_graph()
         if self._announcement is None:
-            with unfinalized(graph):
-                self._announcement = announcement_for(graph)
+            with unfinalized(graph) as may_grow:
+                self._announcement = announcement_for(graph) if may_grow else None
         self._manager = SessionManager(
             local_init_op=self._scaffold.local_init_op,
             local_init_feed_dict=self._scaffold.local_init_feed_dict,

@@ -1,0 +1,89 @@
+"""`graph.pbtxt`: written whole by whatever protobuf there is, and never the end of a training."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+import supervisor_core
+from supervisor_core.tf1.graph_record import GraphRecord
+
+v1 = tf.compat.v1
+Train = Callable[[str], int]
+
+
+def supervised(logdir: str) -> int:
+    """Train two steps by a `Supervisor`, and return the last."""
+    with tf.Graph().as_default():
+        train_op = v1.train.get_or_create_global_step().assign_add(1)
+        sv = supervisor_core.Supervisor(logdir=logdir, save_summaries_secs=0)
+        with sv.managed_session() as sess:
+            steps = [int(sess.run(train_op)) for _ in range(2)]
+            sv.request_stop()
+    return steps[-1]
+
+
+def monitored(logdir: str) -> int:
+    """Train two steps in a monitored session, and return the last."""
+    with tf.Graph().as_default():
+        train_op = v1.train.get_or_create_global_step().assign_add(1)
+        with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir) as sess:
+            return [int(sess.run(train_op)) for _ in range(2)][-1]
+
+
+def refuse(*arguments: Any, **keywords: Any) -> Any:
+    """What TensorFlow 2.20's function does with protobuf 7."""
+    raise TypeError("MessageToString() got an unexpected keyword argument 'float_format'")
+
+
+@pytest.mark.parametrize("train", [supervised, monitored])
+def test_tensorflows_own_writer_of_graphs_is_not_needed(
+    train: Train, logdir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training starts where ``tf.io.write_graph`` fails, and the graph is there."""
+    monkeypatch.setattr(tf.io, "write_graph", refuse)
+    assert train(logdir) == 2
+    read = text_format.Parse(Path(logdir, "graph.pbtxt").read_text(), v1.GraphDef())
+    assert "global_step" in {node.name for node in read.node}
+
+
+def test_the_text_is_the_graph(graph: Any, logdir: str) -> None:
+    """What is written is read back the same, numbers to the last bit; it replaces what was there."""
+    tf.constant([0.1, 1e-30, float("inf"), 16777217.0])
+    tf.constant("ünïcode \x00 bytes")
+    graph_def = graph.as_graph_def(add_shapes=True)
+    os.makedirs(logdir)
+    Path(logdir, "graph.pbtxt").write_text("old")
+    GraphRecord(graph, graph_def, None).write(logdir, None)
+    assert text_format.Parse(Path(logdir, "graph.pbtxt").read_text(), v1.GraphDef()) == graph_def
+    assert os.listdir(logdir) == ["graph.pbtxt"]
+
+
+@pytest.mark.parametrize("train", [supervised, monitored])
+@pytest.mark.parametrize("fault", ["disk", "protobuf"])
+def test_a_graph_that_cannot_be_written_ends_no_training(
+    train: Train, fault: str, logdir: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once at each start, and training goes on."""
+    if fault == "disk":
+        os.makedirs(os.path.join(logdir, "graph.pbtxt", "in the way"))
+    else:
+        original = text_format.MessageToString
+        monkeypatch.setattr(
+            text_format,
+            "MessageToString",
+            lambda message, **keywords: (refuse if isinstance(message, v1.GraphDef) else original)(message, **keywords),
+        )
+    with caplog.at_level(logging.WARNING, "supervisor_core"):
+        assert train(logdir) == 2
+    (said,) = [text for text in caplog.messages if "graph.pbtxt" in text]
+    assert said.startswith("graph.pbtxt cannot be written; training goes on without it: ")
+    assert tf.train.latest_checkpoint(logdir).endswith("-2")
+    assert not [name for name in os.listdir(logdir) if ".tmp" in name]

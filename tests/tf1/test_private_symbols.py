@@ -1,0 +1,235 @@
+"""Each name that TensorFlow may drop is taken away, one at a time: training goes on, with what the list says of it."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import supervisor_core
+from supervisor_core.options import Options
+from supervisor_core.tf1 import plan as plan_module
+from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1.prepared_run import PreparedRun
+from supervisor_core.tf1.private_symbols import SYMBOLS, TENSORFLOW, PrivateSymbol
+from supervisor_core.tf1.service_policy import service_policy
+
+v1 = tf.compat.v1
+STEPS = plan_module.MIN_RUNS + 10
+OLDER = [symbol for symbol in SYMBOLS if symbol.since > TENSORFLOW]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What can be seen of some sessions from outside."""
+
+    sums: tuple[float, float] = (float(STEPS), STEPS + 2.0)
+    """What the model had added up at the end of the first session, and of the one that resumed it."""
+    counted: int = STEPS
+    """Runs that were counted as steps, of these and one that only reads the step through a function."""
+    cached: bool = True
+    prepared: bool = True
+    snapshot_prepared: bool = True
+    ends_with_its_session: bool = True
+    """Whether a service whose session was closed ends, rather than fail."""
+    checkpoints: tuple[str, ...] = (f"model.ckpt-{STEPS:08d}", f"model.ckpt-{STEPS + 2:08d}")
+    monitored_sum: float = 4.0
+    consistent: bool = True
+    """Whether the checkpoints of a monitored session, whose scaffold finalizes the graph, hold one step's values."""
+    has_timeline: bool = True
+    events_files: int = 1
+    """Of a monitored session, in which a hook of TensorFlow's own writes, too."""
+    grows_afterwards: bool = True
+    empty_value: int = 3
+    """What a graph without variables computed."""
+
+
+UNCACHED = {"cached": False, "prepared": False}
+UNPREPARED = {"prepared": False}
+EFFECTS: dict[PrivateSymbol, dict[str, Any]] = {
+    private.RUN: UNCACHED,
+    private.BASE_SESSION: UNCACHED,
+    private.EXPANSIONS: UNCACHED,
+    private.AS_SCALAR: UNCACHED,
+    private.AS_ARRAY: {},
+    private.C_SESSION: UNCACHED,
+    private.DO_CALL: UNCACHED,
+    private.TF_OUTPUT: UNCACHED,
+    private.C_OPERATION: UNCACHED,
+    private.HANDLE_FEEDERS: UNCACHED,
+    private.UNFEEDABLE: UNCACHED,
+    private.UNFETCHABLE: UNCACHED,
+    private.CLOSED: {**UNCACHED, "ends_with_its_session": False},
+    private.MAKE_CALLABLE: UNPREPARED,
+    private.RUN_CALLABLE: UNPREPARED,
+    private.RELEASE_CALLABLE: UNPREPARED,
+    private.NEW_BUFFER: UNPREPARED,
+    private.DELETE_BUFFER: UNPREPARED,
+    private.CALLABLE_OPTIONS: {**UNPREPARED, "snapshot_prepared": False},
+    private.MAKE_FROM_OPTIONS: {"snapshot_prepared": False},
+    private.EXTEND_GRAPH: UNPREPARED,
+    private.FUNCTION: {**UNPREPARED, "counted": STEPS + 1},
+    private.CONTROL_OUTPUTS: {},
+    private.GRAPH_ELEMENT: {},
+    private.UNFINALIZE: {"grows_afterwards": False},
+    private.PAD_STEP: {"checkpoints": (f"model.ckpt-{STEPS}", f"model.ckpt-{STEPS + 2}")},
+    private.IS_EMPTY: {},
+    private.LAST_CHECKPOINTS: {},
+    private.WRITER_CACHE: {"events_files": 2},
+    private.TIMELINE: {"has_timeline": False},
+}
+
+
+def supervised(logdir: str) -> dict[str, Any]:
+    """Two sessions of a `Supervisor`, the second of which resumes the first; some of what can be seen of them."""
+    sums, seen = [], {}
+    for steps in (STEPS, 2):
+        with tf.Graph().as_default():
+            global_step = v1.train.get_or_create_global_step()
+            fed = v1.placeholder(tf.float32, [])
+            total = v1.get_variable("total", initializer=0.0, use_resource=True)
+            with tf.control_dependencies([total.assign_add(fed)]):
+                train_op = tf.group(global_step.assign_add(1), name="train")
+            plain = v1.get_variable("plain", initializer=1.0, use_resource=False)
+            with tf.control_dependencies([plain]):
+                reads = tf.function(lambda step: step.read_value() + 0)(global_step)
+            saver = v1.train.Saver(max_to_keep=2, pad_step_number=True)
+            sv = supervisor_core.Supervisor(logdir=logdir, saver=saver, save_model_secs=3600, save_summaries_secs=0)
+            with sv.managed_session() as sess:
+                for _ in range(steps):
+                    sess.run(train_op, {fed: 1.0})
+                with pytest.raises(tf.errors.InvalidArgumentError, match="must feed"):
+                    sess.run(train_op)
+                sums.append(float(sess.run(total)))
+                if steps == STEPS:
+                    plan = sess._plans.find(train_op, {fed: 1.0})
+                    seen["cached"], seen["prepared"] = plan is not None, plan is not None and plan.has_callable
+                    sess.run(reads)
+                    seen["counted"] = sv.run_status().steps
+                    seen["snapshot_prepared"] = PreparedRun(sess.ungated(), fetches=[total])._callable is not None
+                is_over = service_policy(Options(), sess.ungated()).over
+                sv.request_stop()
+            seen["ends_with_its_session"] = is_over(RuntimeError("Attempted to use a closed Session."))
+    found = {os.path.basename(path).removesuffix(".index") for path in glob.glob(f"{logdir}/*.index")}
+    return {**seen, "sums": tuple(sums), "checkpoints": tuple(sorted(found))}
+
+
+def monitored(logdir: str, read_telemetry: Any) -> dict[str, Any]:
+    """A monitored session, whose scaffold finalizes the graph, with hooks of the project's and of TensorFlow's."""
+    with tf.Graph().as_default():
+        v1.train.get_or_create_global_step()
+        total = v1.get_variable("total", initializer=0.0, use_resource=True)
+        with tf.control_dependencies([total.assign_add(1.0)]):
+            train_op = v1.train.get_global_step().assign_add(1)
+        summary = v1.train.SummarySaverHook(save_steps=1, output_dir=logdir, summary_op=tf.constant(b""))
+        profiler = supervisor_core.ProfilerHook(save_steps=3, output_dir=logdir)
+        with supervisor_core.MonitoredTrainingSession(
+            checkpoint_dir=logdir,
+            hooks=[summary, profiler],
+            save_summaries_steps=None,
+            save_summaries_secs=None,
+            log_step_count_steps=None,
+        ) as sess:
+            for _ in range(4):
+                sess.run(train_op)
+            value = float(sess.run(total))
+        try:
+            tf.constant(0)
+            grows = True
+        except RuntimeError:
+            grows = False
+    kinds = [record for records in [read_telemetry(logdir)] for record in records if hasattr(record, "consistent")]
+    return {
+        "monitored_sum": value,
+        "consistent": all(record.consistent for record in kinds) and bool(kinds),
+        "has_timeline": bool(glob.glob(f"{logdir}/timeline-*.json")),
+        "events_files": len(glob.glob(f"{logdir}/*tfevents*")),
+        "grows_afterwards": grows,
+    }
+
+
+def without_variables(logdir: str) -> dict[str, Any]:
+    """A monitored session of a graph in which there is nothing to save."""
+    with tf.Graph().as_default():
+        three = tf.constant(3)
+        with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir) as sess:
+            return {"empty_value": int(sess.run(three))}
+
+
+@pytest.mark.parametrize("missing", [None, *SYMBOLS], ids=lambda symbol: repr(symbol) if symbol else "nothing")
+def test_training_goes_on_without_it(
+    missing: PrivateSymbol | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    read_telemetry: Any,
+) -> None:
+    """Sums, steps and checkpoints are right; what the list says is lost is lost, and nothing else; one warning."""
+    for symbol in SYMBOLS:
+        monkeypatch.setattr(symbol, "_warned", False)
+    # On a machine with other work, too, a run is prepared as soon as it may be.
+    monkeypatch.setattr(plan_module, "SAVED_SECS", 60.0)
+    monkeypatch.setattr(plan_module, "QUICK_SECS", 60.0)
+    if missing is not None:
+        monkeypatch.setattr(missing, "name", "_no_longer_there")
+    with caplog.at_level(logging.WARNING, "supervisor_core"):
+        seen = {
+            **supervised(str(tmp_path / "supervised")),
+            **monitored(str(tmp_path / "monitored"), read_telemetry),
+            **without_variables(str(tmp_path / "empty")),
+        }
+    warnings = [record.getMessage() for record in caplog.records if record.getMessage().startswith("TensorFlow ")]
+    expected = Outcome() if missing is None else replace(Outcome(), **EFFECTS[missing])
+    assert Outcome(**seen) == expected
+    if missing is None or missing in OLDER:
+        assert warnings == []
+    else:
+        assert warnings == [f"TensorFlow {tf.__version__} has no {missing!r}: {missing.without}."]
+
+
+@pytest.mark.parametrize("missing", [None, private.EXTEND_GRAPH], ids=repr)
+def test_a_session_in_a_cluster_goes_on(missing: PrivateSymbol | None, tmp_path: Path, monkeypatch: Any) -> None:
+    """Where a session in a cluster cannot be connected beforehand, the first run connects it."""
+    if missing is not None:
+        monkeypatch.setattr(missing, "name", "_no_longer_there")
+    server = v1.train.Server.create_local_server()
+    with tf.Graph().as_default():
+        train_op = v1.train.get_or_create_global_step().assign_add(1)
+        sv = supervisor_core.Supervisor(logdir=str(tmp_path / "run"), save_summaries_secs=0)
+        with sv.managed_session(server.target) as sess:
+            assert [int(sess.run(train_op)) for _ in range(3)] == [1, 2, 3]
+            sv.request_stop()
+    assert tf.train.latest_checkpoint(str(tmp_path / "run")).endswith("-3")
+
+
+def test_this_tensorflow_has_every_symbol() -> None:
+    """In the TensorFlow that is tested, nothing is missing but what came later."""
+    with tf.Graph().as_default() as graph, v1.Session() as sess:
+        variable = v1.get_variable("v", initializer=0.0, use_resource=True)
+        holders = [sess, graph, graph.get_operations()[0], tf.constant(0), variable, v1.train.Saver([variable])]
+        missing = []
+        for symbol in SYMBOLS:
+            if isinstance(symbol.owner, str):
+                try:
+                    symbol.load()
+                except AttributeError:
+                    missing.append(symbol)
+            else:
+                owned = [holder for holder in (*holders, symbol.owner) if isinstance(holder, symbol.owner)]
+                if not any(hasattr(holder, symbol.name) for holder in (*owned, symbol.owner)):
+                    missing.append(symbol)
+    assert missing == OLDER
+
+
+def test_it_is_the_page_that_says_so() -> None:
+    """docs/compatibility.md lists every symbol with what happens without it, and no other."""
+    page = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
+    section = page.split("\n## Names of TensorFlow that are not public\n")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    assert rows == [[f"`{symbol!r}`", symbol.without] for symbol in SYMBOLS]
