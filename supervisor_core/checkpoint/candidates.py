@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
+from supervisor_core.checkpoint.ledger import SavedAs
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name, without_shards
 from supervisor_core.checkpoint.state import CheckpointState
 
@@ -23,8 +25,8 @@ class Candidate:
     """The prefix, as a saver's ``restore`` takes it."""
     step: int | None
     """The step in its name; None where the name ends in no number."""
-    source: Literal["state", "disk"]
-    """Named by the state file, or only found on disk."""
+    source: Literal["ledger", "state", "disk"]
+    """Saved after the state file was written, named by the state file, or only found on disk."""
     saved_at: float | None
     """Wall time: the state file's timestamp, else when its file was written; None where neither is known."""
     deletable: bool
@@ -51,14 +53,19 @@ class Survey:
         self._directory = directory
         self._names = names
 
-    def take(self, state: CheckpointState | None, listing: set[str]) -> list[Candidate]:
+    def take(self, state: CheckpointState | None, listing: set[str], later: Sequence[SavedAs] = ()) -> list[Candidate]:
         """Return the candidates: the state file's choice, the others it names from the last, then the rest on disk.
 
         Args:
             state: what the state file says, where it says anything.
             listing: what `list_names` returned.
+            later: what was saved after the state file was written, newest first; those that are there come first.
         """
         found: dict[str, Candidate] = {}
+        for item in later:
+            path = os.path.join(self._logdir, item.path)
+            if f"{last_part(path)}.index" in listing and os.path.dirname(path) == self._directory:
+                found[path] = self._candidate(path, "ledger", item.saved_at, deletable=True)
         if state is not None:
             stamps = dict(zip(state.all_model_checkpoint_paths, state.timestamps, strict=False))
             for recorded in (state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths)):
@@ -137,7 +144,7 @@ class Survey:
     def _candidate(
         self,
         path: str,
-        source: Literal["state", "disk"],
+        source: Literal["ledger", "state", "disk"],
         saved_at: float | None,
         *,
         deletable: bool,

@@ -9,6 +9,11 @@ buffer, one field to a line, UTF-8:
     all_model_checkpoint_timestamps: 1669581175.25     when each was saved, in the same order
     all_model_checkpoint_timestamps: 1669581775.5      (seconds since the epoch)
     last_preserved_timestamp: 1669577000.0             from when the hours of "keep one every n hours" count
+    # supervisor_core: attempt 12, save 57: "model.ckpt-1200"
+
+The last line is a comment, which other programs skip: which save of which session wrote the file, and the path to be
+resumed from, as JSON. Where the file names another path by now, somebody has edited it, and the comment counts for
+nothing.
 
 Relative paths count from the file's own directory; they are what is written here. Comments (``#``), blank lines, single
 quotes, escapes, lists in brackets and missing fields are read, as people edit this file; so are Windows paths whose
@@ -17,19 +22,30 @@ backslashes nobody doubled.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
 from supervisor_core.checkpoint.schema import message_class
 
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = frozenset("abfnrtv\\'\"?01234567xXuU")
+_COMMENT = re.compile(r'^# supervisor_core: attempt (\d{1,19}), save (\d{1,19}): (".*")\s*$', re.MULTILINE)
 _CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+class SaveId(NamedTuple):
+    """Which save it is, among all those of a run; a later one is greater."""
+
+    attempt: int
+    """The number of its session."""
+    number: int
+    """Which save of that session, from 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +57,8 @@ class CheckpointState:
     timestamps: tuple[float, ...] = ()
     """Seconds since the epoch, one for each of ``all_model_checkpoint_paths``; empty where they are not known."""
     last_preserved_timestamp: float | None = None
+    save_id: SaveId | None = None
+    """Which save wrote it; None where another program did, or somebody has edited it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +129,11 @@ def format_state(state: CheckpointState) -> bytes:
         all_model_checkpoint_timestamps=state.timestamps,
         last_preserved_timestamp=state.last_preserved_timestamp or 0.0,
     )
-    return text_format.MessageToString(message, as_utf8=True).encode()
+    text = text_format.MessageToString(message, as_utf8=True)
+    if state.save_id is not None:
+        attempt, number = state.save_id
+        text += f"# supervisor_core: attempt {attempt}, save {number}: {json.dumps(state.model_checkpoint_path)}\n"
+    return text.encode()
 
 
 def make_relative(paths: Sequence[str], directory: str) -> tuple[str, ...]:
@@ -157,8 +179,21 @@ def _parse(data: bytes) -> tuple[CheckpointState, str | None]:
         all_model_checkpoint_paths=tuple(message.all_model_checkpoint_paths),
         timestamps=stamps,
         last_preserved_timestamp=preserved if preserved and math.isfinite(preserved) else None,
+        save_id=_save_id(text, message.model_checkpoint_path),
     )
     return state, note
+
+
+def _save_id(text: str, path: str) -> SaveId | None:
+    """Return what the comment says, if it is there and of the path that the file names."""
+    found = _COMMENT.findall(text)
+    if not found:
+        return None
+    attempt, number, quoted = found[-1]
+    try:
+        return SaveId(int(attempt), int(number)) if json.loads(quoted) == path else None
+    except ValueError:
+        return None
 
 
 def _parse_paths(text: str) -> Any:

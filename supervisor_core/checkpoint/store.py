@@ -10,17 +10,25 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate, Survey
 from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, unguarded
-from supervisor_core.checkpoint.guard import GuardedFilesystem
+from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
+from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, without_shards
 from supervisor_core.checkpoint.recovery import Recovery, Skipped, Verify, choose
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside
-from supervisor_core.checkpoint.state import CheckpointState, StateReading, make_relative, read_state, write_state
+from supervisor_core.checkpoint.state import (
+    CheckpointState,
+    SaveId,
+    StateReading,
+    make_relative,
+    read_state,
+    write_state,
+)
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import (
     CheckpointError,
@@ -46,7 +54,8 @@ class CheckpointStore:
         basename: what the checkpoints' names begin with; may have directories, below the logdir.
         latest_filename: the state file's name.
         filesystem: what to do the reading and writing with. Default: what the logdir's scheme asks for.
-        check: asked immediately before each change; see `supervisor_core.checkpoint.guard`. Default: always passes.
+        publisher: the session that changes it: its check is asked before each change, and its saves are written into
+            the ledger; see `guard` and `ledger`. Default: nobody is asked, and no ledger is kept.
 
     Raises:
         ValueError: if ``basename`` leads out of the logdir, or ``latest_filename`` has directories.
@@ -63,11 +72,11 @@ class CheckpointStore:
         latest_filename: str = "checkpoint",
         *,
         filesystem: Filesystem | None = None,
-        check: Check = unguarded,
+        publisher: Publisher | None = None,
     ) -> None:
         default, self.logdir = filesystem_for(logdir) if filesystem is None else (filesystem, os.fspath(logdir))
-        self._filesystem: Filesystem = default if check is unguarded else GuardedFilesystem(default, check)
-        self.check = check
+        self.check: Check = unguarded if publisher is None else publisher.check
+        self._filesystem: Filesystem = default if publisher is None else GuardedFilesystem(default, publisher.check)
         parts = basename.split("/")
         if not parts[-1] or basename.startswith("/") or ".." in parts:
             raise ValueError(f"basename is {basename!r}; expected a name, or a path that stays below the logdir.")
@@ -76,6 +85,10 @@ class CheckpointStore:
         self.directory = os.path.join(self.logdir, *parts[:-1])
         """Where the checkpoints are: the logdir, or below it."""
         self.state_path = os.path.join(self.logdir, latest_filename)
+        self.ledger = Ledger(self._filesystem, self.logdir, basename)
+        """What the sessions have written down of their saves."""
+        if publisher is not None:
+            self.ledger = SessionLedger(self._filesystem, self.logdir, basename, publisher)
         self._names = CheckpointNames(parts[-1], latest_filename)
         self._survey = Survey(self._filesystem, self.logdir, self.directory, self._names)
 
@@ -87,8 +100,9 @@ class CheckpointStore:
     def candidates(self) -> list[Candidate]:
         """List what there is to resume from.
 
-        First what the state file says to resume from, then the others it names, newest first, then those that are only
-        on disk, by the step in their names, highest first. What the state file names is listed though it is gone.
+        First what the ledger knows to have been saved after the state file was written (`ledger.later_saves`), then
+        what the state file says to resume from, then the others it names, newest first, then those that are only on
+        disk, by the step in their names, highest first. What the state file names is listed though it is gone.
 
         Raises:
             CheckpointError: if the logdir is there and cannot be listed.
@@ -127,18 +141,29 @@ class CheckpointStore:
         return choose(candidates, remains, self.logdir, problem, verify=verify, start_over=start_over)
 
     def history(self) -> History:
-        """Return the checkpoints that the state file lists and that are there, for `retention.decide`."""
+        """Return the checkpoints that the state file lists and that are there, for `retention.decide`.
+
+        Those that were saved after it was written come last.
+        """
         candidates, reading, _ = self._take_survey()
-        listed = [
-            Saved(item.path, item.saved_at, item.deletable)
-            for item in candidates
-            if item.source == "state" and item.has_index and item.saved_at is not None
-        ]
+        listed, later = (
+            [
+                Saved(item.path, item.saved_at, item.deletable)
+                for item in candidates
+                if item.source == source and item.has_index and item.saved_at is not None
+            ]
+            for source in ("state", "ledger")
+        )
         # the one to resume from comes first among candidates; among those kept, the state file's order counts
         order = {name: number for number, name in enumerate(dict.fromkeys(map(last_part, _paths_of(reading.state))))}
         listed.sort(key=lambda saved: order[last_part(saved.path)])
         preserved = reading.state.last_preserved_timestamp if reading.state else None
-        return History(kept=tuple(listed), last_preserved_at=preserved)
+        return History(kept=(*listed, *reversed(later)), last_preserved_at=preserved)
+
+    def named(self) -> frozenset[str] | None:
+        """Return the last parts of the paths that the state file names; None where it cannot be read."""
+        reading = read_state(self.state_path, filesystem=self._filesystem)
+        return frozenset(map(last_part, _paths_of(reading.state))) if reading.verdict == "good" else None
 
     def sync(self, prefix: str) -> None:
         """Return when a checkpoint's files and their names would survive a power cut.
@@ -152,13 +177,21 @@ class CheckpointStore:
             raise FileNotFoundError(f"There are no files of the checkpoint {prefix}.")
         self._filesystem.sync([os.path.join(directory, name) for name in files], directory)
 
-    def record(self, prefix: str, *, kept: Sequence[Saved] = (), last_preserved_at: float | None = None) -> None:
+    def record(
+        self,
+        prefix: str,
+        *,
+        kept: Sequence[Saved] = (),
+        last_preserved_at: float | None = None,
+        save_id: SaveId | None = None,
+    ) -> None:
         """Make a checkpoint the one to resume from: replace the state file, durably.
 
         Args:
             prefix: the checkpoint, which must be durable itself (`sync`).
             kept: what the state file is to list, oldest first (`Retention.keep`).
             last_preserved_at: `Retention.last_preserved_at`.
+            save_id: which save it is, as the ledger counts them.
 
         Raises:
             OSError: if it cannot be written; the old state file is then still there.
@@ -171,6 +204,7 @@ class CheckpointStore:
             all_model_checkpoint_paths=paths,
             timestamps=(*(saved.saved_at for saved in others), stamps[-1]) if stamps else (),
             last_preserved_timestamp=last_preserved_at,
+            save_id=save_id,
         )
         write_state(self.state_path, state, filesystem=self._filesystem)
 
@@ -307,12 +341,27 @@ class CheckpointStore:
         reading = read_state(self.state_path, filesystem=self._filesystem)
         try:
             listing = self._survey.list_names()
-            return self._survey.take(reading.state, listing), reading, listing
+            later = self.ledger.later_than(reading.state)
+            candidates = self._survey.take(reading.state, listing, later)
         except OSError as error:
             raise CheckpointError(
                 f"{self.directory} cannot be searched for checkpoints ({error.strerror or error}); "
                 "a start at step 0 there could lose what it holds."
             ) from error
+        if candidates and candidates[0].source == "ledger":
+            reading = replace(reading, problem=reading.problem or _overtaken(reading.state, later))
+        return candidates, reading, listing
+
+
+def _overtaken(state: CheckpointState | None, later: Sequence[SavedAs]) -> str | None:
+    """Return what is wrong with a state file that a chief wrote which had been taken over, if that is what it is."""
+    newest = later[0].id
+    if state is None or state.save_id is None or state.save_id.attempt == newest.attempt or newest.number == 1:
+        return None  # the process was killed just before it replaced the state file: nothing is wrong with that
+    return (
+        f"the state file names {state.model_checkpoint_path}, saved by attempt {state.save_id.attempt}, though attempt "
+        f"{newest.attempt} has saved {later[0].path} after it: a chief that had been taken over wrote it last"
+    )
 
 
 def _paths_of(state: CheckpointState | None) -> tuple[str, ...]:

@@ -17,7 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor_core.checkpoint.filesystem import local_path
+from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.tenancy import Tenancy
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import LogdirInUseError
@@ -132,6 +134,7 @@ class SupervisedRun:
         self._end_lock = threading.Lock()
         self._tenancy = Tenancy(attempt=1, first_started_at=clock.wall(), exclusive=False)
         self._logdir = logdir
+        self._publisher: Publisher | None = None
         self._begun = False
         self._ended = False
         self._released = False
@@ -167,7 +170,8 @@ class SupervisedRun:
             OptionsError: if the metrics address cannot be read.
         """
         if self._lease is not None:
-            before = self._lease.acquire(self._identity.session_id)
+            before = self._lease.acquire(self.session_id, after_attempt=newest_attempt(self._logdir or ""))
+            self._publisher = Publisher(session=self.session_id, attempt=before.attempt, check=self._lease.check)
             self._identity = replace(
                 self._identity,
                 attempt=before.attempt,
@@ -190,15 +194,13 @@ class SupervisedRun:
             self.options, lambda: [self.status()], lambda: self.progress.phase == "training"
         )
 
-    def check(self) -> None:
-        """Return if this session may publish checkpoints; see `supervisor_core.checkpoint.guard`.
+    @property
+    def publisher(self) -> Publisher | None:
+        """Who publishes checkpoints, and the check to pass each time, also after the session's end.
 
-        Raises:
-            LogdirInUseError: if another chief has taken the logdir over, also after the end of this session.
-            OSError: if that cannot be found out.
+        None before `begin`, and for a session that does not hold the logdir's lease.
         """
-        if self._lease is not None:
-            self._lease.check()
+        return self._publisher
 
     def check_append(self) -> None:
         """Return if this session may append events; once it has released the lease, its file is its own business.

@@ -113,7 +113,7 @@ class Checkpointing:
         with self._lock:
             self._sess, self._run, self._writer = sess, run, writer
             path = None if restored is None else restored.path
-            self._saver.attach(run.check, holds=run.holds, restored=path, skipped=skipped)
+            self._saver.attach(run.publisher, holds=run.holds, restored=path, skipped=skipped)
             self.serving = False
             self._newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.runs, run.progress.steps)

@@ -61,6 +61,12 @@ class Draft:
         """Whether it is written elsewhere than where it is going to be, which can still be changed then."""
         return self._workshop is not None
 
+    def destination(self, written: str, path: str | None = None) -> str:
+        """Return the path that `publish` gives it."""
+        if self._workshop is None:
+            return written
+        return os.path.join(self._directory, os.path.basename(path or written))
+
     def publish(self, written: str, path: str | None = None) -> str:
         """Move what was written into its place, durably; return its path there.
 

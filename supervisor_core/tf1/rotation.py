@@ -14,20 +14,32 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate
 from supervisor_core.checkpoint.filesystem import local_path
+from supervisor_core.checkpoint.ledger import SessionLedger
+from supervisor_core.checkpoint.naming import last_part
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
+from supervisor_core.checkpoint.state import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.tf1 import private_symbols as private
 
 _LOG = logging.getLogger("supervisor_core")
+
+
+class Plan(NamedTuple):
+    """What a save is about to do to the state file, and to the older checkpoints."""
+
+    path: str
+    saved_at: float
+    retention: Retention
+    save_id: SaveId | None
 
 
 class Rotation:
@@ -57,6 +69,7 @@ class Rotation:
     ) -> None:
         self._saver = saver
         self._store = store
+        self._ledger = store.ledger if isinstance(store.ledger, SessionLedger) else None
         self._read_data = read_data and local_path(store.logdir) is not None
         self._clock = clock
         self._last_preserved_at: float | None = None
@@ -72,34 +85,54 @@ class Rotation:
         skipped, self._skipped = self._skipped, []
         self._set_aside(skipped)
 
-    def record(self, path: str, saved_at: float, *, quick: bool = False) -> None:
+    def take_over(self) -> None:
+        """Go on with what the earlier sessions had begun to delete when they were killed."""
+        if self._ledger is not None:
+            named = self._store.named()
+            self._ledger.take_over(None if named is None else {*named, *map(last_part, self._good)})
+
+    def record(self, plan: Plan, *, quick: bool = False) -> None:
         """Make a checkpoint the newest one: first in the state file, then delete those that are one too many.
 
         Args:
-            path: the checkpoint, which is durable and verified.
-            saved_at: wall time.
+            plan: what `announce` has decided; the checkpoint is in its place now, durable and verified.
             quick: do not read the data of older checkpoints back.
 
         Raises:
             OSError: if the state file cannot be written. A file that cannot be deleted is only logged.
+            LogdirInUseError: if another chief has taken the logdir over.
         """
-        self._good.add(_key(path))
-        self._bad.discard(_key(path))
-        retention = self._record(path, saved_at)
-        if retention.delete:
-            damaged = self._damaged(retention.keep, quick)
+        self._good.add(_key(plan.path))
+        self._bad.discard(_key(plan.path))
+        self._write_state(plan)
+        if plan.retention.delete:
+            damaged = self._damaged(plan.retention.keep, quick)
             if damaged:
                 self._bad |= {_key(item.path) for item in damaged}
                 self._set_aside(item for item in damaged if item.is_damaged)
-                retention = self._record(path, saved_at)
-        for saved in retention.delete:
+                plan = self.announce(plan.path, plan.saved_at)
+                self._write_state(plan)
+        undeleted = []
+        for saved in plan.retention.delete:
             try:
                 self._store.delete(saved.path)
             except OSError as error:  # the new checkpoint is good all the same
                 _LOG.warning("The old checkpoint %s cannot be deleted: %s", saved.path, error)
+                undeleted.append(saved.path)
+        if self._ledger is not None:
+            self._ledger.settle([saved.path for saved in plan.retention.keep], undeleted)
 
-    def _record(self, path: str, saved_at: float) -> Retention:
-        """Write the state file; return what is to be kept and deleted."""
+    def announce(self, path: str, saved_at: float) -> Plan:
+        """Decide what becomes of the older checkpoints, and write it down in the ledger; nothing else is done yet.
+
+        Args:
+            path: where the new checkpoint is going to be.
+            saved_at: wall time.
+
+        Raises:
+            OSError: if it cannot be written down.
+            LogdirInUseError: if another chief has taken the logdir over.
+        """
         saver_def = self._saver.saver_def
         history = self._store.history()
         # The saver's own saves write state files that do not know it.
@@ -114,11 +147,18 @@ class Rotation:
             keep_every_n_hours=saver_def.keep_checkpoint_every_n_hours,
             last_preserved_at=last_preserved_at,
         )
-        self._store.record(path, kept=retention.keep, last_preserved_at=retention.last_preserved_at)
-        self._last_preserved_at = retention.last_preserved_at
-        if saver_def.max_to_keep:
-            self._saver.set_last_checkpoints_with_time([(saved.path, saved.saved_at) for saved in retention.keep])
-        return retention
+        save_id = None
+        if self._ledger is not None:
+            keep, let_go = ([saved.path for saved in some] for some in (retention.keep, retention.delete))
+            save_id = self._ledger.announce(path, saved_at, keep=keep, let_go=let_go)
+        return Plan(path, saved_at, retention, save_id)
+
+    def _write_state(self, plan: Plan) -> None:
+        kept, last_preserved_at = plan.retention.keep, plan.retention.last_preserved_at
+        self._store.record(plan.path, kept=kept, last_preserved_at=last_preserved_at, save_id=plan.save_id)
+        self._last_preserved_at = last_preserved_at
+        if self._saver.saver_def.max_to_keep:
+            self._saver.set_last_checkpoints_with_time([(saved.path, saved.saved_at) for saved in kept])
 
     def _damaged(self, kept: Iterable[Saved], quick: bool) -> list[Skipped]:
         """Read checkpoints back that this session has not seen whole yet; return those that are damaged."""

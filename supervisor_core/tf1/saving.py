@@ -4,6 +4,7 @@
     snapshot        between two steps: is the watched loss finite, which step is it, put the values aside
     write           in the background, where nobody takes it for a checkpoint (`Draft`)
     sync, verify    the files survive a power cut; every byte is read back and compared with its checksum
+    announce        the ledger says what is going to happen, so that nothing is leaked if the process is killed
     publish         the files are moved into their place
     record          the state file, durably; then older checkpoints are deleted; then ``.meta``
 
@@ -23,7 +24,8 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.filesystem import Check, filesystem_for, unguarded
+from supervisor_core.checkpoint.filesystem import filesystem_for
+from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.naming import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.store import CheckpointStore
@@ -93,6 +95,7 @@ class CheckpointSaver:
         basename = os.path.relpath(self._save_path, directory) if logdir else last_part(self._save_path)
         self._place = (directory, basename)
         self._is_last = False
+        self._publisher: Publisher | None = None
         self.attach()
         self._watched = watched
         self._loss: WatchedLoss | None = None
@@ -106,7 +109,7 @@ class CheckpointSaver:
 
     def attach(
         self,
-        check: Check = unguarded,
+        publisher: Publisher | None = None,
         *,
         holds: Callable[[str], bool] = lambda directory: False,
         restored: str | None = None,
@@ -115,13 +118,15 @@ class CheckpointSaver:
         """Begin a session.
 
         Args:
-            check: publish nothing unless it passes; see `supervisor_core.checkpoint.guard`.
+            publisher: who publishes, by whose check everything has to pass; None where there is nobody to ask.
             holds: whether a directory is the session's own; see `Rotation`.
             restored: the checkpoint that was read.
             skipped: the damaged checkpoints that were passed over.
         """
         with self._lock:
-            self._store = CheckpointStore(*self._place, check=check)
+            if publisher is None or publisher is not self._publisher:  # a session that has recovered goes on counting
+                self._publisher = publisher
+                self._store = CheckpointStore(*self._place, publisher=publisher)
             self._rotation = Rotation(
                 self._saver,
                 self._store,
@@ -275,9 +280,11 @@ class CheckpointSaver:
         stored = self._verify(attempt, written)
         if not attempt.consistent and draft.is_elsewhere and self._is_later(stored, attempt.step):
             attempt.step = stored  # others have gone on while it was saved: its name says what is in it
-        path = draft.publish(written, self._path(attempt.step))
-        self._rotation.record(path, self._clock.wall(), quick=self._is_last)
-        attempt.path = path
+        place = self._path(attempt.step)
+        plan = self._rotation.announce(draft.destination(written, place), self._clock.wall())
+        draft.publish(written, place)
+        self._rotation.record(plan, quick=self._is_last)
+        attempt.path = plan.path
         self._write_meta(self._path(attempt.step) + ".meta")
 
     def _is_later(self, stored: int | None, step: int | None) -> bool:
@@ -326,6 +333,7 @@ class CheckpointSaver:
         if self._swept:
             return
         self._swept = True
+        self._rotation.take_over()
         try:
             for path in self._store.sweep_leftovers(clock=self._clock):
                 _LOG.info("Deleted %s, which an earlier save left behind.", path)

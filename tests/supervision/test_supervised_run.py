@@ -144,10 +144,10 @@ def test_a_chief_that_was_taken_over_is_told(begin, tmp_path) -> None:
     """Whatever it would publish next raises, and the error goes at once to whoever can stop the training."""
     told: list[BaseException] = []
     run = begin(on_taken_over=told.append)
-    run.check()
+    run.publisher.check()
     take_over(tmp_path)
     with pytest.raises(LogdirInUseError, match="taken over by process 77 on another-host"):
-        run.check()
+        run.publisher.check()
     run._monitor.tick()
     assert [type(error) for error in told] == [LogdirInUseError]
 
@@ -176,4 +176,4 @@ def test_a_session_that_has_ended_still_closes_its_events_file(begin, tmp_path) 
     take_over(tmp_path)
     run.check_append()
     with pytest.raises(LogdirInUseError):
-        run.check()
+        run.publisher.check()

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.tf1.faults import is_outside_fault
 
 v1 = tf.compat.v1
+
+
+LEDGER = ".supervisor.checkpoints/attempt-000001-a-model.ckpt.json"
 
 
 class Check:
@@ -65,23 +69,23 @@ def test_the_index_goes_last(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_each_step_of_a_save_is_checked(bench: Any) -> None:
-    """Moving data and index, the state file, each file of an old checkpoint that is deleted, and the graph."""
+    """The ledger, moving data and index, the state file, each file that is deleted, and the graph."""
     check = Check()
     subject = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
-    subject.checkpoints.attach(check)
+    subject.checkpoints.attach(Publisher(session="a", attempt=1, check=check))
     subject.save()
     first = check.asked
     subject.save()
-    assert first == len(["data", "index", "state", "meta"])
-    assert check.asked - first == first + len(["old index", "old data", "old meta"])
+    assert first == len(["ledger's directory", "ledger", "data", "index", "state", "meta"])
+    assert check.asked - first == first - 1 + len(["old index", "old data", "old meta"])
 
 
-@pytest.mark.parametrize("passes", range(7))
+@pytest.mark.parametrize("passes", range(8))
 def test_a_takeover_at_any_moment_of_a_save(bench: Any, passes: int) -> None:
     """From the moment of the takeover on nothing is moved, replaced or deleted, and nothing is left staged."""
     check = Check()
     subject = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
-    subject.checkpoints.attach(check)
+    subject.checkpoints.attach(Publisher(session="a", attempt=1, check=check))
     subject.save()
     before = contents(subject.logdir)
     check.left = passes
@@ -92,9 +96,10 @@ def test_a_takeover_at_any_moment_of_a_save(bench: Any, passes: int) -> None:
     assert not list(subject.logdir.glob("*_temp_*"))
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert len(changed) <= passes
-    if passes < 2:
+    if passes < 3:  # the ledger, data
         assert "model.ckpt-2.index" not in after
-    if passes < 3:
+    if passes < 4:  # index
+        before.pop(LEDGER)
         assert {name: after[name] for name in before} == before
 
 
@@ -103,7 +108,7 @@ def test_a_save_that_is_refused_is_not_tried_again(bench: Any) -> None:
     assert not is_outside_fault(LogdirInUseError("taken over"))
     check = Check()
     subject = bench()
-    subject.checkpoints.attach(check)
+    subject.checkpoints.attach(Publisher(session="a", attempt=1, check=check))
     check.left = 0
     subject.train()
     result = subject.checkpoints.save(subject.session, "timer")
