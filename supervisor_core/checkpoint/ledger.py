@@ -138,8 +138,10 @@ def later_saves(state: CheckpointState | None, pages: Sequence[Page]) -> list[Sa
     if state is None or state.save_id is None:
         return []
     step, save_id = step_in_name(state.model_checkpoint_path), state.save_id
+    if step is None:
+        return []
     found = {item for page in pages for item in page.saved if item.id > save_id}
-    later = [item for item in found if (step_in_name(item.path) or -1) > (-1 if step is None else step)]
+    later = [item for item in found if (step_in_name(item.path) or -1) > step]
     return sorted(later, key=lambda item: item.id, reverse=True)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.state import CheckpointState, make_relative, read_state, write_state
+from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative, read_state, write_state
 
 
 @pytest.fixture
@@ -217,3 +217,35 @@ def test_times_must_match_to_be_written(path: Path) -> None:
 def test_paths_below_the_directory_become_relative(paths: list[str], directory: str, relative: tuple[str, ...]) -> None:
     """What lies below is written relative to it, so that the directory can move; what does not stays absolute."""
     assert make_relative(paths, directory) == relative
+
+
+def test_which_save_it_is_of_is_a_comment(tmp_path: Path) -> None:
+    """It is read back, is no field that other programs stumble over, and comes last: some read the first line only."""
+    path = 'odd "name" of\\模型-5'
+    state = CheckpointState(
+        model_checkpoint_path=path, all_model_checkpoint_paths=(path,), timestamps=(1.5,), save_id=SaveId(12, 57)
+    )
+    write_state(tmp_path / "checkpoint", state)
+    lines = (tmp_path / "checkpoint").read_text().splitlines()
+    assert lines[0].startswith("model_checkpoint_path: ")
+    assert lines[-1].startswith('# supervisor_core: attempt 12, save 57: "')
+    assert read_state(tmp_path / "checkpoint").state == state
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "",
+        "# supervisor_core: attempt 1, save 2",
+        '# supervisor_core: attempt 1, save 2: "model.ckpt-4"',
+        '# supervisor_core: attempt x, save 2: "model.ckpt-5"',
+        '# supervisor_core: attempt 1, save 2: "model.ckpt-5\\q"',
+        '# supervisor_core: attempt 1, save 2: "model.ckpt-5" edited',
+    ],
+)
+def test_a_comment_of_another_path_counts_for_nothing(tmp_path: Path, comment: str) -> None:
+    """Somebody has edited the file, or another program has written it: it counts as it is."""
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-5"\n{comment}\n')
+    state = read_state(tmp_path / "checkpoint").state
+    assert state is not None
+    assert (state.model_checkpoint_path, state.save_id) == ("model.ckpt-5", None)

@@ -20,6 +20,7 @@ from supervisor_core.checkpoint.bundle import read_index, read_scalar, verify
 from supervisor_core.checkpoint.lease import LogdirLease, peek
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state import CheckpointState, read_state, write_state
+from supervisor_core.checkpoint.state import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 
@@ -204,7 +205,8 @@ def test_tensorflow_understands_our_state_file(session: Any, tmp_path: Path) -> 
         Saved(saver.save(session, str(tmp_path / "model.ckpt"), global_step=step, write_state=False), step + 0.5)
         for step in (5, 6)
     ]
-    store.commit(kept[-1].path, kept=kept, last_preserved_at=4.25)
+    store.record(kept[-1].path, kept=kept, last_preserved_at=4.25, save_id=SaveId(3, 1))
+    assert "# supervisor_core: attempt 3" in (tmp_path / "checkpoint").read_text()
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-6")
     state = tf.train.get_checkpoint_state(str(tmp_path))
     assert list(state.all_model_checkpoint_paths) == [saved.path for saved in kept]

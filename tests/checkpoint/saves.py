@@ -1,0 +1,73 @@
+"""A session without a framework: it saves as a checkpoint service does, and dies when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import SimpleNamespace
+from typing import Any
+
+from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.tf1.draft import Draft
+from supervisor_core.tf1.rotation import Rotation
+
+KEEP = 3
+CHANGES = ("mkdir", "replace", "unlink", "remove", "rmdir")
+
+
+class Saver:
+    """What a rotation needs of TensorFlow's saver."""
+
+    saver_def = SimpleNamespace(max_to_keep=KEEP, keep_checkpoint_every_n_hours=None)
+
+    def __init__(self, kept: list[tuple[str, float]]) -> None:
+        self._last_checkpoints = kept
+
+    def set_last_checkpoints_with_time(self, kept: list[tuple[str, float]]) -> None:
+        """Take over a list."""
+        self._last_checkpoints = kept
+
+
+class Run:
+    """One session that saves."""
+
+    def __init__(self, logdir: str, session: str, attempt: int, writer: Any) -> None:
+        self._writer = writer
+        self._store = CheckpointStore(logdir, publisher=Publisher(session=session, attempt=attempt))
+        history = self._store.history().kept
+        self._rotation = Rotation(Saver([(saved.path, saved.saved_at) for saved in history]), self._store)
+        self._begun = False
+
+    def save(self, step: int, saved_at: float) -> None:
+        """Save a step, as `tf1.saving` does."""
+        if not self._begun:
+            self._begun = True
+            self._rotation.take_over()
+        path = os.path.join(self._store.logdir, f"model.ckpt-{step}")
+        draft = Draft(self._store, path)
+        tensors = {"w": self._writer.floats(30, seed=step + 1), "global_step": self._writer.step(step)}
+        self._writer.write_bundle(draft.path, tensors)
+        self._store.sync(draft.path)
+        plan = self._rotation.announce(draft.destination(draft.path), saved_at)
+        draft.publish(draft.path)
+        self._rotation.record(plan)
+
+
+class Killer:
+    """Counts the changes of the file system, and kills the process before one of them."""
+
+    def __init__(self, at: int) -> None:
+        self.count = 0
+        self._at = at
+        for name in CHANGES:
+            setattr(os, name, self._counted(getattr(os, name)))
+
+    def _counted(self, change: Any) -> Any:
+        def counted(*arguments: Any, **keywords: Any) -> Any:
+            self.count += 1
+            if self.count == self._at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*arguments, **keywords)
+
+        return counted

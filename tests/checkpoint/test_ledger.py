@@ -1,0 +1,163 @@
+"""What the sessions write down of their saves: its bytes, and what is made of files that say something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.filesystem import LOCAL
+from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.checkpoint.ledger import (
+    DIRECTORY,
+    Ledger,
+    LetGo,
+    Page,
+    SavedAs,
+    SessionLedger,
+    decode,
+    encode,
+    later_saves,
+    newest_attempt,
+)
+from supervisor_core.checkpoint.state import CheckpointState, SaveId
+
+PAGE = Page(
+    session="6f1d3c0a9b7e4d21",
+    attempt=12,
+    saved=(SavedAs("model.ckpt-600", SaveId(11, 3), 1669581175.25), SavedAs("model.ckpt-1200", SaveId(12, 57), 1.5)),
+    let_go=(LetGo("model.ckpt-0", {"model.ckpt-0.index": 1669577000.125, "model.ckpt-0.meta": 2.0}),),
+)
+BYTES = (
+    b'{"v":1,"session":"6f1d3c0a9b7e4d21","attempt":12,"saved":[["model.ckpt-600",11,3,1669581175.25],'
+    b'["model.ckpt-1200",12,57,1.5]],"let_go":[["model.ckpt-0",{"model.ckpt-0.index":1669577000.125,'
+    b'"model.ckpt-0.meta":2.0}]]}\n'
+)
+
+
+def keeper(logdir: Path, session: str = "a", attempt: int = 1, basename: str = "model.ckpt") -> SessionLedger:
+    """A session's ledger."""
+    return SessionLedger(LOCAL, str(logdir), basename, Publisher(session=session, attempt=attempt))
+
+
+def test_the_bytes_are_as_described() -> None:
+    """One JSON object and a newline, and it is read back as it was."""
+    assert encode(PAGE) == BYTES
+    assert decode(BYTES) == PAGE
+
+
+def changed(**changes: Any) -> bytes:
+    """The bytes with other values in them."""
+    return json.dumps({**json.loads(BYTES), **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        BYTES[:-20],
+        changed(v=2),
+        changed(saved=None),
+        changed(saved=[["model.ckpt-1", 1]]),
+        changed(saved=[["/etc/passwd", 1, 1, 1.0]]),
+        changed(saved=[["model.ckpt-1", 1, 1, float("nan")]]),
+        changed(let_go=[["model.ckpt-1", {"../other/model.ckpt-1.index": 1.0}]]),
+        changed(let_go=[["model.ckpt-1", {"gs://bucket/model.ckpt-1.index": 1.0}]]),
+        changed(let_go=[["model.ckpt-1", {"model.ckpt-1.index": True}]]),
+        changed(let_go=[["", {}]]),
+        changed(let_go=[5]),
+    ],
+)
+def test_what_makes_no_sense_is_left_out(tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that was damaged, or leads out of the logdir, counts for nothing; it is said, and nothing is raised."""
+    with pytest.raises(ValueError, match=r"."):
+        decode(data)
+    (tmp_path / DIRECTORY).mkdir()
+    (tmp_path / DIRECTORY / "attempt-000012-6f1d3c0a9b7e4d21-model.ckpt.json").write_bytes(data)
+    assert Ledger(LOCAL, str(tmp_path), "model.ckpt").pages() == []
+    assert "is not known" in caplog.text
+    assert keeper(tmp_path, attempt=13).take_over(set()) == []
+
+
+def test_each_session_has_a_file_of_its_own_for_each_name(tmp_path: Path) -> None:
+    """Two savers with other names in one logdir, and two sessions, do not touch each other's."""
+    for subject in (keeper(tmp_path), keeper(tmp_path, basename="best/m"), keeper(tmp_path, "b", 2)):
+        subject.announce(str(tmp_path / "m-1"), 1.0, keep=[], let_go=[])
+    assert sorted(path.name for path in (tmp_path / DIRECTORY).iterdir()) == [
+        "attempt-000001-a-best%2Fm.json",
+        "attempt-000001-a-model.ckpt.json",
+        "attempt-000002-b-model.ckpt.json",
+    ]
+    assert [page.attempt for page in Ledger(LOCAL, str(tmp_path), "model.ckpt").pages()] == [1, 2]
+    assert newest_attempt(tmp_path) == 2
+
+
+def test_earlier_files_go_once_what_they_say_is_taken_over(tmp_path: Path, writer: Any) -> None:
+    """Not before the session has written its own; half-written ones go too, those of later attempts stay."""
+    writer.write_run(tmp_path, [100])
+    first = str(tmp_path / "model.ckpt-100")
+    keeper(tmp_path).announce(first, 1.0, keep=[first], let_go=[])
+    (tmp_path / DIRECTORY / f"attempt-000001-a-model.ckpt.json.tmp{'0' * 32}").write_bytes(b"half")
+    keeper(tmp_path, "z", 9).announce(first, 1.0, keep=[first], let_go=[])
+    second = keeper(tmp_path, "b", 2)
+    assert second.take_over({"model.ckpt-100"}) == []
+    assert len(list((tmp_path / DIRECTORY).iterdir())) == 3
+    path = str(tmp_path / "model.ckpt-200")
+    second.announce(path, 2.0, keep=[first, path], let_go=[])
+    assert sorted(name.name[:16] for name in (tmp_path / DIRECTORY).iterdir()) == [
+        "attempt-000002-b",
+        "attempt-000009-z",
+    ]
+
+
+def test_what_cannot_be_deleted_is_tried_again(tmp_path: Path, writer: Any, failing_filesystem: Any) -> None:
+    """At the next save of the session, and by the next session."""
+    writer.write_run(tmp_path, [100, 200])
+    old, new = (str(tmp_path / f"model.ckpt-{step}") for step in (100, 200))
+    filesystem = failing_filesystem(remove=(".index", PermissionError(13, "Permission denied")))
+    subject = SessionLedger(filesystem, str(tmp_path), "model.ckpt", Publisher(session="a", attempt=1))
+    subject.announce(new, 1.0, keep=[new], let_go=[old])
+    subject.settle([new], [old])
+    subject.settle([new], [])
+    assert (tmp_path / "model.ckpt-100.index").exists()
+    assert not list(tmp_path.glob("model.ckpt-100.data*"))
+    subject.announce(new, 2.0, keep=[new], let_go=[])
+    assert keeper(tmp_path, "b", 2).take_over({"model.ckpt-200"}) == [str(tmp_path / "model.ckpt-100.index")]
+
+
+def saved(*items: tuple[str, int, int]) -> Page:
+    """A page with these saves: path, attempt, number."""
+    return Page(session="a", attempt=1, saved=tuple(SavedAs(path, SaveId(*save), 0.0) for path, *save in items))
+
+
+@pytest.mark.parametrize(
+    ("path", "save_id", "later"),
+    [
+        ("m-20", SaveId(1, 2), ["m-50", "m-40", "m-30"]),
+        ("m-30", SaveId(1, 3), ["m-50", "m-40"]),
+        ("m-50", SaveId(2, 2), []),
+        ("m-45", SaveId(1, 4), ["m-50"]),
+        ("m-99", SaveId(1, 4), []),
+        ("m-20", None, []),
+        ("m", SaveId(1, 2), []),
+    ],
+)
+def test_later_saves(path: str, save_id: SaveId | None, later: list[str]) -> None:
+    """Those of a later number or attempt and of a higher step, newest first; none for a file of somebody else's."""
+    pages = [saved(("m-20", 1, 2), ("m-30", 1, 3)), saved(("m-40", 2, 1), ("m-50", 2, 2), ("m-10", 2, 3))]
+    state = CheckpointState(model_checkpoint_path=path, save_id=save_id)
+    assert [item.path for item in later_saves(state, pages)] == later
+    assert later_saves(None, pages) == []
+
+
+def test_newest_attempt_of_nothing(tmp_path: Path) -> None:
+    """No logdir, no ledger, or one with other things in it: 0."""
+    assert newest_attempt(tmp_path / "none") == newest_attempt(tmp_path) == 0
+    (tmp_path / DIRECTORY).mkdir()
+    (tmp_path / DIRECTORY / "notes.txt").write_text("attempt-000099")
+    assert newest_attempt(tmp_path) == 0

@@ -1,0 +1,214 @@
+"""Retention survives a kill at any moment: the next session deletes what was let go, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.ledger import DIRECTORY
+from supervisor_core.checkpoint.store import CheckpointStore
+
+
+@pytest.fixture(scope="session")
+def saves(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module of the run that is killed."""
+    return module_at("checkpoint/saves.py")
+
+
+@pytest.fixture
+def session(tmp_path: Path, saves: ModuleType, writer: ModuleType) -> Callable[..., int]:
+    """Returns a function that runs a session in a process of its own, killed before a change; returns the signal."""
+
+    def run(attempt: int, *steps: int, kill_at: int = 0, logdir: Path = tmp_path) -> int:
+        logdir.mkdir(exist_ok=True)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                subject = saves.Run(str(logdir), f"s{attempt}", attempt, writer)
+                saves.Killer(kill_at)
+                for step in steps:
+                    subject.save(step, 1_000_000.0 + step)
+            except BaseException as error:
+                sys.stderr.write(f"{error!r}\n")
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0
+        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+    return run
+
+
+def on_disk(logdir: Path) -> set[str]:
+    """What there is of checkpoints, staged ones apart: a save under way is swept when it is old."""
+    return {path.name for path in logdir.glob("model.ckpt-*") if "_temp_" not in path.name}
+
+
+def files(*steps: int) -> set[str]:
+    """The files of these checkpoints."""
+    return {f"model.ckpt-{step}{ending}" for step in steps for ending in (".index", ".data-00000-of-00001")}
+
+
+def steps_of(names: set[str]) -> list[int]:
+    """The steps of whole checkpoints."""
+    return sorted(int(name[len("model.ckpt-") : -len(".index")]) for name in names if name.endswith(".index"))
+
+
+def changes_of_a_save() -> range:
+    """More than there are; a kill that never comes is a session that ends."""
+    return range(1, 16)
+
+
+@pytest.mark.parametrize("kill_at", changes_of_a_save())
+def test_a_kill_at_any_change_leaks_nothing(tmp_path: Path, session: Callable[..., int], kill_at: int) -> None:
+    """Whatever the moment: after the next session's save the newest three are there, and not a file of any other."""
+    assert session(1, 10, 20, 30) == 0
+    assert on_disk(tmp_path) == files(10, 20, 30)
+    was_killed = session(2, 40, 50, kill_at=kill_at) == signal.SIGKILL
+    there = steps_of(on_disk(tmp_path))
+    recovery = CheckpointStore(tmp_path).newest_usable()
+    assert recovery.chosen is not None
+    assert recovery.chosen.step == there[-1], "what is whole and newest is resumed from"
+    assert recovery.state_problem is None
+    assert was_killed or there == [30, 40, 50]
+    assert session(3, 60) == 0
+    left = [step for step in there if step != 60][-2:]
+    whole = steps_of(on_disk(tmp_path))
+    assert whole == [*left, 60]
+    assert files(*whole) <= on_disk(tmp_path)
+    assert not {name for name in on_disk(tmp_path) - files(*whole) if name.endswith(".index")}
+    assert len(list((tmp_path / DIRECTORY).iterdir())) == 1
+
+
+def test_kill_after_kill_leaks_nothing(tmp_path: Path, session: Callable[..., int]) -> None:
+    """Thirty sessions, each killed in the midst of a save: the next one that is not leaves three checkpoints."""
+    step = 0
+    for attempt in range(1, 31):
+        session(attempt, step + 1, step + 2, kill_at=3 + 7 * attempt % 17)
+        step += 2
+    assert session(31, step + 1) == 0
+    whole = steps_of(on_disk(tmp_path))
+    assert len(whole) == 3
+    assert whole[-1] == step + 1
+
+
+def interrupted(session: Callable[..., int], tmp_path: Path, gone: set[str]) -> Path:
+    """A logdir where a kill came between the state file and the end of the deletion: so much of step 10 is gone."""
+    for kill_at in changes_of_a_save():
+        logdir = tmp_path / str(kill_at)
+        session(1, 10, 20, 30, logdir=logdir)
+        session(2, 40, kill_at=kill_at, logdir=logdir)
+        if "model.ckpt-40" in (CheckpointStore(logdir).named() or ()) and files(10) - on_disk(logdir) == gone:
+            return logdir
+    raise AssertionError("no kill came at that moment")
+
+
+def test_a_deletion_that_was_cut_short_is_finished(tmp_path: Path, session: Callable[..., int]) -> None:
+    """Killed between the index and the data of an old checkpoint, its data is deleted by the next session."""
+    logdir = interrupted(session, tmp_path, {"model.ckpt-10.index"})
+    session(3, 50, logdir=logdir)
+    assert on_disk(logdir) == files(30, 40, 50)
+
+
+def test_what_was_let_go_is_deleted(tmp_path: Path, session: Callable[..., int]) -> None:
+    """Killed between state file and deletion: the next session deletes it, before its own first save."""
+    logdir = interrupted(session, tmp_path, set())
+    session(3, 50, logdir=logdir)
+    assert on_disk(logdir) == files(30, 40, 50)
+
+
+def test_what_another_writer_made_since_then_stays(tmp_path: Path, session: Callable[..., int], writer: Any) -> None:
+    """A checkpoint of that name that was written after it was let go is another one."""
+    logdir = interrupted(session, tmp_path, set())
+    for name in files(10):
+        written = (logdir / name).stat().st_mtime + 1
+        os.utime(logdir / name, (written, written))
+    session(3, 50, logdir=logdir)
+    assert on_disk(logdir) == files(10, 30, 40, 50)
+
+
+def test_what_a_state_file_names_stays(tmp_path: Path, session: Callable[..., int], write_state: Any) -> None:
+    """Somebody has gone back to it by editing the state file: it is resumed from, and kept."""
+    logdir = interrupted(session, tmp_path, set())
+    write_state(logdir, "model.ckpt-30", "model.ckpt-10")
+    chosen = CheckpointStore(logdir).newest_usable().chosen
+    assert chosen is not None
+    assert chosen.step == 10
+    session(3, 50, logdir=logdir)
+    assert files(10, 50) <= on_disk(logdir)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 100, b"garbage {"], ids=["missing", "empty", "zeros", "torn"])
+def test_nothing_is_deleted_without_a_good_state_file(
+    tmp_path: Path, session: Callable[..., int], content: bytes | None
+) -> None:
+    """Missing or damaged, it does not prove that anything is garbage."""
+    logdir = interrupted(session, tmp_path, set())
+    (logdir / "checkpoint").unlink()
+    if content is not None:
+        (logdir / "checkpoint").write_bytes(content)
+    store = CheckpointStore(logdir)
+    before = on_disk(logdir)
+    assert store.named() is None
+    session(3, 50, kill_at=7, logdir=logdir)  # before its own state file is there
+    assert before <= on_disk(logdir)
+
+
+def test_a_state_file_that_was_edited_counts(tmp_path: Path, session: Callable[..., int]) -> None:
+    """Going back on purpose: the path was changed by hand, the comment was left as it was."""
+    session(1, 10, 20, 30)
+    state = tmp_path / "checkpoint"
+    state.write_text(
+        state.read_text().replace('model_checkpoint_path: "model.ckpt-30"', 'model_checkpoint_path: "model.ckpt-10"', 1)
+    )
+    chosen = CheckpointStore(tmp_path).newest_usable().chosen
+    assert chosen is not None
+    assert (chosen.step, chosen.source) == (10, "state")
+
+
+def test_a_later_attempt_wins_over_the_state_file_of_an_earlier_one(
+    tmp_path: Path, session: Callable[..., int]
+) -> None:
+    """A chief that had been taken over replaced the state file last: nothing goes back, and the reason is said."""
+    session(1, 10, 20)
+    stale = (tmp_path / "checkpoint").read_bytes()
+    session(2, 30, 40)
+    (tmp_path / "checkpoint").write_bytes(stale)
+    recovery = CheckpointStore(tmp_path).newest_usable()
+    assert recovery.chosen is not None
+    assert (recovery.chosen.step, recovery.chosen.source) == (40, "ledger")
+    assert recovery.state_problem is not None
+    assert "names model.ckpt-20, saved by attempt 1, though attempt 2 has saved model.ckpt-40" in recovery.state_problem
+    session(3, 50)
+    assert on_disk(tmp_path) == files(30, 40, 50)
+
+
+def test_a_later_attempt_that_is_damaged_does_not_win(tmp_path: Path, session: Callable[..., int]) -> None:
+    """Only a whole checkpoint does: the walk goes back to the next one."""
+    session(1, 10, 20)
+    stale = (tmp_path / "checkpoint").read_bytes()
+    session(2, 30, 40)
+    (tmp_path / "checkpoint").write_bytes(stale)
+    (tmp_path / "model.ckpt-40.data-00000-of-00001").write_bytes(b"cut")
+    recovery = CheckpointStore(tmp_path).newest_usable()
+    assert recovery.chosen is not None
+    assert recovery.chosen.step == 30
+    assert [os.path.basename(item.path) for item in recovery.skipped] == ["model.ckpt-40"]
+
+
+def test_an_earlier_attempt_of_a_higher_step_stays_chosen(tmp_path: Path, session: Callable[..., int]) -> None:
+    """A later attempt that has not come as far yet is no reason to go back."""
+    session(1, 10, 20)
+    session(2, 12, 14, kill_at=0)
+    state = tmp_path / "checkpoint"
+    state.write_text('model_checkpoint_path: "model.ckpt-20"\n# supervisor_core: attempt 1, save 2: "model.ckpt-20"\n')
+    chosen = CheckpointStore(tmp_path).newest_usable().chosen
+    assert chosen is not None
+    assert chosen.step == 20
