@@ -32,11 +32,12 @@ class Saver:
 class Run:
     """One session that saves."""
 
-    def __init__(self, logdir: str, session: str, attempt: int, writer: Any) -> None:
+    def __init__(self, logdir: str, session: str, attempt: int, writer: Any, restored: str | None = None) -> None:
         self._writer = writer
         self._store = CheckpointStore(logdir, publisher=Publisher(session=session, attempt=attempt))
         history = self._store.history().kept
-        self._rotation = Rotation(Saver([(saved.path, saved.saved_at) for saved in history]), self._store)
+        saver = Saver([(saved.path, saved.saved_at) for saved in history])
+        self._rotation = Rotation(saver, self._store, restored=restored and os.path.join(logdir, restored))
         self._begun = False
 
     def save(self, step: int, saved_at: float) -> None:

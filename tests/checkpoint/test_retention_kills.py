@@ -26,12 +26,12 @@ def saves(module_at: Callable[[str], ModuleType]) -> ModuleType:
 def session(tmp_path: Path, saves: ModuleType, writer: ModuleType) -> Callable[..., int]:
     """Returns a function that runs a session in a process of its own, killed before a change; returns the signal."""
 
-    def run(attempt: int, *steps: int, kill_at: int = 0, logdir: Path = tmp_path) -> int:
+    def run(attempt: int, *steps: int, kill_at: int = 0, logdir: Path = tmp_path, restored: str | None = None) -> int:
         logdir.mkdir(exist_ok=True)
         pid = os.fork()
         if pid == 0:
             try:
-                subject = saves.Run(str(logdir), f"s{attempt}", attempt, writer)
+                subject = saves.Run(str(logdir), f"s{attempt}", attempt, writer, restored)
                 saves.Killer(kill_at)
                 for step in steps:
                     subject.save(step, 1_000_000.0 + step)
@@ -154,11 +154,25 @@ def test_nothing_is_deleted_without_a_good_state_file(
     (logdir / "checkpoint").unlink()
     if content is not None:
         (logdir / "checkpoint").write_bytes(content)
-    store = CheckpointStore(logdir)
     before = on_disk(logdir)
-    assert store.named() is None
-    session(3, 50, kill_at=7, logdir=logdir)  # before its own state file is there
-    assert before <= on_disk(logdir)
+    session(3, 50, logdir=logdir)
+    assert on_disk(logdir) == before | files(50)
+
+
+def test_nothing_is_deleted_before_the_next_checkpoint_counts(tmp_path: Path, session: Callable[..., int]) -> None:
+    """What was let go may be all that is left that is whole."""
+    logdir = interrupted(session, tmp_path, set())
+    before = on_disk(logdir)
+    for kill_at in range(1, 7):
+        assert session(2 + kill_at, 50, kill_at=kill_at, logdir=logdir) == signal.SIGKILL
+        assert before <= on_disk(logdir)
+
+
+def test_what_was_restored_is_not_deleted(tmp_path: Path, session: Callable[..., int]) -> None:
+    """All that the state file names was damaged, and what had been let go was resumed from: it stays."""
+    logdir = interrupted(session, tmp_path, set())
+    session(3, 50, logdir=logdir, restored="model.ckpt-10")
+    assert files(10, 50) <= on_disk(logdir)
 
 
 def test_a_state_file_that_was_edited_counts(tmp_path: Path, session: Callable[..., int]) -> None:

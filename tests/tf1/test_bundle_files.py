@@ -19,8 +19,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint.bundle import read_index, read_scalar, verify
 from supervisor_core.checkpoint.lease import LogdirLease, peek
 from supervisor_core.checkpoint.retention import Saved
-from supervisor_core.checkpoint.state import CheckpointState, read_state, write_state
-from supervisor_core.checkpoint.state import SaveId
+from supervisor_core.checkpoint.state import CheckpointState, SaveId, read_state, write_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 
