@@ -72,6 +72,7 @@ class Checkpointing:
         self.serving = False
         """Whether the checkpoint service was started in this session: without it nothing is saved at the end either."""
         self._options = options
+        self._save_path = save_path
         self._final_retry_secs = final_retry_secs
         self._clock = clock
         self._saver = CheckpointSaver(
@@ -169,6 +170,7 @@ class Checkpointing:
                     taken()
                 return new
 
+            _LOG.info("Saving checkpoint to path %s", self._save_path)
             result = self._saver.save(self._sess, trigger, is_new)
             if result.consistent and not isinstance(self._sess, SupervisedSession):
                 result = replace(result, consistent=False)  # its runs pass no gate

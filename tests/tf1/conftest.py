@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -23,8 +24,6 @@ import tensorflow as tf
 from supervisor_core.tf1.plan import Plan
 from supervisor_core.tf1.plans import Plans
 from supervisor_core.tf1.session import SupervisedSession
-
-tf.get_logger().setLevel("ERROR")
 
 TELEMETRY = "supervisor/"
 
@@ -73,6 +72,16 @@ class Training:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+@pytest.fixture(autouse=True)
+def _quiet_tensorflow() -> Iterator[None]:
+    """TensorFlow's warnings are not shown, this project's are: it follows TensorFlow's level unless it has its own."""
+    tf.get_logger().setLevel("ERROR")
+    logging.getLogger("supervisor_core").setLevel("WARNING")
+    yield
+    tf.get_logger().setLevel("NOTSET")
+    logging.getLogger("supervisor_core").setLevel("NOTSET")
 
 
 @pytest.fixture
