@@ -4,3 +4,6 @@
 plugin and runs along the data path: `logdirs` (which directories), `index` (one thread reads them, again and again),
 `view` (what is known at one moment), `data` (what each answer says), `routes` (HTTP). http_api.md is the contract.
 """
+
+DISTRIBUTION = "tensorboard-plugin-supervisor"
+"""Whose package this is: the name is one that others may use, too (`supervisor_core.tensorboard_tab`)."""

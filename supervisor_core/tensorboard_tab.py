@@ -1,0 +1,52 @@
+"""What TensorBoard's entry point names: the loader of the tab, from the package ``tb_plugin`` if that is this project's.
+
+``tb_plugin`` is a name that others may use, too. TensorBoard would end over a module of theirs that has no such loader,
+so the entry point is here, where the name cannot be taken, and a package that is not ours is said and left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module, metadata
+from typing import Any
+
+from tensorboard.plugins import base_plugin
+
+_LOG = logging.getLogger("supervisor_core")
+
+DISTRIBUTION = "tensorboard-plugin-supervisor"
+PACKAGE = "tb_plugin"
+
+
+class NoTab(base_plugin.TBLoader):
+    """Stands in where another package has the name of the tab's: TensorBoard starts without the tab."""
+
+    def load(self, context: base_plugin.TBContext) -> None:
+        """Return None, which is TensorBoard's word for no plugin."""
+
+
+def find_loader() -> type[base_plugin.TBLoader]:
+    """Return the tab's loader; `NoTab`, after an error in the log, if ``tb_plugin`` is another project's."""
+    try:
+        package: Any = import_module(PACKAGE)
+    except Exception as error:  # whatever another project's package does when it is imported, TensorBoard goes on
+        package = error
+    if getattr(package, "DISTRIBUTION", None) == DISTRIBUTION:
+        loader: type[base_plugin.TBLoader] = import_module(f"{PACKAGE}.loader").SupervisorLoader
+        return loader
+    others = sorted(set(metadata.packages_distributions().get(PACKAGE, ())) - {DISTRIBUTION})
+    remedy = f"pip uninstall {' '.join(others)}" if others else "remove it, or take its directory off Python's path"
+    _LOG.error(
+        "TensorBoard has no Supervisor tab: the package %s that Python finds first, %s, is not the one of %s. It comes "
+        "from %s. To get the tab: %s; then pip install --force-reinstall --no-deps %s",
+        PACKAGE,
+        list(getattr(package, "__path__", ())) or getattr(package, "__file__", repr(package)),
+        DISTRIBUTION,
+        " and ".join(others) or "no installed distribution",
+        remedy,
+        DISTRIBUTION,
+    )
+    return NoTab
+
+
+SupervisorLoader = find_loader()
