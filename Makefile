@@ -13,7 +13,7 @@ ARGS ?=
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check bench faults frontend wheel format clean install
+.PHONY: demo test check bench faults frontend test-versions wheel format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
@@ -46,6 +46,9 @@ bench: $(INSTALLED) $(TAB)
 
 faults: $(INSTALLED)
 	$(BIN)/python -m benchmarks.faults $(ARGS)
+
+test-versions: $(INSTALLED) $(TAB)
+	$(BIN)/python scripts/check_versions.py $(ARGS)
 
 wheel: $(INSTALLED)
 	scripts/check-wheel $(BIN)/python

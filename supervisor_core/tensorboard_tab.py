@@ -1,4 +1,4 @@
-"""What TensorBoard's entry point names: the loader of the tab, from the package ``tb_plugin`` if that is this project's.
+"""What TensorBoard's entry point names: the loader of the tab, from ``tb_plugin`` if that package is this project's.
 
 ``tb_plugin`` is a name that others may use, too. TensorBoard would end over a module of theirs that has no such loader,
 so the entry point is here, where the name cannot be taken, and a package that is not ours is said and left alone.
@@ -27,20 +27,22 @@ class NoTab(base_plugin.TBLoader):
 
 def find_loader() -> type[base_plugin.TBLoader]:
     """Return the tab's loader; `NoTab`, after an error in the log, if ``tb_plugin`` is another project's."""
+    package: Any
     try:
-        package: Any = import_module(PACKAGE)
+        package = import_module(PACKAGE)
     except Exception as error:  # whatever another project's package does when it is imported, TensorBoard goes on
         package = error
     if getattr(package, "DISTRIBUTION", None) == DISTRIBUTION:
         loader: type[base_plugin.TBLoader] = import_module(f"{PACKAGE}.loader").SupervisorLoader
         return loader
+    where: Any = [*getattr(package, "__path__", [])] or getattr(package, "__file__", repr(package))
     others = sorted(set(metadata.packages_distributions().get(PACKAGE, ())) - {DISTRIBUTION})
     remedy = f"pip uninstall {' '.join(others)}" if others else "remove it, or take its directory off Python's path"
     _LOG.error(
         "TensorBoard has no Supervisor tab: the package %s that Python finds first, %s, is not the one of %s. It comes "
         "from %s. To get the tab: %s; then pip install --force-reinstall --no-deps %s",
         PACKAGE,
-        list(getattr(package, "__path__", ())) or getattr(package, "__file__", repr(package)),
+        where,
         DISTRIBUTION,
         " and ".join(others) or "no installed distribution",
         remedy,

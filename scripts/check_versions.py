@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Install the lowest and the newest versions that pyproject.toml allows, and run the tests with them.
+
+    scripts/check_versions.py            what CI runs
+    scripts/check_versions.py --all      every TensorFlow and Python of docs/compatibility.md
+    scripts/check_versions.py --list     names only
+    scripts/check_versions.py NAME...    these
+
+Each environment is a virtual one below the temporary directory, which is deleted afterwards; uv makes it, since pip
+cannot resolve to the lowest versions. The wheel is tested, with the sources out of reach. Pythons are looked for on the
+path and among pyenv's; one that is missing is said and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+TENSORFLOWS = ("2.16", "2.17", "2.18", "2.19", "2.20", "2.21")
+OLDEST_ON = {"3.13": "2.20"}
+"""The first TensorFlow that has a wheel for a Python, where that is not the first of all."""
+UV = "uv>=0.5"
+TOOLS = ("pytest>=8.2", "pytest-timeout>=2.3", "pytest-xdist>=3.8", "pytest-rerunfailures>=15", "hypothesis>=6.100")
+TOOLS_WITHOUT_TENSORFLOW = ("cryptography>=42", "fsspec>=2024.2")
+OLD_SETUPTOOLS = "setuptools>=77,<81"
+"""What TensorBoard before 2.21 needs, which imports ``pkg_resources``."""
+WITHOUT_TENSORFLOW = [
+    *("tests", "--ignore=tests/tf1", "--ignore=tests/examples", "--ignore=tests/structure", "--ignore=tests/frontend"),
+    *("--ignore=tests/browser", "--ignore=tests/benchmarks"),
+]
+TRAINING = [
+    *("tests/tf1/test_private_symbols.py", "tests/tf1/test_graph_record.py", "tests/tf1/test_native.py"),
+    *("tests/tf1/test_native_callable.py", "tests/tf1/test_plans.py", "tests/tf1/saving/test_saving.py"),
+]
+SHOWN = ("tensorflow", "tensorboard", "protobuf", "numpy", "prometheus-client", "click", "google-crc32c", "setuptools")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One set of versions.
+
+    Args:
+        python: its Python, like ``"3.10"``.
+        lowest: the lowest versions that are allowed, or the newest.
+        tensorflow: ``"2.17"``; ``""`` for what the resolution gives; None for none.
+    """
+
+    python: str
+    lowest: bool
+    tensorflow: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        parts = [f"python{self.python}", "lowest" if self.lowest else "newest"]
+        if self.tensorflow is not None:
+            parts.append(f"tensorflow{self.tensorflow}")
+        return "-".join(parts)
+
+    def install(self, uv: Path, python: Path, wheel: Path, venv: Path) -> None:
+        """Make it.
+
+        Raises:
+            subprocess.CalledProcessError: if that fails; its ``stderr`` says why.
+        """
+        wanted = list(TOOLS if self.tensorflow is not None else (*TOOLS, *TOOLS_WITHOUT_TENSORFLOW))
+        if self.tensorflow:
+            wanted.append(f"tensorflow=={self.tensorflow}.*")
+        if self.lowest or (self.tensorflow and self.tensorflow != TENSORFLOWS[-1]):
+            wanted.append(OLD_SETUPTOOLS)
+        resolution = "lowest-direct" if self.lowest else "highest"
+        asked = ["-r", str(ROOT / "pyproject.toml")]
+        if self.tensorflow == "":
+            asked += ["--extra", "tensorflow"]
+        run(uv, "venv", "--quiet", "--python", python, venv)
+        into = (uv, "pip", "install", "--quiet", "--python", venv / "bin" / "python")
+        run(*into, "--resolution", resolution, *asked, *wanted)
+        run(*into, "--no-deps", wheel)
+
+    def tests(self) -> list[str]:
+        """What pytest is to run."""
+        return WITHOUT_TENSORFLOW if self.tensorflow is None else TRAINING
+
+
+IN_CI = (
+    Environment("3.10", lowest=True),
+    Environment("3.13", lowest=False),
+    Environment("3.10", lowest=True, tensorflow=""),
+    Environment("3.12", lowest=False, tensorflow="2.17"),
+    Environment("3.13", lowest=False, tensorflow=""),
+)
+
+
+def everything() -> Iterator[Environment]:
+    """Both resolutions on every Python; every TensorFlow on the oldest and the newest Python that it has wheels for."""
+    for python in PYTHONS:
+        yield Environment(python, lowest=True)
+        yield Environment(python, lowest=False)
+    yield Environment(PYTHONS[0], lowest=True, tensorflow="")
+    for tensorflow in TENSORFLOWS:
+        has_wheel = [each for each in PYTHONS if _number(tensorflow) >= _number(OLDEST_ON.get(each, "0.0"))]
+        for python in (has_wheel[0], has_wheel[-1]):
+            yield Environment(python, lowest=False, tensorflow=tensorflow)
+
+
+def find_python(version: str) -> Path | None:
+    """Return a Python of this version, from the path or from pyenv; None if there is none."""
+    found = [shutil.which(f"python{version}")]
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    found += [str(path / "bin" / "python") for path in sorted(pyenv.glob(f"{version}.*"), reverse=True)]
+    for candidate in filter(None, found):
+        code = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
+        done = subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False)
+        if done.returncode == 0 and done.stdout.strip() == version:
+            return Path(candidate)
+    return None
+
+
+def build_wheel(work: Path) -> Path:
+    """Build the wheel from what is committed, with the tab as it is built already."""
+    source = work / "source"
+    source.mkdir()
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x"], input=archive, cwd=source, check=True)
+    if (ROOT / "tb_plugin" / "static").is_dir():
+        shutil.copytree(ROOT / "tb_plugin" / "static", source / "tb_plugin" / "static", copy_function=shutil.copyfile)
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", work / "dist", source)
+    for name in ("tests", "docs", "pyproject.toml"):  # the tests run from here, where there are no sources
+        shutil.move(source / name, work / name)
+    shutil.rmtree(source)
+    (wheel,) = (work / "dist").glob("*.whl")
+    return wheel
+
+
+def check(environment: Environment, uv: Path, wheel: Path, work: Path, arguments: list[str]) -> tuple[str, str]:
+    """Make an environment, run its tests, delete it; return its versions, and what came of it."""
+    python = find_python(environment.python)
+    if python is None:
+        return "", f"skipped: there is no Python {environment.python}, neither on the path nor of pyenv"
+    venv = work / environment.name
+    started = time.monotonic()
+    try:
+        environment.install(uv, python, wheel, venv)
+        listed = run(uv, "pip", "freeze", "--python", venv / "bin" / "python")
+        pins = dict(line.split("==") for line in listed.splitlines() if "==" in line)
+        versions = ", ".join(f"{name} {pins[name]}" for name in SHOWN if name in pins)
+        print(f"   {versions}", flush=True)
+        run(venv / "bin" / "tb-supervisor", "rules")
+        pytest = (
+            venv / "bin" / "python",
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "--dist",
+            "loadfile",
+            "-p",
+            "no:cacheprovider",
+        )
+        command = [*map(str, pytest), *environment.tests(), *arguments]
+        done = subprocess.run(command, cwd=work, env=_clean(), text=True, check=False)
+        verdict = "passed" if done.returncode == 0 else "FAILED"
+    except subprocess.CalledProcessError as error:
+        print(error.stdout, error.stderr, sep="\n", file=sys.stderr)
+        versions, verdict = "", "FAILED"
+    finally:
+        shutil.rmtree(venv, ignore_errors=True)
+    return versions, f"{verdict} in {time.monotonic() - started:.0f} s"
+
+
+def run(*command: object) -> str:
+    """Run a command, and return what it prints; what it says about a failure goes with the error."""
+    done = subprocess.run(list(map(str, command)), env=_clean(), capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def _clean() -> dict[str, str]:
+    """The environment without what would put other packages in the way of those that are tested."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def main() -> int:
+    """Return 0 if everything that could be run passed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which environments (default: those of CI)")
+    parser.add_argument("--all", action="store_true", help="every environment")
+    parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
+    parser.add_argument("--pytest", default="", help="further arguments for pytest, in one string")
+    given = parser.parse_args()
+    every = {environment.name: environment for environment in (*IN_CI, *everything())}
+    if unknown := sorted(set(given.names) - set(every)):
+        parser.error(f"no such environments: {unknown}; there are {list(every)}")
+    chosen = [every[name] for name in given.names] or list(everything() if given.all else IN_CI)
+    if given.list:
+        print(*(environment.name for environment in chosen), sep="\n")
+        return 0
+    results = []
+    with tempfile.TemporaryDirectory(prefix="versions-") as directory:
+        work = Path(directory)
+        run(sys.executable, "-m", "venv", work / "uv")
+        run(work / "uv" / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check", UV)
+        wheel = build_wheel(work)
+        for environment in chosen:
+            print(f"== {environment.name}", flush=True)
+            versions, verdict = check(environment, work / "uv/bin/uv", wheel, work, given.pytest.split())
+            results.append((environment.name, versions, verdict))
+            print(f"   {verdict}", flush=True)
+    print("\nenvironment | result | versions")
+    for name, versions, verdict in results:
+        print(f"{name} | {verdict} | {versions}")
+    return int(any(verdict.startswith("FAILED") for _, _, verdict in results))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
