@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -209,6 +210,7 @@ def main() -> int:
     if given.list:
         print(*(environment.name for environment in chosen), sep="\n")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is deleted
     results = []
     with tempfile.TemporaryDirectory(prefix="versions-") as directory:
         work = Path(directory)

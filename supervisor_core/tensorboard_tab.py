@@ -35,7 +35,7 @@ def find_loader() -> type[base_plugin.TBLoader]:
     if getattr(package, "DISTRIBUTION", None) == DISTRIBUTION:
         loader: type[base_plugin.TBLoader] = import_module(f"{PACKAGE}.loader").SupervisorLoader
         return loader
-    where: Any = [*getattr(package, "__path__", [])] or getattr(package, "__file__", repr(package))
+    where = str(getattr(package, "__path__", "") or getattr(package, "__file__", "") or repr(package))
     others = sorted(set(metadata.packages_distributions().get(PACKAGE, ())) - {DISTRIBUTION})
     remedy = f"pip uninstall {' '.join(others)}" if others else "remove it, or take its directory off Python's path"
     _LOG.error(
