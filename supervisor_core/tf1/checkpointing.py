@@ -125,6 +125,11 @@ class Checkpointing:
         return self._saver.consistent
 
     @property
+    def size_bytes(self) -> float:
+        """How much a snapshot holds; infinite where that is not known."""
+        return self._saver.size_bytes
+
+    @property
     def is_saved(self) -> bool:
         """Whether nothing has run since the newest checkpoint, so that memory is as the disk."""
         with self._lock:

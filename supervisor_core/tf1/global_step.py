@@ -11,6 +11,8 @@ import tensorflow as tf
 _LOG = logging.getLogger("supervisor_core")
 
 NAME = "global_step"
+READ_CACHE = "global_step_read_op_cache"
+"""The graph's collection in which TensorFlow keeps the tensor that its own hooks and increments read the step with."""
 
 
 def find_global_step(graph: Any) -> Any:
@@ -26,6 +28,31 @@ def find_global_step(graph: Any) -> Any:
     except KeyError:
         return None
     return tensor if _is_integer(tensor) else None
+
+
+def collected_global_step(graph: Any) -> Any:
+    """Return the global step in the graph's collection of that name, or else what `find_global_step` finds."""
+    collected = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP)
+    return collected[0] if len(collected) == 1 else find_global_step(graph)
+
+
+def step_tensor(graph: Any) -> Any:
+    """Return what a hook fetches beside a run to read the global step; None for a graph that has none.
+
+    That is the one tensor which TensorFlow's own hooks share, made where it is missing; its increments wait for it, so
+    it holds the step before the run. In a finalized graph without it, the global step itself.
+    """
+    cached = graph.get_collection(READ_CACHE)
+    if len(cached) == 1:
+        return cached[0]
+    step = collected_global_step(graph)
+    if step is None or graph.finalized:
+        return step
+    # A scope that ends in a slash is taken as it is, whatever scope is open.
+    with graph.as_default(), graph.control_dependencies(None), graph.name_scope(f"{step.op.name}/"):
+        read = (step.read_value() if hasattr(step, "read_value") else step) + 0  # a copy of the variable
+    graph.add_to_collection(READ_CACHE, read)
+    return read
 
 
 def read_global_step(sess: Any, global_step: Any) -> int:

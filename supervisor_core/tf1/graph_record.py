@@ -14,6 +14,18 @@ _LOG = logging.getLogger("supervisor_core")
 GRAPH_FILE = "graph.pbtxt"
 
 
+def export_meta_graph(graph: Any, graph_def: Any, saver: Any) -> Any:
+    """Return a graph's ``MetaGraphDef``.
+
+    Args:
+        graph: the graph, whose collections go into it.
+        graph_def: its operations.
+        saver: whose ``SaverDef`` goes into it; None for none.
+    """
+    saver_def = None if saver is None else saver.saver_def
+    return tf.compat.v1.train.export_meta_graph(graph_def=graph_def, graph=graph, saver_def=saver_def)
+
+
 class GraphRecord:
     """Writes ``graph.pbtxt`` at every start, and graph and meta graph once into each events file.
 

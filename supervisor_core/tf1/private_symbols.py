@@ -186,6 +186,11 @@ TIMELINE = PrivateSymbol(
     "Timeline",
     "ProfilerHook writes no timeline-*.json; what it traced is in the events file",
 )
+LOG_FIRST_N = PrivateSymbol(
+    "tensorflow.python.platform.tf_logging",
+    "log_first_n",
+    "StepCounterHook warns of a global step that does not rise through tf.compat.v1.logging",
+)
 
 SYMBOLS = tuple(value for value in list(globals().values()) if isinstance(value, PrivateSymbol))
 """All of them."""

@@ -14,6 +14,7 @@ Whatever fails before the state file is replaced leaves the checkpoints as they 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -60,6 +61,8 @@ class CheckpointSaver:
         meta_graph_def: what goes into ``.meta``; None writes none.
         gate: keeps steps out while a snapshot is taken.
         options: how saves behave.
+        blocking: whether the caller keeps training waiting for as long as a save takes, without a lock on the
+            directory: then nothing is swept, which may be another's save under way.
         logdir: the run's directory, where the state file is. Default: the one of ``save_path``.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None as long as there is
             none.
@@ -79,6 +82,7 @@ class CheckpointSaver:
         meta_graph_def: Any,
         gate: Gate,
         options: Options,
+        blocking: bool = False,
         logdir: str | None = None,
         watched: Callable[[], Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -94,6 +98,7 @@ class CheckpointSaver:
         directory = os.path.dirname(self._save_path) if logdir is None else os.fspath(logdir)
         basename = os.path.relpath(self._save_path, directory) if logdir else last_part(self._save_path)
         self._place = (directory, basename)
+        self._blocking = blocking
         self._is_last = False
         self._publisher: Publisher | None = None
         self.attach()
@@ -136,7 +141,7 @@ class CheckpointSaver:
                 skipped=skipped,
                 clock=self._clock,
             )
-            self._swept = False
+            self._swept = self._blocking
 
     def hurry(self) -> None:
         """Say that another save is about to wait for the one under way, which then leaves out what can wait."""
@@ -146,6 +151,11 @@ class CheckpointSaver:
     def consistent(self) -> bool:
         """Whether checkpoints hold values of one step only, as far as runs end within the time to wait for them."""
         return self._snapshot is not None
+
+    @property
+    def size_bytes(self) -> float:
+        """How much a snapshot holds; infinite where that is not known."""
+        return math.inf if self._snapshot is None else self._snapshot.size_bytes
 
     def save(self, sess: Any, trigger: Trigger, is_new: Callable[[int | None], bool] = lambda step: True) -> SaveResult:
         """Save a checkpoint now, and return when it is durable, or has failed.
@@ -342,4 +352,6 @@ class CheckpointSaver:
 
     def _give_up_snapshots(self, reason: CannotSnapshot) -> None:
         self._snapshot = None
+        if self._blocking:
+            return
         _LOG.warning("Checkpoints of this saver may mix steps, since %s: it is run while training goes on.", reason)

@@ -15,6 +15,7 @@ is recorded and exported, to the last node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,6 +78,8 @@ class Snapshot:
         self._copied = [number for number, item in enumerate(first) if not _is_kept(item)]
         self._sizes = [_size_bytes(first[number].source) for number in self._copied]
         self._sources = [item.source for item in (*first, *([] if step is None else [step]))]
+        self.size_bytes = sum(math.inf if (size := _size_bytes(item.source)) is None else size for item in first)
+        """How much there is to write; infinite where that is only known when it is taken."""
         self._step = None if step is None else step.value
         names = [] if step is None else [item.name for item in self._by_source.get(step.source.key, [])]
         self.step_name = names[0] if names else None

@@ -82,6 +82,7 @@ EFFECTS: dict[PrivateSymbol, dict[str, Any]] = {
     private.IS_EMPTY: {},
     private.LAST_CHECKPOINTS: {},
     private.WRITER_CACHE: {"events_files": 2},
+    private.LOG_FIRST_N: {},
     private.TIMELINE: {"has_timeline": False},
 }
 

@@ -36,12 +36,19 @@ class RunWriters:
         Raises:
             EventsWriteError: if its file cannot be created.
         """
-        key = os.path.abspath(directory) if "://" not in directory else directory
+        key = _key(directory)
         if key not in self._writers:
             self._writers[key] = FileWriter(directory)
             self._writers[key].guard(self._check)
         self._lend(directory, self._writers[key])
         return self._writers[key]
+
+    def find(self, directory: str) -> FileWriter | None:
+        """Return the writer of a directory, if it is open."""
+        writer = self._writers.get(_key(directory))
+        if writer is not None:
+            self._lend(directory, writer)
+        return writer
 
     def close(self) -> None:
         """Close what is open, and give the cache back what it had."""
@@ -60,6 +67,10 @@ class RunWriters:
             cache = _cache()
             self._displaced[directory] = cache.get(directory)
             cache[directory] = writer
+
+
+def _key(directory: str) -> str:
+    return os.path.abspath(directory) if "://" not in directory else directory
 
 
 def _cache() -> dict[str, Any]:

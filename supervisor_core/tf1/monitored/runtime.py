@@ -1,7 +1,7 @@
 """`MonitoredRuntime`: what is behind a monitored session, the same as behind a `Supervisor`.
 
 One `Lifecycle` with its lease, telemetry, metrics and signals; one writer; one way to checkpoints. The hooks that take
-part in it (`RuntimeHook`) say what there is to do: without any of them nothing is written, and no signal is handled.
+part in it (`OwnHook`) say what there is to do: without any of them nothing is written, and no signal is handled.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from supervisor_core.tf1.cluster.surroundings import RunSurroundings
 from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.error_text import error_text
-from supervisor_core.tf1.global_step import find_global_step, read_global_step
-from supervisor_core.tf1.graph_record import GraphRecord
+from supervisor_core.tf1.global_step import collected_global_step, read_global_step
+from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.managed_session import RELEASE_AFTER_SECS
 from supervisor_core.tf1.monitored.checkpoint_saver_hook import CheckpointSaverHook
 from supervisor_core.tf1.monitored.loss_watch import LossWatch
+from supervisor_core.tf1.monitored.own_hook import OwnHook, writer_for
 from supervisor_core.tf1.monitored.run_writers import RunWriters
-from supervisor_core.tf1.monitored.runtime_hook import RuntimeHook
+from supervisor_core.tf1.monitored.snapshot_saving import SnapshotSaving
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
-from supervisor_core.tf1.monitored.step_counter_hook import StepCounterHook
 from supervisor_core.tf1.origin import Origin
 from supervisor_core.tf1.service_policy import service_policy
 from supervisor_core.tf1.services import StepReader
@@ -86,7 +86,7 @@ class MonitoredRuntime:
         self._gate = Gate(clock=clock)
         self.losses = LossWatch(hooks, self._gate)
         """The losses that hooks watch."""
-        own = [hook for hook in hooks if isinstance(hook, RuntimeHook)]
+        own = [hook for hook in hooks if isinstance(hook, OwnHook)]
         self._savers = [hook for hook in own if isinstance(hook, CheckpointSaverHook)]
         directories = [hook.output_dir for hook in own if hook.output_dir]
         # Rates and summaries are where TensorBoard looks, so what else there is to say goes there too.
@@ -103,7 +103,6 @@ class MonitoredRuntime:
         self._checkpoints: dict[int, Checkpointing] = {}
         self._graph_record: GraphRecord | None = None
         self._lost: _Lost | None = None
-        self._step_counted = any(isinstance(hook, StepCounterHook) for hook in own)
 
     def begin(self) -> None:
         """Take the logdir's lease, open the writer, watch for signals.
@@ -137,6 +136,10 @@ class MonitoredRuntime:
         self._progress = self.lifecycle.run.progress
         for hook in self._own:
             hook.join(self)
+            if isinstance(hook, CheckpointSaverHook):
+                tf.io.gfile.makedirs(hook.checkpoint_dir)
+            elif hook.output_dir:
+                self._writers.get(hook.output_dir)
 
     def surroundings(self) -> RunSurroundings:
         """Return what the makers of this run's sessions are to know of it."""
@@ -153,7 +156,7 @@ class MonitoredRuntime:
         first = self._graph_record is None
         if first:
             with graph.as_default():
-                self.global_step = _global_step(graph)
+                self.global_step = collected_global_step(graph)
         factory = SessionFactory(self._gate, self.lifecycle, self.global_step, self._clock)
         supervised = factory.supervise(sess)
         origin = Origin.told_by(maker, supervised, self.global_step)
@@ -195,16 +198,16 @@ class MonitoredRuntime:
         return step
 
     def writer_of(self, directory: str) -> Any:
-        """Return what appends to the events file of a directory."""
-        return self._writers.get(directory)
+        """Return what appends to the events file of a directory: the run's, where the directory is one of the run's."""
+        return self._writers.find(directory) or writer_for(directory)
 
-    def make_directory(self, directory: str) -> None:
-        """Have a directory that checkpoints can be written to."""
-        tf.io.gfile.makedirs(directory)
-
-    def checkpoints_of(self, hook: CheckpointSaverHook) -> Checkpointing | None:
-        """Return what takes the checkpoints of a hook; None if its saver saves nothing."""
-        return self._checkpoints.get(id(hook))
+    def saving(self, hook: CheckpointSaverHook) -> SnapshotSaving | None:
+        """Return what saves the checkpoints of a hook in the present session; None if its saver saves nothing."""
+        checkpoints = self._checkpoints.get(id(hook))
+        if checkpoints is None:
+            return None
+        on_timer = None if hook.listens else hook.interval_secs
+        return SnapshotSaving(self, checkpoints, self.snapshot_service(checkpoints, on_timer), on_timer is not None)
 
     def snapshot_service(self, checkpoints: Checkpointing, interval_secs: float | None) -> SnapshotService:
         """Return a checkpoint service for the present session, not yet started."""
@@ -278,23 +281,23 @@ class MonitoredRuntime:
             try:
                 self.lifecycle.end(error)
             finally:
+                for hook in self._own:
+                    hook.join(None)
                 if self._writer is not None:
                     self.lifecycle.close_writer(_STOP)
                 self._writers.close()
 
     def _record_graph(self, graph: Any) -> None:
-        saver = self._savers[0].find_saver() if self._savers else None
+        saver = self._savers[0]._get_saver() if self._savers else None
         graph_def = graph.as_graph_def(add_shapes=True)
-        self._meta_graph_def = tf.compat.v1.train.export_meta_graph(
-            graph_def=graph_def, graph=graph, saver_def=saver.saver_def if saver else None
-        )
+        self._meta_graph_def = export_meta_graph(graph, graph_def, saver)
         self._graph_record = GraphRecord(graph, graph_def, self._meta_graph_def)
         if self._savers:
             self._graph_record.write(self._logdir if self._savers[0].save_graph_def else None, self._writer)
 
     def _build_checkpoints(self, graph: Any) -> None:
         for hook in self._savers:
-            saver = hook.find_saver()
+            saver = hook._get_saver()
             if saver is None or not _saves_anything(saver):
                 continue
             checkpoints = Checkpointing(
@@ -344,12 +347,6 @@ class _Lost:
     since: float
     error: str
     times: int = 0
-
-
-def _global_step(graph: Any) -> Any:
-    """The graph's global step: the one in its collection, or else the integer that is called so."""
-    collected = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP)
-    return collected[0] if len(collected) == 1 else find_global_step(graph)
 
 
 def _saves_anything(saver: Any) -> bool:

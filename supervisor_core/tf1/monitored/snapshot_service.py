@@ -59,6 +59,11 @@ class SnapshotService(ServiceThread):
         self._asked: _Request | None = None
         self._to_retry = False
 
+    def ensure_started(self) -> None:
+        """Start, if it does not run yet."""
+        if self.ident is None:
+            self.start()
+
     def save_now(self, *, until_written: bool) -> str | None:
         """Have a checkpoint of this moment saved; return its path once it is written, None if it was not.
 

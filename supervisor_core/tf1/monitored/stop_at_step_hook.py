@@ -6,12 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.tf1.monitored.runtime_hook import RuntimeHook
-
-_RunArgs = tf.compat.v1.train.SessionRunArgs
+from supervisor_core.tf1.monitored.own_hook import OwnHook
 
 
-class StopAtStepHook(RuntimeHook, tf.compat.v1.train.StopAtStepHook):
+class StopAtStepHook(OwnHook, tf.compat.v1.train.StopAtStepHook):
     """Ends the loop after so many steps, or at a step: arguments as of ``tf.compat.v1.train.StopAtStepHook``.
 
     TensorFlow's own is replaced because it does not find a global step that is a resource variable by its name. As
@@ -32,10 +30,14 @@ class StopAtStepHook(RuntimeHook, tf.compat.v1.train.StopAtStepHook):
             raise ValueError("Only one of num_steps or last_step can be specified.")
         self._num_steps = num_steps
         self._last_step = last_step
-        self._request: Any = None
 
     def begin(self) -> None:
-        """Do nothing: the global step may still be made, by another hook."""
+        """Find the global step.
+
+        Raises:
+            RuntimeError: in a graph without one. In a session of ours another hook may still make it.
+        """
+        self._find_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Find the step to end at.
@@ -43,19 +45,19 @@ class StopAtStepHook(RuntimeHook, tf.compat.v1.train.StopAtStepHook):
         Raises:
             RuntimeError: without a global step.
         """
-        if self.runtime.global_step is None:
+        if self._step_fetch() is None:
             raise RuntimeError("Global step should be created to use StopAtStepHook.")
-        self._request = _RunArgs(self.runtime.global_step)
         if self._last_step is None:
             assert self._num_steps is not None
-            self._last_step = self.runtime.read_step() + self._num_steps
+            self._last_step = self._read_step(session) + self._num_steps
 
     def before_run(self, run_context: Any) -> Any:
         """Ask for the step."""
-        return self._request
+        return self._step_args()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop, if this was the last step."""
         # What was fetched may be the step from before the run, or from after it.
-        if run_values.results + 1 >= self._last_step and self.runtime.read_step() >= (self._last_step or 0):
+        last_step = self._last_step or 0
+        if self._stale_step(run_values) + 1 >= last_step and self._read_step(run_context.session) >= last_step:
             run_context.request_stop()

@@ -215,12 +215,6 @@ def test_an_error_before_the_session_is_there_leaves_nothing_behind(recorder: An
         pass
 
 
-def test_hooks_of_ours_say_where_they_work() -> None:
-    """In TensorFlow's own session our hook says what to use instead."""
-    with pytest.raises(RuntimeError, match=r"supervisor_core.MonitoredSession"):
-        v1.train.MonitoredSession(hooks=[supervisor_core.CheckpointSaverHook("/nowhere", save_steps=1)])
-
-
 def test_nothing_is_written_without_a_directory(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session without a directory leaves no file, takes no lease, and handles no signal."""
     monkeypatch.chdir(tmp_path)
