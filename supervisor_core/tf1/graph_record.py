@@ -6,6 +6,8 @@ import logging
 import os
 from typing import Any
 
+import tensorflow as tf
+
 from supervisor_core.checkpoint.filesystem import filesystem_for
 from supervisor_core.events.file_writer import FileWriter
 
