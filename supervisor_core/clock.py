@@ -28,5 +28,16 @@ class SystemClock:
         return time.monotonic()
 
 
+def boot_secs(clock: Clock) -> float:
+    """Return seconds since the machine was started, those that it slept through included.
+
+    All processes of a machine count from the same moment, and nobody sets this clock: it says how long after one
+    process another one came. Of an injected clock: its monotonic hand.
+    """
+    if clock is not SYSTEM_CLOCK or not hasattr(time, "CLOCK_BOOTTIME"):
+        return clock.monotonic()
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 SYSTEM_CLOCK: Clock = SystemClock()
 """What is used where the caller injects nothing."""

@@ -88,7 +88,7 @@ def _judge(findings: Findings, run: dict[str, Any], firsts: list[int], lasts: li
     findings.fault(outcomes != ["lost", "signal", "signal"], f"sessions ended {outcomes}")
     findings.fault(run["state"] != "stopped", f"state {run['state']} after SIGTERM")
     findings.fault(run["step"] != lasts[2], f"step {run['step']}, of {lasts[2]}")
-    restored = [session["restored_step"] or 0 for session in sessions]
+    restored = [session["first_step"] or 0 for session in sessions]
     findings.fault(restored != firsts, f"restored steps {restored}, of {firsts}")
     rewinds = [restart["rewind_steps"] for restart in restarts]
     true = [max(0, last - first) for last, first in zip(lasts[:2], firsts[1:], strict=True)]

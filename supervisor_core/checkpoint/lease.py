@@ -33,7 +33,7 @@ from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, Rem
 from supervisor_core.checkpoint.lease_record import LeaseRecord, decode, encode
 from supervisor_core.checkpoint.machine import boot_id, is_running
 from supervisor_core.checkpoint.tenancy import Tenancy, tenancy_after
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 
 LEASE_NAME = ".supervisor.lease"
@@ -148,7 +148,7 @@ class LogdirLease:
             writable = alone = False
         elif not alone:
             warning = f"{self._logdir} cannot be guarded against a second chief: {grip.reason}"
-        now = self._clock.wall()
+        now, now_boot_secs = self._clock.wall(), boot_secs(self._clock)
         tenancy = tenancy_after(previous, now, after_attempt=after_attempt, exclusive=alone, warning=warning)
         self._previous = previous
         if warning:
@@ -163,6 +163,8 @@ class LogdirLease:
                 started_at=now,
                 first_started_at=tenancy.first_started_at,
                 renewed_at=now,
+                started_boot_secs=now_boot_secs,
+                renewed_boot_secs=now_boot_secs,
                 restarts=dict(tenancy.restarts),
                 steps_lost=tenancy.steps_lost,
                 heir_of=tenancy.heir_of,
@@ -219,12 +221,7 @@ class LogdirLease:
         with self._state_lock:
             if self._record is None:
                 return
-            self._record = replace(
-                self._record,
-                renewed_at=self._clock.wall(),
-                renewals=self._record.renewals + 1,
-                last_step=self._record.last_step if last_step is None else last_step,
-            )
+            self._record = self._record.renewed(self._clock, last_step=last_step, renewals=self._record.renewals + 1)
             if self._renewing:
                 return
             self._renewing = True
@@ -248,13 +245,11 @@ class LogdirLease:
         if record is None:
             self._file.let_go()
             return
-        now = self._clock.wall()
-        ended = replace(
-            record,
+        ended = record.renewed(
+            self._clock,
+            last_step=last_step,
             ended=reason,
-            ended_at=now,
-            renewed_at=now,
-            last_step=record.last_step if last_step is None else last_step,
+            ended_at=self._clock.wall(),
             steps_lost=record.steps_lost if steps_lost is None else steps_lost,
         )
         if self._file_lock.acquire(timeout=5.0):  # a renewal that hangs: the process is going, and its lock with it

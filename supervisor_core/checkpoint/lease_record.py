@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
+
+from supervisor_core.clock import Clock, boot_secs
 
 BLOCK_BYTES = 1024
 VERSION = 1
@@ -38,6 +40,10 @@ class LeaseRecord:
     first_started_at: float
     """When the run's first session started."""
     renewed_at: float
+    started_boot_secs: float | None = None
+    """When it was taken, by the clock that counts from the machine's start (see ``boot``), which nobody sets."""
+    renewed_boot_secs: float | None = None
+    """When it was renewed, by that clock."""
     renewals: int = 0
     last_step: int | None = None
     ended: str | None = None
@@ -49,6 +55,19 @@ class LeaseRecord:
     """Steps that this and the earlier sessions did again after restarts."""
     heir_of: str | None = None
     """The session before that was cut off, whose model may be alive in a cluster; until this one is ready itself."""
+
+    def renewed(self, clock: Clock, *, last_step: int | None = None, **changes: Any) -> LeaseRecord:
+        """Return the record as of now, with ``last_step`` where it is known, and other changes."""
+        step = self.last_step if last_step is None else last_step
+        now = boot_secs(clock)
+        return replace(self, renewed_at=clock.wall(), renewed_boot_secs=now, last_step=step, **changes)
+
+    @property
+    def elapsed_secs(self) -> float | None:
+        """How long the session had lasted when it renewed the lease last; None where that is not told."""
+        if self.started_boot_secs is None or self.renewed_boot_secs is None:
+            return None
+        return max(0.0, self.renewed_boot_secs - self.started_boot_secs)
 
     @property
     def outcome(self) -> str:
@@ -110,6 +129,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "first_started_at": _TIME,
     "renewed_at": _TIME,
     "ended_at": (int, float, type(None)),
+    "started_boot_secs": (int, float, type(None)),
+    "renewed_boot_secs": (int, float, type(None)),
     "restarts": (dict,),
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from supervisor_core.checkpoint.lease_record import LeaseRecord
+from supervisor_core.checkpoint.machine import boot_id
 
 CUT_OFF = ("lost", "signal")
 """How a session ends that had more to do, and nothing wrong with its model."""
@@ -35,10 +37,21 @@ class Tenancy:
         """How the session before ended; None where there was none."""
         return self.previous.outcome if self.previous else None
 
-    @property
-    def previous_seen_at(self) -> float | None:
-        """When the session before was last seen, by its own clock, wall; None where there was none."""
-        return self.previous.renewed_at if self.previous else None
+    def told(self, started_boot_secs: float | None) -> dict[str, Any]:
+        """Return what a session record says of the sessions before.
+
+        Args:
+            started_boot_secs: when the session started, by `supervisor_core.clock.boot_secs`.
+        """
+        before = self.previous
+        return {
+            "previous_outcome": self.previous_outcome,
+            "previous_step": self.last_step,
+            "previous_seen_at": before.renewed_at if before else None,
+            "previous_elapsed_secs": before.elapsed_secs if before else None,
+            "previous_seen_secs": _secs_since(before, started_boot_secs),
+            "run_started_at": self.first_started_at,
+        }
 
     def may_keep_model_of(self, session: str) -> bool:
         """Say whether a model that a session has left alive is good to go on with: that of the one before if it was
@@ -58,6 +71,14 @@ class Tenancy:
     def last_step(self) -> int | None:
         """How far the session before came; None where that is not known."""
         return self.previous.last_step if self.previous else None
+
+
+def _secs_since(before: LeaseRecord | None, now_boot_secs: float | None) -> float | None:
+    """Return for how long a session had not been seen, if it ran on this machine since that was started."""
+    if before is None or before.renewed_boot_secs is None or now_boot_secs is None:
+        return None
+    secs = now_boot_secs - before.renewed_boot_secs
+    return secs if before.boot is not None and before.boot == boot_id() and secs >= 0 else None
 
 
 def tenancy_after(

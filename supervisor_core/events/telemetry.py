@@ -62,6 +62,14 @@ class SessionRecord:
     """How far the session before this one had come when its lease was renewed last: every second in a local logdir."""
     previous_seen_at: float | None = None
     """When that was, wall time."""
+    previous_elapsed_secs: float | None = None
+    """How long it had lasted then, by a clock that nobody sets."""
+    previous_seen_secs: float | None = None
+    """How long before ``started_at`` that was, by a clock that nobody sets; None where the session before this one ran
+    on another machine, or before this one was started."""
+    run_started_at: float | None = None
+    """When the run's first session started, wall time, as the lease knows it: of sessions that say the same, the one
+    with the higher ``attempt`` is the later one, whatever the wall clock says."""
     starting_secs: float = 0.0
     """Seconds from the start until the session was ready, restoring apart."""
     restoring_secs: float = 0.0
@@ -104,6 +112,10 @@ class HeartbeatRecord:
 
     session: str
     phase: str
+    attempt: int | None = None
+    """As in the session record, which comes only when the session is ready."""
+    elapsed_secs: float | None = None
+    """Seconds since the session started, by a clock that nobody sets."""
     step: int | None = None
     steps: int = 0
     """Steps done by this session."""
@@ -177,6 +189,8 @@ class StopRecord:
     steps: int = 0
     final_checkpoint: str | None = None
     final_checkpoint_step: int | None = None
+    elapsed_secs: float | None = None
+    """Seconds since the session started, by a clock that nobody sets."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -36,6 +36,14 @@ class SessionFacts:
     """How far the session before it had come, as the lease said."""
     previous_seen_at: float | None = None
     """When the lease said so."""
+    run_started_at: float | None = None
+    """When the run's first session started, as the lease said: sessions that say the same are ordered by attempt."""
+    previous_elapsed_secs: float | None = None
+    """How long the session before it had lasted when it was last seen, by a clock that nobody sets."""
+    previous_seen_secs: float | None = None
+    """How long before this one's start that was, by such a clock; None where they ran on different machines."""
+    is_clock_behind: bool = False
+    """Whether the session before it was seen at a later time than this one started at: a wall clock was set back."""
     checkpoints: tuple[Checkpoint, ...] = ()
     threads: tuple[ThreadHistory, ...] = ()
     workers: tuple[WorkerTold, ...] = ()

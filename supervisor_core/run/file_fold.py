@@ -62,20 +62,21 @@ class FileFold:
         self.version += 1
         self.created_at = chunk.created_at if self.created_at is None else self.created_at
         self.first_at = chunk.first_at if self.first_at is None else self.first_at
-        if chunk.last_at is not None:
-            self.last_at = chunk.last_at if self.last_at is None else max(self.last_at, chunk.last_at)
         self.first_step = chunk.first_step if self.first_step is None else self.first_step
         self.last_step = self.last_step if chunk.last_step is None else chunk.last_step
         if chunk.max_step is not None:
             self.max_step = chunk.max_step if self.max_step is None else max(self.max_step, chunk.max_step)
         told: list[tuple[int, int | None]] = []
+        clock_set: int | None = None
         for mark in chunk.marks:
             if isinstance(mark, TelemetryMark):
-                self._telemetry(mark, told)
+                if self._telemetry(mark, told):
+                    clock_set = mark.offset
                 continue
             self.session_logs[mark.status] += 1
             if mark.status == "START" and self.start_step is None:
                 self.start_step = mark.step
+        self._heard_until(chunk, clock_set)
         self.rates.add(chunk.scalars.get(RATE_TAG))
         self.tags.update(chunk.scalars)
         for points in chunk.scalars.values():
@@ -84,18 +85,31 @@ class FileFold:
         if not self.sessions:
             self.launches.add(chunk)
 
-    def _telemetry(self, mark: TelemetryMark, told: list[tuple[int, int | None]]) -> None:
+    def _heard_until(self, chunk: Chunk, clock_set: int | None) -> None:
+        """Take the latest wall time; of what is before the place where the clock was set, if it was, nothing counts."""
+        last = chunk.last_at
+        if clock_set is not None:
+            self.last_at = None
+            marks = [mark.at for mark in chunk.marks if mark.offset >= clock_set]
+            points = [points.walls[points.offsets >= clock_set] for points in chunk.scalars.values()]
+            last = max([*marks, *(float(np.fmax.reduce(walls)) for walls in points if len(walls))])
+        if last is not None:
+            self.last_at = last if self.last_at is None else max(self.last_at, last)
+
+    def _telemetry(self, mark: TelemetryMark, told: list[tuple[int, int | None]]) -> bool:
+        """Take in a record; return whether it shows that the wall clock was set."""
         id = text(mark.record.session)
         if id is None:
-            return
+            return False
         if id != self.last_session:
             told.append((mark.offset, None))
             if id in self.sessions:
                 self.sessions[id] = self.sessions.pop(id)
-        self.sessions.setdefault(id, SessionFold(id, self._kept_ticks)).add(mark)
+        clock_was_set = self.sessions.setdefault(id, SessionFold(id, self._kept_ticks)).add(mark)
         if isinstance(mark.record, HeartbeatRecord):
             self.rates.tell(number(mark.record.steps_per_sec))
             if (step := whole(mark.record.step)) is not None:
                 told.append((mark.offset, step))
         elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that it took back
             told.append((mark.offset, None))
+        return clock_was_set

@@ -18,7 +18,7 @@ from supervisor_core.run.goodput import BUCKET_OF_PHASE, DOWNTIME
 from supervisor_core.run.inference import inferred_facts
 from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
-from supervisor_core.run.session_fold import joined
+from supervisor_core.run.session_fold import clocks_differ, joined
 from supervisor_core.run.state import outcome_of_last, run_state
 from supervisor_core.run.telemetry_facts import telemetry_facts
 from supervisor_core.run.timeline import Timeline, TimelineFold
@@ -119,8 +119,11 @@ class RunFold:
     def _line(self) -> Timeline:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
-            self._totals = totals(files)
             self._timeline = self._timelines.draw(self._session_facts(files))
+            sessions = self._timeline.sessions
+            last = sessions[-1].files if sessions else ()
+            earlier = {path for session in sessions if not session.inferred for path in session.files}
+            self._totals = totals(_in_order(files, sessions), earlier.difference(last))
         return self._timeline
 
     def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:
@@ -145,9 +148,32 @@ class RunFold:
         return [*told, *inferred_facts(silent, spans)]
 
 
+def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[FileFold]:
+    """Return files in the order of the sessions that wrote them; the others among these, by time."""
+    by_path = {file.path: file for file in files}
+    told = [path for session in sessions if not session.inferred for path in session.files]
+    ordered = [by_path[path] for path in dict.fromkeys(told)]
+    if not ordered:
+        return list(files)
+    for file in files:
+        if not file.sessions:
+            place = next((index for index, each in enumerate(ordered) if each.order > file.order), len(ordered))
+            ordered.insert(place, file)
+    return ordered
+
+
 def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
+    if len(files) > 1 and all(file.sessions[id].first_elapsed_secs is not None for file in files):
+        files = sorted(files, key=lambda file: (file.sessions[id].first_elapsed_secs or 0.0, file.order))
     latest = files[-1]
-    heard = [file.last_at for file in files if file.last_session == id and file.last_at is not None]
+    begun_at = latest.sessions[id].clock_begun_at
+    heard = [
+        file.last_at
+        for file in files
+        if file.last_session == id
+        and file.last_at is not None
+        and not clocks_differ(file.sessions[id].clock_begun_at, begun_at)
+    ]
     return telemetry_facts(
         joined(file.sessions[id] for file in files),
         files=[file.path for file in files],

@@ -61,14 +61,17 @@ class GoodputWalk:
         other._inferred, other._unheard = self._inferred, self._unheard
         return other
 
-    def add(self, facts: SessionFacts, *, is_over: bool) -> None:
+    def add(self, facts: SessionFacts, *, is_over: bool, clock_set_by: float = 0.0) -> None:
         """Go on with the next session.
 
         Args:
             facts: what is known of it.
             is_over: whether it has ended, so that nothing of it is still to be decided.
+            clock_set_by: by how much its wall clock is ahead of that of the session before it.
         """
         session = facts.session
+        if self._until is not None:
+            self._until += clock_set_by
         self._inferred |= session.inferred
         first_step = facts.paces[0].first_step
         if first_step is not None and not session.adopted:

@@ -22,7 +22,10 @@ def outlived(told: SessionFacts, following: SessionFacts) -> SessionFacts:
         return told
     if seen_at is None or session.started_at is None or session.ended_at is None:
         return told
-    latest = following.session.started_at if following.session.started_at is not None else seen_at
+    if following.previous_elapsed_secs is not None:  # by a clock that nobody sets, so that it fits the session's own
+        seen_at = latest = session.started_at + following.previous_elapsed_secs
+    else:
+        latest = following.session.started_at if following.session.started_at is not None else seen_at
     ended_at = max(session.ended_at, min(seen_at, latest))
     unheard_secs = told.unheard_secs
     if ended_at - seen_at < RENEWAL_SECS:  # had it lived on, the lease would have been renewed once more

@@ -21,6 +21,9 @@ from supervisor_core.run.pace import Pace
 from supervisor_core.run.thread_fold import ThreadFold
 from supervisor_core.run.worker_fold import WorkerFold
 
+CLOCK_SET_SECS = 2.0
+"""A session's wall clock was set if it differs by more from the one that nobody sets."""
+
 
 class SessionFold:
     """Gathers one session's records; what is finished is only ever added to, so a record costs the same whenever.
@@ -39,8 +42,14 @@ class SessionFold:
         self.first_at: float | None = None
         """Wall time of its first record."""
         self.last_at: float | None = None
+        """Wall time of its last record; of the records before its clock was set, nothing counts."""
         self.begun_at: float | None = None
         """When it began, reckoned back from its first heartbeat."""
+        self.clock_begun_at: float | None = None
+        """When it began by the wall clock as it goes now, reckoned back by the clock that nobody sets."""
+        self.first_elapsed_secs: float | None = None
+        """How long it had lasted at its first heartbeat here, by that clock."""
+        self.attempt: int | None = None
         self.first_told: tuple[int, int] | None = None
         """The first step that was told, and how many steps it had done by then."""
         self.last_step: int | None = None
@@ -66,13 +75,16 @@ class SessionFold:
         self.save_secs = Histogram(SAVE_BOUNDS)
         self.blocked_secs = Histogram(SAVE_BOUNDS)
 
-    def add(self, mark: TelemetryMark) -> None:
-        """Take in one record."""
+    def add(self, mark: TelemetryMark) -> bool:
+        """Take in one record; return whether it shows that the wall clock was set since the one before."""
         at, record = mark.at, mark.record
+        was_set = isinstance(record, (HeartbeatRecord, StopRecord)) and self._look_at_clock(at, record.elapsed_secs)
         self.first_at = at if self.first_at is None else self.first_at
-        self.last_at = at if self.last_at is None else max(at, self.last_at)
+        self.last_at = at if self.last_at is None or was_set else max(at, self.last_at)
+        if was_set:
+            self.last_progress_at = None
         if isinstance(record, HeartbeatRecord):
-            self._beat(at, record)
+            self._beat(at, record, was_set)
         elif isinstance(record, CheckpointRecord):
             self._checkpoint(at, record)
         elif isinstance(record, SessionRecord):
@@ -87,8 +99,20 @@ class SessionFold:
         else:
             self.stalls.append((at, record))
             self.is_stalled = record.state == "begin"
+        return was_set
 
-    def _beat(self, at: float, beat: HeartbeatRecord) -> None:
+    def _look_at_clock(self, at: float, told_secs: Any) -> bool:
+        """Compare the two clocks; return whether the wall clock was set since they were last compared."""
+        elapsed = number(told_secs)
+        if elapsed is None:
+            return False
+        if self.first_elapsed_secs is None:
+            self.first_elapsed_secs = elapsed
+        before, self.clock_begun_at = self.clock_begun_at, at - elapsed
+        return clocks_differ(before, self.clock_begun_at)
+
+    def _beat(self, at: float, beat: HeartbeatRecord, clock_was_set: bool) -> None:
+        self.attempt = whole(beat.attempt) if self.attempt is None else self.attempt
         age = number(beat.progress_age_secs) or 0.0
         # Until training goes on, the trainer may count from where it was.
         self._is_going_back &= beat.phase == "restoring"
@@ -98,7 +122,7 @@ class SessionFold:
             # Seconds after the last progress are in `activity_secs` only once they have turned out to be a stall.
             open_secs = 0.0 if self._is_over(beat, age) else age
             self.begun_at = at - open_secs - sum(self.told_secs.values())
-        elif beat.phase == self.beat.phase and self.beat_at is not None:
+        elif beat.phase == self.beat.phase and self.beat_at is not None and not clock_was_set:
             self.cadence_secs = max(self.cadence_secs or 0.0, at - self.beat_at)
         if step is not None and self.first_told is None:
             self.first_told = (step, whole(beat.steps) or 0)
@@ -202,6 +226,11 @@ class SessionFold:
             self.last_progress_at = at
 
 
+def clocks_differ(one: float | None, other: float | None) -> bool:
+    """Say whether two readings of when a session began cannot be of the same wall clock."""
+    return one is not None and other is not None and abs(one - other) > CLOCK_SET_SECS
+
+
 def joined(parts: Iterable[SessionFold]) -> SessionFold:
     """Return one session from what its files tell, in their order; a single part is returned as it is."""
     first, *later = parts
@@ -217,7 +246,12 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     if part.last_at is None:
         return
     into.first_at = part.first_at if into.first_at is None else into.first_at
-    into.last_at = part.last_at if into.last_at is None else max(part.last_at, into.last_at)
+    was_set = clocks_differ(into.clock_begun_at, part.clock_begun_at)
+    into.last_at = part.last_at if into.last_at is None or was_set else max(part.last_at, into.last_at)
+    if was_set:
+        into.last_progress_at = None
+    into.clock_begun_at = into.clock_begun_at if part.clock_begun_at is None else part.clock_begun_at
+    into.attempt = part.attempt if into.attempt is None else into.attempt
     into.record = into.record or part.record
     into.stop, into.stop_at = (part.stop, part.stop_at) if part.stop else (into.stop, into.stop_at)
     into.begun_at = part.begun_at if into.begun_at is None else into.begun_at

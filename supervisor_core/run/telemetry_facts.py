@@ -12,7 +12,7 @@ from supervisor_core.run.goodput import BUCKET_OF_PHASE
 from supervisor_core.run.model import BUCKETS, Outcome, Session, Stall
 from supervisor_core.run.numbers import mapping, number, text, truth, whole
 from supervisor_core.run.pace import Pace
-from supervisor_core.run.session_fold import SessionFold
+from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ
 
 LEAST_SILENCE_SECS = 30.0
 """No session counts as lost before it has been silent for so long."""
@@ -40,6 +40,10 @@ def telemetry_facts(
     started_at = number(record.started_at) if record else None
     if started_at is None:
         started_at = fold.begun_at if fold.begun_at is not None else first
+    previous_seen_at = number(record.previous_seen_at) if record else None
+    is_clock_behind = previous_seen_at is not None and previous_seen_at > started_at + CLOCK_SET_SECS
+    if fold.clock_begun_at is not None and clocks_differ(fold.clock_begun_at, started_at):
+        started_at = fold.clock_begun_at  # by the clock as it goes now, so that its times fit together
     last_heard = max(heard_at if heard_at is not None else first, fold.last_at if fold.last_at is not None else first)
     ended_at = max(fold.stop_at if fold.stop_at is not None else last_heard, started_at)
     first_step = _first_step(fold, start_step)
@@ -53,7 +57,7 @@ def telemetry_facts(
     return SessionFacts(
         session=Session(
             id=fold.id,
-            attempt=(whole(record.attempt) if record else None) or 0,
+            attempt=(whole(record.attempt) if record else fold.attempt) or 0,
             started_at=started_at,
             ended_at=ended_at,
             outcome=outcome,
@@ -98,7 +102,11 @@ def telemetry_facts(
         unheard_secs=_unheard_secs(fold, ended_at),
         previous_outcome=text(record.previous_outcome) if record else None,
         previous_step=whole(record.previous_step) if record else None,
-        previous_seen_at=number(record.previous_seen_at) if record else None,
+        previous_seen_at=previous_seen_at,
+        run_started_at=number(record.run_started_at) if record else None,
+        previous_elapsed_secs=number(record.previous_elapsed_secs) if record else None,
+        previous_seen_secs=number(record.previous_seen_secs) if record else None,
+        is_clock_behind=is_clock_behind,
         checkpoints=tuple(fold.checkpoints),
         threads=tuple(
             history for thread in fold.threads.values() if (history := thread.history(fold.id, ended_at)) is not None

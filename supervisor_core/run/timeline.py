@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
@@ -10,6 +10,7 @@ from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.goodput import GoodputWalk
 from supervisor_core.run.model import Checkpoint, Outcome, Recovery, Restart, Session, ThreadHistory, WorkerHistory
 from supervisor_core.run.outlived import outlived
+from supervisor_core.run.session_fold import CLOCK_SET_SECS
 from supervisor_core.run.worker_fold import WorkerTold, by_name, followed
 
 _OUTCOMES = frozenset(get_args(Outcome)) - {"running", "lost"}
@@ -47,7 +48,7 @@ class TimelineFold:
 
     def draw(self, facts: Sequence[SessionFacts]) -> Timeline:
         """Set sessions in their order, and draw the boundaries between them."""
-        ordered = sorted(facts, key=_order)
+        ordered = in_order(facts)
         settled = self._settled
         if not self._goes_on(ordered):
             settled = _Growing(self._kept_spans)
@@ -106,11 +107,16 @@ class _Growing:
         session = told.session
         if (session.attempt, session.outcome) != (self._attempt, outcome):
             session = replace(session, attempt=self._attempt, outcome=outcome)
+        clock_set_by: float | None = 0.0
         if self._sessions:
-            restart = _restart(self._sessions[-1], session, self._step)
+            before = self._sessions[-1]
+            clock_set_by = _clock_set_by(before, told)
+            restart = _restart(before, session, self._step, clock_set_by)
             self._restarts.append(restart)
             self._steps_lost += restart.rewind_steps or 0
-        self._walk.add(told, is_over=outcome != "running")
+        if clock_set_by is None:  # nobody knows how long nothing ran: nothing is counted for it
+            clock_set_by = (session.started_at or 0.0) - (self._sessions[-1].ended_at or 0.0)
+        self._walk.add(told, is_over=outcome != "running", clock_set_by=clock_set_by)
         self._facts.append(told)
         self._sessions.append(session)
         self._recoveries.extend(told.recoveries)
@@ -138,9 +144,57 @@ class _Growing:
         )
 
 
-def _order(facts: SessionFacts) -> tuple[float, int, str]:
+def in_order(facts: Iterable[SessionFacts]) -> list[SessionFacts]:
+    """Return sessions in their order: by their attempt, since a wall clock may be set, and only then by time.
+
+    Attempts are compared within one count, which begins again where the lease was deleted. Sessions that tell none are
+    set among the others by time.
+    """
+    counted: dict[float | None, list[SessionFacts]] = {}
+    others = []
+    for each in sorted(facts, key=_by_time):
+        if each.session.attempt > 0 and not each.session.inferred:
+            counted.setdefault(each.run_started_at, []).append(each)
+        else:
+            others.append(each)
+    unnamed = counted.pop(None, [])
+    if len({each.session.attempt for each in unnamed}) < len(unnamed):
+        others += unnamed
+        others.sort(key=_by_time)
+    elif unnamed:
+        known = next(iter(counted)) if len(counted) == 1 else None
+        taken = {each.session.attempt for each in counted.get(known, ())}
+        if known is not None and not taken & {each.session.attempt for each in unnamed}:
+            counted[known] += unnamed
+        else:
+            counted[None] = unnamed
+    for group in counted.values():
+        group.sort(key=lambda each: (each.session.attempt, *_by_time(each)))
+    ordered = [each for group in sorted(counted.values(), key=lambda group: _by_time(group[0])) for each in group]
+    if not ordered:
+        return others
+    for other in others:
+        place = next((index for index, each in enumerate(ordered) if _by_time(each) > _by_time(other)), len(ordered))
+        ordered.insert(place, other)
+    return ordered
+
+
+def _by_time(facts: SessionFacts) -> tuple[float, int, str]:
     session = facts.session
     return (session.started_at if session.started_at is not None else 0.0, session.attempt, session.id)
+
+
+def _clock_set_by(before: Session, after: SessionFacts) -> float | None:
+    """Return by how much a session's wall clock is ahead of that of the session before it; None where it was set and
+    nobody knows by how much."""
+    started_at = after.session.started_at
+    if started_at is None or after.session.attempt != before.attempt + 1:
+        return 0.0
+    told = (before.started_at, after.previous_elapsed_secs, after.previous_seen_secs)
+    if None not in told:
+        ahead = started_at - sum(secs for secs in told if secs is not None)
+        return ahead if abs(ahead) > CLOCK_SET_SECS else 0.0
+    return None if after.is_clock_behind else 0.0
 
 
 def _outcome(told: SessionFacts, following: SessionFacts) -> Outcome:
@@ -153,14 +207,14 @@ def _outcome(told: SessionFacts, following: SessionFacts) -> Outcome:
     return cast(Outcome, found) if found in _OUTCOMES else "lost"
 
 
-def _restart(before: Session, after: Session, step: int | None) -> Restart:
+def _restart(before: Session, after: Session, step: int | None, clock_set_by: float | None) -> Restart:
     from_step, to_step = step, after.first_step
     rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
     if after.adopted:
         rewind = 0
     downtime = None
-    if before.ended_at is not None and after.started_at is not None:
-        downtime = max(0.0, after.started_at - before.ended_at)
+    if before.ended_at is not None and after.started_at is not None and clock_set_by is not None:
+        downtime = max(0.0, after.started_at - clock_set_by - before.ended_at)
     return Restart(
         at=after.started_at,
         from_session=before.id,

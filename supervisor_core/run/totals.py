@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,8 +27,13 @@ class FileTotals:
     rates: tuple[float, ...]
 
 
-def totals(files: Iterable[FileFold]) -> FileTotals:
-    """Sum up files, given in their order."""
+def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTotals:
+    """Sum up files.
+
+    Args:
+        files: in their order.
+        earlier: the paths of those that only earlier sessions wrote: their wall clock may have been set since.
+    """
     files = tuple(files)
     tags: set[str] = set()
     logs: Counter[str] = Counter(START=0, CHECKPOINT=0, STOP=0)
@@ -44,7 +49,8 @@ def totals(files: Iterable[FileFold]) -> FileTotals:
         first = file.first_step if first is None else first
         last = last if file.last_step is None else file.last_step
         highest = _largest(highest, file.max_step)
-        heard_at = _largest(heard_at, file.last_at)
+        if file.path not in earlier:
+            heard_at = _largest(heard_at, file.last_at)
     return FileTotals(
         first_step=first,
         last_step=last,

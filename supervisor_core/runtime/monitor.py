@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus, ThreadStatus, WorkerStatus
@@ -36,6 +36,8 @@ class SessionIdentity:
     run: str
     started_at: float
     """Wall time."""
+    started_boot_secs: float | None = None
+    """The same moment by `supervisor_core.clock.boot_secs`; None when not known."""
     attempt: int = 1
     first_started_at: float | None = None
     """Wall time at which the run's first session started; None when not known."""
@@ -113,6 +115,12 @@ class RunMonitor:
         """Correct who the session is, once more is known of what came before it."""
         self._identity = identity
 
+    @property
+    def elapsed_secs(self) -> float | None:
+        """Seconds since the session started, by a clock that nobody sets; None when not known."""
+        started = self._identity.started_boot_secs
+        return None if started is None else boot_secs(self._clock) - started
+
     def deactivate(self) -> None:
         """Say that the session ends as planned: ``supervisor_active`` becomes 0."""
         self._active = False
@@ -151,6 +159,8 @@ class RunMonitor:
             record = HeartbeatRecord(
                 session=self._identity.session_id,
                 phase=now.phase,
+                attempt=self._identity.attempt,
+                elapsed_secs=self.elapsed_secs,
                 step=now.global_step,
                 steps=now.steps,
                 steps_per_sec=now.steps_per_second,

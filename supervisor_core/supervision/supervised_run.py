@@ -21,7 +21,7 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease import LogdirLease
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.tenancy import Tenancy
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
@@ -114,6 +114,7 @@ class SupervisedRun:
             session_id=session_id,
             run=run_name(options.run_name, logdir),
             started_at=clock.wall(),
+            started_boot_secs=boot_secs(clock),
             info=info,
             versions=versions(),
         )
@@ -242,9 +243,7 @@ class SupervisedRun:
             adopted=adopted,
             skipped=tuple(skipped),
             state_problem=state_problem,
-            previous_outcome=self._tenancy.previous_outcome,
-            previous_step=self._tenancy.last_step,
-            previous_seen_at=self._tenancy.previous_seen_at,
+            **self._tenancy.told(self._identity.started_boot_secs),
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
             services=tuple(services),
@@ -346,6 +345,7 @@ class SupervisedRun:
             steps=now.steps,
             final_checkpoint=outcome.final_checkpoint,
             final_checkpoint_step=outcome.final_checkpoint_step,
+            elapsed_secs=self._monitor.elapsed_secs,
             activity_secs=now.activity_secs,
         )
         self._recorder.write(record, now.global_step, durable=True)

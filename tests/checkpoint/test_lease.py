@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.machine import boot_id
+from supervisor_core.checkpoint.tenancy import tenancy_after
 from supervisor_core.errors import LogdirInUseError
 
 Make = Callable[..., LogdirLease]
@@ -74,6 +77,23 @@ def test_steps_done_again_within_a_session_are_counted(make: Make) -> None:
     first.renew(last_step=90)
     first.release("error", last_step=90)
     assert make().acquire("b").steps_lost == 35
+
+
+@pytest.mark.parametrize(
+    ("boot", "secs"),
+    [(boot_id(), 20.0), ("another kernel's", None), (None, None)],
+    ids=["here", "elsewhere", "unknown"],
+)
+def test_how_long_ago_a_session_was_seen(make: Make, clock: Any, tmp_path: Path, boot: str, secs: float | None) -> None:
+    """By a clock that nobody sets, also of one that was killed before its first renewal; on one machine only."""
+    make().acquire("a")
+    record = peek(tmp_path / "run")
+    assert record is not None
+    clock.now += 20.0
+    tenancy = tenancy_after(replace(record, boot=boot), clock.now, exclusive=True, warning=None)
+    told = tenancy.told(clock.now)
+    assert (told["previous_elapsed_secs"], told["previous_seen_secs"]) == (0.0, secs)
+    assert (told["previous_seen_at"], told["run_started_at"]) == (clock.now - 20.0, clock.now - 20.0)
 
 
 def test_a_second_chief_in_this_process_is_refused(make: Make, tmp_path: Path) -> None:

@@ -70,13 +70,13 @@ def test_the_json_fields_are_documented() -> None:
     from dataclasses import fields
 
     from supervisor_core.cli.events_verdict import EventsVerdict
-    from supervisor_core.cli.verify import CheckpointVerdict, RunVerdict
+    from supervisor_core.cli.verify import CheckpointVerdict, RunVerdict, SetAsideVerdict
 
     text = documented()["verify"]
     described = set(re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE))
     top = {"v", "logdir", "good", "damaged", "missing", "unsearched", "runs"}
     assert described == top | {
-        item.name for kind in (CheckpointVerdict, RunVerdict, EventsVerdict) for item in fields(kind)
+        item.name for kind in (CheckpointVerdict, SetAsideVerdict, RunVerdict, EventsVerdict) for item in fields(kind)
     }
 
 

@@ -131,6 +131,19 @@ class Trainer:
         self.workers: tuple[Mapping[str, Any], ...] = ()
         self.file = EventsFile(f"/run/events.out.tfevents.{int(started_at)}.host.{id}", started_at)
         self._next_beat = started_at
+        self._clock_set_by = 0.0
+
+    @property
+    def elapsed_secs(self) -> float:
+        """How long it has lasted, by a clock that nobody sets."""
+        return self.now - self.started_at - self._clock_set_by
+
+    def set_clock(self, by: float) -> Trainer:
+        """Set the wall clock forward, or back."""
+        self.now += by
+        self._next_beat += by
+        self._clock_set_by += by
+        return self
 
     def spend(self, secs: float, *, moving: bool = True) -> Trainer:
         """Let time pass in the present phase."""
@@ -165,6 +178,8 @@ class Trainer:
         record = HeartbeatRecord(
             session=self.id,
             phase=self.phase,
+            attempt=self.attempt,
+            elapsed_secs=self.elapsed_secs,
             step=self.step,
             steps=self.steps,
             steps_per_sec=self.rate,
@@ -255,7 +270,13 @@ class Trainer:
         """End in good order."""
         self.enter("stopped")
         record = StopRecord(
-            session=self.id, reason=reason, step=self.step, steps=self.steps, activity_secs=dict(self.secs), **more
+            session=self.id,
+            reason=reason,
+            step=self.step,
+            steps=self.steps,
+            elapsed_secs=self.elapsed_secs,
+            activity_secs=dict(self.secs),
+            **more,
         )
         self.file.tell(record, self.step or 0, self.now)
         return self

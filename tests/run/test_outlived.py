@@ -57,7 +57,7 @@ def test_a_clock_that_jumped_makes_no_session_overlap_the_next(killed: Any, resu
     """A renewal that claims to be later than the next session's start ends the session there."""
     run = run_of(killed, resumed(previous_seen_at=killed.now + 3600.0))
     assert run.sessions[0].ended_at == run.sessions[1].started_at
-    assert run.restarts[0].downtime_secs == 0.0
+    assert run.restarts[0].downtime_secs is None
 
 
 def test_a_lease_that_knows_less_takes_nothing_away(killed: Any, resumed: Any, run_of: RunOf) -> None:

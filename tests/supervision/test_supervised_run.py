@@ -51,6 +51,37 @@ def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     assert (status.sessions, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
 
 
+def test_records_tell_how_long_by_a_clock_that_nobody_sets(begin, writer) -> None:
+    """The wall clock is set back an hour between two sessions: the later one tells when it began after the first."""
+
+    class SetBack:
+        now, by = 5000.0, 0.0
+
+        def wall(self) -> float:
+            return 1e9 + self.now - self.by
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock = SetBack()
+    run = begin(clock=clock)
+    run.ready()
+    clock.now += 100.0
+    run.end(Outcome(reason="signal"))
+    clock.now, clock.by = clock.now + 20.0, 3600.0
+    run = begin(clock=clock)
+    run.ready(restored_step=0)
+    clock.now += 7.0
+    run.beat()
+    first, second = writer.of("session")
+    assert second.started_at < first.started_at
+    assert (second.attempt, second.run_started_at) == (2, first.run_started_at)
+    assert (second.previous_elapsed_secs, second.previous_seen_secs) == (100.0, 20.0)
+    assert [stop.elapsed_secs for stop in writer.of("stop")] == [100.0]
+    beat = writer.of("heartbeat")[-1]
+    assert (beat.attempt, beat.elapsed_secs) == (2, 7.0)
+
+
 def test_lost_steps_are_counted_alike_by_session_and_reader(begin, writer) -> None:
     """After a recovery and a restart that took steps back, a reader of the events counts as many as the metrics do."""
     run = begin()
