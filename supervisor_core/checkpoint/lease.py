@@ -231,8 +231,8 @@ class LogdirLease:
             self._renewing = False
             self._say_once(error)
 
-    def release(self, reason: str, *, last_step: int | None = None, steps_lost: int | None = None) -> None:
-        """Give the lease back. Never raises; once is enough.
+    def release(self, reason: str, *, last_step: int | None = None, steps_lost: int | None = None) -> bool:
+        """Give the lease back; return whether it was still this session's. Never raises; once is enough.
 
         Args:
             reason: why the session ended (``completed``, ``signal``, ``error`` ...).
@@ -244,7 +244,7 @@ class LogdirLease:
         _LEASES.discard(self)
         if record is None:
             self._file.let_go()
-            return
+            return self._loss is None
         ended = record.renewed(
             self._clock,
             last_step=last_step,
@@ -261,6 +261,7 @@ class LogdirLease:
             finally:
                 self._file.let_go()
                 self._file_lock.release()
+        return self._loss is None
 
     def _read(self) -> tuple[LeaseRecord | None, str | None]:
         reason = ""

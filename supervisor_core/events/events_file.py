@@ -5,21 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-from collections.abc import Callable
 
 from supervisor_core.clock import Clock
 from supervisor_core.events import encoding, framing
 from supervisor_core.events.batch import Batch
 from supervisor_core.events.filename import events_filename
 from supervisor_core.events.filesystem import AppendFile, FileSystem, join
+from supervisor_core.events.guard import guard_of
 
 _LOG = logging.getLogger(__name__)
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-Check = Callable[[], None]
-"""Asked immediately before each append, and before a new file is begun. Raises `LogdirInUseError` if another process
-has taken the logdir over: then nothing is appended any more. An `OSError` counts as a failed append."""
 
 
 def counted(events: int) -> str:
@@ -54,8 +50,6 @@ class EventsFile:
         """How many files were begun."""
         self.written = 0
         """Events handed to the file system, version records apart."""
-        self.check: Check | None = None
-        """Set once there is somebody to ask."""
         self._filesystem = filesystem
         self._clock = clock
         self._suffix = suffix
@@ -64,6 +58,7 @@ class EventsFile:
         self._in_file = 0
         self._unsynced = 0
         self._doubtful: SyncError | None = None
+        self._guard = guard_of(logdir)
 
     def open(self) -> None:
         """Begin a new file, version record included, under a name of its own."""
@@ -86,7 +81,7 @@ class EventsFile:
             _LOG.warning("%s was deleted while in use; a new events file takes over.", self.path)
             self._close_file()
         if self._file is None:
-            self._ask()
+            self._guard.ask()
             self.open()
         assert self._file is not None
         return self._file
@@ -98,7 +93,7 @@ class EventsFile:
             LogdirInUseError: if another process has taken the logdir over.
         """
         file = self.ensure_open()
-        self._ask()
+        self._guard.ask()
         try:
             file.append(batch.chunks)
         except Exception as error:
@@ -129,10 +124,6 @@ class EventsFile:
     def close(self) -> None:
         """Let go of the file, if one is open; syncs nothing."""
         self._close_file()
-
-    def _ask(self) -> None:
-        if self.check is not None:
-            self.check()
 
     def _repair(self, file: AppendFile, batch: Batch, error: Exception) -> bool:
         """Make the file end with a whole record and the batch begin behind it; say whether to go on with the file."""

@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -141,10 +140,6 @@ class FileWriter:
             self._writer.scalar(tag, value, step, wall_time)
         except WriterClosedError:
             _warn_closed()
-
-    def guard(self, check: Callable[[], None] | None) -> None:
-        """Ask before anything is appended; see `EventsWriter.guard`."""
-        self._writer.guard(check)
 
     def get_logdir(self) -> str:
         """Return the directory, as it was given."""

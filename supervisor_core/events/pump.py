@@ -23,7 +23,7 @@ class Pump:
     events wait in the queue as far as its bound goes. Every outage is logged once when it begins and once when it is
     over, and told to ``on_error`` once.
 
-    When another process has taken the logdir over (`EventsFile.check`), that is the end: what waits is dropped, and
+    When another process has taken the logdir over (`guard_directory`), that is the end: what waits is dropped, and
     so is what comes later, all of it counted; the file is closed as it is. Nobody who flushes or closes hears an error
     of that: it is said in the log, and the chief that was taken over has an error of its own.
 

@@ -17,7 +17,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutError
 from supervisor_core.events.batch import SUMMARY_ONCE, WHOLE_EVENT
 from supervisor_core.events.encoding import FIELDS, STEP_MAX, STEP_MIN, PayloadKind
-from supervisor_core.events.events_file import Check, EventsFile
+from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.filesystem import FileSystem, filesystem_of
 from supervisor_core.events.pump import OnError, Pump
 from supervisor_core.events.queue import EventQueue, Request
@@ -225,20 +225,10 @@ class EventsWriter:
         """
         with self._lifecycle:
             if self._closed:
-                written, dropped, check = self.written, self.dropped, self._file.check
+                written, dropped = self.written, self.dropped
                 self._begin(create=True)
-                self._file.check = check
                 self._written_before, self._dropped_before = written, dropped
                 self._closed = False
-
-    def guard(self, check: Check | None) -> None:
-        """Ask before anything is appended, from now on; None asks no more. A forked child's writer does not ask.
-
-        Args:
-            check: returns, or raises `LogdirInUseError`: then nothing is appended any more, what is added is dropped
-                and counted, and `flush`, `sync` and `close` return. An `OSError` counts as a failed append.
-        """
-        self._file.check = check
 
     @property
     def logdir(self) -> str:

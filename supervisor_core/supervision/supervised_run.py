@@ -23,6 +23,7 @@ from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.tenancy import Tenancy
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
+from supervisor_core.events.guard import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
@@ -81,9 +82,8 @@ class SupervisedRun:
         self._facade = facade
         self._interval_secs = checkpoint_interval_secs
         self._clock = clock
-        self._on_taken_over = on_taken_over
         self._writer = writer
-        self._recorder: TelemetrySink = Recorder(writer, self.check_append)
+        self._recorder: TelemetrySink = Recorder(writer, self._check)
         self._lease: LogdirLease | None = None
         self._roster: Roster | None = None
         self._beacon: Beacon | None = None
@@ -95,7 +95,7 @@ class SupervisedRun:
                 timeout_secs=options.lease_timeout_secs,
                 exclusive=options.exclusive_logdir,
                 clock=clock,
-                on_taken_over=self._taken_over,
+                on_taken_over=on_taken_over,
             )
             self._roster = Roster(
                 logdir,
@@ -138,8 +138,7 @@ class SupervisedRun:
         self._publisher: Publisher | None = None
         self._begun = False
         self._ended = False
-        self._released = False
-        self._is_taken_over = False
+        self._guarded: list[str] = []
 
     @property
     def session_id(self) -> str:
@@ -182,9 +181,7 @@ class SupervisedRun:
             )
             self._tenancy = before
             self._monitor.identify(self._identity)
-            guard = getattr(self._writer, "guard", None)  # other writers than ours append when they like
-            if guard is not None:
-                guard(self.check_append)
+            self.guard(self._logdir or "")
         self._begun = True
         if self._beacon is not None:
             self._beacon.start()
@@ -203,15 +200,14 @@ class SupervisedRun:
         """
         return self._publisher
 
-    def check_append(self) -> None:
-        """Return if this session may append events; once it has released the lease, its file is its own business.
+    def guard(self, directory: str) -> None:
+        """Have nothing appended to the events files of a directory once another chief has taken the logdir over.
 
-        Raises:
-            LogdirInUseError: if another chief has taken the logdir over while this session held it.
-            OSError: if that cannot be found out.
+        By whichever of this process's writers; until the session has released the lease. The logdir itself is guarded.
         """
-        if self._lease is not None and not self._released:
-            self._lease.check()
+        if self._lease is not None:
+            self._guarded.append(directory)
+            guard_directory(directory, self._check)
 
     def ready(
         self,
@@ -352,8 +348,10 @@ class SupervisedRun:
         if self._beacon is not None:
             self._beacon.close()
         if self._lease is not None:
-            self._lease.release(outcome.reason, last_step=now.global_step, steps_lost=self._identity.steps_lost)
-            self._released = not self._is_taken_over
+            steps_lost = self._identity.steps_lost
+            if self._lease.release(outcome.reason, last_step=now.global_step, steps_lost=steps_lost):
+                for directory in self._guarded:
+                    guard_directory(directory, None)
 
     def close(self, linger_secs: float | None = None) -> None:
         """Stop serving metrics, after Prometheus has had the chance to see the end.
@@ -368,9 +366,9 @@ class SupervisedRun:
         """Write a heartbeat now: something has happened that should be seen."""
         self._monitor.beat()
 
-    def _taken_over(self, error: LogdirInUseError) -> None:
-        self._is_taken_over = True
-        self._on_taken_over(error)
+    def _check(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
 
     def _tell_of_workers(self) -> None:
         if not self._ended:

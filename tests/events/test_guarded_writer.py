@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from supervisor_core.errors import EventsWriteError, LogdirInUseError
 from supervisor_core.events import EventsWriter
+from supervisor_core.events.guard import guard_directory
 
 
 class Check:
@@ -34,15 +35,12 @@ def check() -> Check:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path, faulty: Any, check: Check) -> Callable[..., EventsWriter]:
-    """Returns a function that makes a guarded writer which retries only when asked."""
+def guarded(tmp_path: Path, faulty: Any, check: Check) -> Iterator[Callable[..., EventsWriter]]:
+    """Returns a function that makes a writer, in a guarded directory, which retries only when asked."""
 
-    def make() -> EventsWriter:
-        writer = EventsWriter(tmp_path, filesystem=faulty, retry_initial_secs=1000.0, retry_max_secs=1000.0)
-        writer.guard(check)
-        return writer
-
-    return make
+    guard_directory(str(tmp_path), check)
+    yield lambda: EventsWriter(tmp_path, filesystem=faulty, retry_initial_secs=1000.0, retry_max_secs=1000.0)
+    guard_directory(str(tmp_path), None)
 
 
 def sizes(directory: Path) -> list[int]:
@@ -147,3 +145,27 @@ def test_a_writer_that_is_reopened_asks_again(
     writer.scalar("a", 1.0, 1)
     writer.close()
     assert sizes(tmp_path) == before
+
+
+def test_each_writer_of_a_directory_is_asked(
+    guarded: Callable[..., EventsWriter], check: Check, tmp_path: Path
+) -> None:
+    """Those made before and after, under whichever spelling of the path; another directory's is not."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "other").mkdir()
+    check.error = LogdirInUseError("taken over")
+    for directory, appended in ((tmp_path / "link", 0), (f"{tmp_path}/", 0), (tmp_path / "other", 1)):
+        with EventsWriter(directory) as writer:
+            writer.scalar("a", 1.0, 1)
+        assert (writer.written, writer.dropped) == (appended, 1 - appended)
+
+
+def test_a_forked_child_is_not_asked(guarded: Callable[..., EventsWriter], check: Check, tmp_path: Path) -> None:
+    """The lease is the parent's; a child that writes has files of its own."""
+    check.error = LogdirInUseError("taken over")
+    pid = os.fork()
+    if pid == 0:
+        with EventsWriter(tmp_path) as writer:
+            writer.scalar("a", 1.0, 1)
+        os._exit(writer.written)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1

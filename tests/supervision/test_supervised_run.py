@@ -202,9 +202,13 @@ def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:
 
 def test_a_session_that_has_ended_still_closes_its_events_file(begin, tmp_path) -> None:
     """Once the lease is released, another chief may come: what is left to append goes into the ended session's file."""
-    run = begin()
+    writer = FileWriter(str(tmp_path))
+    run = begin(writer=writer)
     run.end(Outcome(reason="completed"))
     take_over(tmp_path)
-    run.check_append()
+    written = writer.written
+    writer.scalar("a", 1.0, 1)
+    writer.close()
+    assert writer.written == written + 1
     with pytest.raises(LogdirInUseError):
         run.publisher.check()

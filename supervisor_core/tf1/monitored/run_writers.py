@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -22,13 +21,6 @@ class RunWriters:
     def __init__(self) -> None:
         self._writers: dict[str, FileWriter] = {}
         self._displaced: dict[str, Any] = {}
-        self._check: Callable[[], None] | None = None
-
-    def guard(self, check: Callable[[], None]) -> None:
-        """Have each of them ask before it appends anything, those that are opened later too; see `FileWriter.guard`."""
-        self._check = check
-        for writer in self._writers.values():
-            writer.guard(check)
 
     def get(self, directory: str) -> FileWriter:
         """Return the writer of a directory.
@@ -39,7 +31,6 @@ class RunWriters:
         key = _key(directory)
         if key not in self._writers:
             self._writers[key] = FileWriter(directory)
-            self._writers[key].guard(self._check)
         self._lend(directory, self._writers[key])
         return self._writers[key]
 

@@ -132,7 +132,9 @@ class MonitoredRuntime:
             self._writers.close()
             self._open.close()
             raise
-        self._writers.guard(self.lifecycle.run.check_append)
+        for hook in self._own:
+            if hook.output_dir:
+                self.lifecycle.run.guard(hook.output_dir)
         self._progress = self.lifecycle.run.progress
         for hook in self._own:
             hook.join(self)
