@@ -32,9 +32,9 @@ class Saver:
 class Run:
     """One session that saves."""
 
-    def __init__(self, logdir: str, session: str, attempt: int, writer: Any, restored: str | None = None) -> None:
+    def __init__(self, logdir: str, publisher: Publisher, writer: Any, restored: str | None = None) -> None:
         self._writer = writer
-        self._store = CheckpointStore(logdir, publisher=Publisher(session=session, attempt=attempt))
+        self._store = CheckpointStore(logdir, publisher=publisher)
         history = self._store.history().kept
         saver = Saver([(saved.path, saved.saved_at) for saved in history])
         self._rotation = Rotation(saver, self._store, restored=restored and os.path.join(logdir, restored))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import DIRECTORY
 from supervisor_core.checkpoint.store import CheckpointStore
 
@@ -31,7 +32,7 @@ def session(tmp_path: Path, saves: ModuleType, writer: ModuleType) -> Callable[.
         pid = os.fork()
         if pid == 0:
             try:
-                subject = saves.Run(str(logdir), f"s{attempt}", attempt, writer, restored)
+                subject = saves.Run(str(logdir), Publisher(session=f"s{attempt}", attempt=attempt), writer, restored)
                 saves.Killer(kill_at)
                 for step in steps:
                     subject.save(step, 1_000_000.0 + step)
