@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def _set(trial: Trial, trials: int, setting: Setting) -> Iterator[Outcome]:
             firsts.append(first)
             lasts.append(max(truth.events(written).losses))
             _shift(logdir, before, off if jump is None or index else setting.jump or 0.0)
-        _judge(findings, _inspect(logdir), firsts, lasts)
+        offs = (setting.jump or setting.first, setting.second, 0.0)
+        _judge(findings, _inspect(logdir), firsts, lasts, offs)
         yield findings.outcome()
 
 
@@ -80,7 +82,9 @@ def _inspect(logdir: Path) -> dict[str, Any]:
     return found
 
 
-def _judge(findings: Findings, run: dict[str, Any], firsts: list[int], lasts: list[int]) -> None:
+def _judge(
+    findings: Findings, run: dict[str, Any], firsts: list[int], lasts: list[int], offs: tuple[float, ...]
+) -> None:
     sessions, restarts = run["sessions"], run["restarts"]
     attempts = [session["attempt"] for session in sessions]
     findings.fault(attempts != [1, 2, 3], f"sessions in the order {attempts}")
@@ -98,7 +102,10 @@ def _judge(findings: Findings, run: dict[str, Any], firsts: list[int], lasts: li
         f"rewinds {rewinds}, of {true}",
     )
     downtimes = [restart["downtime_secs"] for restart in restarts]
-    findings.fault(any(secs is not None and not 0 <= secs < 60 for secs in downtimes), f"downtimes of {downtimes} s")
+    # A clock that was set forward is not to be told from a machine that was off; one that was set back is.
+    most = [60.0 + max(0.0, later - earlier) for earlier, later in pairwise(offs)]
+    right = len(downtimes) == 2 and all(0 <= (secs or 0) < limit for secs, limit in zip(downtimes, most, strict=True))
+    findings.fault(not right, f"downtimes of {downtimes} s")
 
 
 _SETTINGS = (

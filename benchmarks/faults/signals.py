@@ -26,7 +26,7 @@ class Ending:
     signum: signal.Signals
     loop: str = "asks"
     again: bool = False
-    """A second signal, half a second after the first."""
+    """A second signal, a second after the first, if the process has not ended by then."""
     full: bool = False
     """The disk is full from just before the signal on."""
     saves: bool = True
@@ -75,8 +75,8 @@ def _sent(trial: Trial, disk: SmallDisk, ending: Ending) -> Outcome:
     sent = time.monotonic()
     training.kill(ending.signum)
     if ending.again:
-        training.listen(0.5)
-        sent = time.monotonic()
+        training.listen(1.0)
+        sent = sent if training.returncode is not None else time.monotonic()
         training.kill(ending.signum)
     findings = Findings()
     status = training.wait(90.0)
@@ -112,14 +112,14 @@ ENDINGS = (
     Ending("SIGTERM, a run hangs", _TERM, "hangs"),
     Ending("SIGTERM, the disk is full", _TERM, full=True, saves=False),
     Ending("SIGTERM, the disk is full and the loop never asks", _TERM, "never", full=True, saves=False),
-    Ending("SIGTERM twice, the loop never asks", _TERM, "never", again=True, saves=False, within_secs=1.0),
     Ending("SIGTERM twice, a run hangs", _TERM, "hangs", again=True, saves=False, within_secs=1.0),
+    Ending("SIGTERM twice, the disk is full", _TERM, again=True, full=True, saves=False, within_secs=1.0),
     Ending("SIGINT, the loop asks", _INT, cleans_up=True),
     Ending("SIGINT, the loop asks, MonitoredTrainingSession", _INT, cleans_up=True, facade="monitored"),
     Ending("SIGINT, the loop never asks", _INT, "never", cleans_up=True),
     Ending("SIGINT, a run hangs", _INT, "hangs"),
     Ending("SIGINT, the disk is full", _INT, full=True, saves=False, cleans_up=True),
-    Ending("SIGINT twice, the loop never asks", _INT, "never", again=True, saves=False),
+    Ending("SIGINT twice, a run hangs", _INT, "hangs", again=True, saves=False, within_secs=1.0),
 )
 _QUICK = ("SIGTERM, the loop asks",)
 FAULTS = tuple(
