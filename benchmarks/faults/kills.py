@@ -71,6 +71,21 @@ def _judge_events(findings: Findings, training: Process, written: list) -> None:
     findings.lose(found < flushed - first, f"TensorBoard reads {found} of {flushed - first} flushed events")
 
 
+def _kill_writer(trial: Trial, trials: int) -> Iterator[Outcome]:
+    """Kill a process that does nothing but append."""
+    for number in range(trials):
+        logdir = trial.directory / f"run-{number}"
+        batch, durable = trial.rng.choice([1, 7, 50, 500]), trial.rng.random() < 0.5
+        appending = trial.start("appending", {"logdir": str(logdir), "batch": batch, "durable": durable})
+        appending.until("flushed")
+        appending.listen(trial.rng.uniform(0.0, 0.15))
+        appending.kill(signal.SIGKILL)
+        appending.wait()
+        findings = Findings()
+        _judge_events(findings, appending, truth.events_files(logdir))
+        yield findings.outcome()
+
+
 FAULTS = (
     Fault(
         name="kill -9 at a random instant, Supervisor",
@@ -88,5 +103,14 @@ FAULTS = (
         short=10,
         batch=10,
         run=lambda trial, trials: _kill(trial, trials, "monitored"),
+    ),
+    Fault(
+        name="kill -9 at a random instant, a process that appends events (no TensorFlow)",
+        survived="all flushed events are there",
+        long=200,
+        short=50,
+        quick=3,
+        batch=20,
+        run=_kill_writer,
     ),
 )

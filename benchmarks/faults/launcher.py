@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = ("benchmarks.faults.training",)
+PROGRAMS = ("benchmarks.faults.training", "benchmarks.faults.appending")
 START_TIMEOUT_SECS = 120.0
 TENSORFLOW_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 """Keeps it quiet, and off the graphics card."""

@@ -74,9 +74,12 @@ class Trial:
 
     def train(self, logdir: Path | None = None, **config: Any) -> Process:
         """Start a training; see `Config`."""
-        values = asdict(Config(logdir=str(logdir or self.logdir), **config))
+        return self.start("training", asdict(Config(logdir=str(logdir or self.logdir), **config)))
+
+    def start(self, program: str, config: dict[str, Any]) -> Process:
+        """Start a program of this package."""
         errors = self.directory / f"errors-{len(self._processes)}.txt"
-        process = self._launcher.start("benchmarks.faults.training", values, errors)
+        process = self._launcher.start(f"benchmarks.faults.{program}", config, errors)
         self._processes.append(process)
         return process
 
