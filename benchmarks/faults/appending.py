@@ -1,4 +1,4 @@
-"""A program without TensorFlow: appends events as fast as it can, and says which step they are flushed or synced up to."""
+"""A program without TensorFlow: appends events as fast as it can, and says up to which step they are flushed."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ _HARMS: tuple[tuple[str, str, Harm], ...] = (
     ("state file missing", _STATE, of_state(remove)),
     ("state file names checkpoints that are not there", _STATE, of_state(point_elsewhere)),
 )
-_QUICK = ("newest checkpoint: data cut", "state file cut")
+_QUICK = ("newest checkpoint: a bit of the data flipped", "newest checkpoint: index missing", "state file cut")
 
 FAULTS = (
     *(

@@ -64,6 +64,7 @@ FAULTS = (
         survived="the first appends no record and ends; the next session resumes at the second's last checkpoint",
         long=160,
         short=32,
+        quick=2,
         batch=4,
         run=lambda trial, trials: _zombie(trial, trials, "supervisor"),
     ),
