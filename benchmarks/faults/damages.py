@@ -72,6 +72,16 @@ def point_elsewhere(path: Path, rng: random.Random) -> None:
     path.write_text(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
 
 
+def of_own(logdir: Path, newest: str, rng: random.Random) -> None:
+    """Take away, or harm, what the project keeps in the logdir for itself: the lock file and the ledgers."""
+    for path in (*logdir.glob(".supervisor*"), *logdir.glob(".supervisor*/*")):
+        if path.is_dir():
+            if rng.random() < 0.3:
+                shutil.rmtree(path)
+        elif path.exists():
+            rng.choice([cut, flip, zero, remove])(path, rng)
+
+
 def both(logdir: Path, newest: str, rng: random.Random) -> None:
     """Damage the two newest checkpoints, each in its way."""
     second = sorted(truth.checkpoints(logdir).whole)[-2]
@@ -84,7 +94,7 @@ def _fall_back(trial: Trial, trials: int, harm: Harm) -> Iterator[Outcome]:
     floats = _train_run(trial)
     for number in range(trials):
         logdir = trial.copy_run(f"copy-{number}")
-        files = {path: path.read_bytes() for path in logdir.iterdir()}
+        files = {path: path.read_bytes() for path in logdir.iterdir() if path.is_file()}
         before = truth.checkpoints(logdir).whole
         harm(logdir, f"model.ckpt-{before[-1]}", trial.rng)
         untouched = [step for step in before if _is_untouched(logdir, step, files)]
@@ -138,6 +148,9 @@ def _no_index(trial: Trial, trials: int) -> Iterator[Outcome]:
         logdir = trial.copy_run(f"copy-{number}")
         for path in (*logdir.glob("*.index"), logdir / "checkpoint"):
             path.unlink()
+        if trial.rng.random() < 0.5:  # as a copy with a shell's * does
+            for path in logdir.glob(".*"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         long_ago = 1_500_000_000
         for path in logdir.iterdir():
             os.utime(path, (long_ago, long_ago))
@@ -170,6 +183,7 @@ _HARMS: tuple[tuple[str, str, Harm], ...] = (
     ("state file cut", _STATE, of_state(cut)),
     ("state file missing", _STATE, of_state(remove)),
     ("state file names checkpoints that are not there", _STATE, of_state(point_elsewhere)),
+    ("lock file and ledgers cut, overwritten or missing", _STATE, of_own),
 )
 _QUICK = ("newest checkpoint: a bit of the data flipped", "newest checkpoint: index missing", "state file cut")
 
