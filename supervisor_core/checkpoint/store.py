@@ -312,11 +312,10 @@ class CheckpointStore:
             try:
                 if not self._is_older(path, staging, moment):
                     continue
-                for moved in map(
-                    self._path, half_moved.get(name, ())
-                ):  # the directory proves what they are: it goes last
+                for moved in map(self._path, half_moved.get(name, ())):
                     self._filesystem.remove(moved)
                     swept.append(moved)
+                # The directory goes last: it proves what they are.
                 (self._filesystem.remove_tree if staging else self._filesystem.remove)(path)
                 swept.append(path)
             except OSError as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from supervisor_core.checkpoint.filesystem import Check, LocalFilesystem, unguarded
-from supervisor_core.supervision.task_file import TASKS_DIRECTORY, TaskFile
+from supervisor_core.supervision.task_file import TASKS_DIRECTORY, TaskFile, read_record
 from supervisor_core.supervision.task_record import TaskRecord
 
 
@@ -68,3 +69,14 @@ def test_a_process_that_wakes_up_leaves_the_file_to_its_successor(tmp_path: Path
     assert session_on_disk(tmp_path) == "second"
     assert len(list((tmp_path / TASKS_DIRECTORY).iterdir())) == 1
     assert second.write(record("second")) is None
+
+
+def test_a_fifo_in_its_place_is_replaced(tmp_path: Path) -> None:
+    """Whoever put it there: nothing waits for its other end, neither the process nor the chief that looks."""
+    file = TaskFile(str(tmp_path), "worker:1", "a")
+    (tmp_path / TASKS_DIRECTORY).mkdir()
+    os.mkfifo(file.path)
+    with pytest.raises(OSError, match="it is a FIFO, not a regular file"):
+        read_record(LocalFilesystem(), file.path)
+    assert file.write(record("a")) is None
+    assert session_on_disk(tmp_path) == "a"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import supervisor_core
 from supervisor_core.checkpoint.lease import LogdirLease
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import (
@@ -358,3 +359,15 @@ def test_what_lies_outside_the_logdir_is_not_renamed(run: Path, train: Any) -> N
     state_names(str(elsewhere / "best-9"))(run)
     assert train(steps=1) == (7, 8)
     assert sorted(path.name for path in elsewhere.iterdir()) == before
+
+
+def test_a_monitored_session_sets_them_aside_too(run: Path, build_model: Any, session_record: Any) -> None:
+    """The other facade passes the same ones over, says the same of them, and moves them likewise."""
+    change(DATA, lambda data: flip(data, 9))(run)
+    model = build_model()
+    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=str(run), save_checkpoint_steps=1) as sess:
+        sess.run(model.train_op)
+    [skipped] = session_record().skipped
+    assert re.fullmatch(WHERE % "weight", skipped["reason"])
+    [aside] = CheckpointStore(run).all_set_aside()
+    assert (aside.name, aside.reason) == ("model.ckpt-7", skipped["reason"])
