@@ -10,6 +10,10 @@ dead holder's is taken over:
 * Where there are no locks (object stores, some network file systems): likewise; a process of this machine that is gone
   is dead at once.
 
+A session that writes no checkpoints gives way (``gives_way``): it takes only a logdir in which no other kind of session
+has been, keeps no lock, and whoever writes checkpoints takes the logdir over from it at once. So an evaluation beside a
+training is never in its way, and never a part of the training's history.
+
 A holder that was suspended for so long that another took over finds out before it publishes anything more: `check`,
 see `supervisor_core.checkpoint.guard`. The lease also carries what a new session must know of the earlier ones, see
 `Tenancy` and `supervisor_core.checkpoint.lease_record`, where the file is described byte by byte.
@@ -43,6 +47,9 @@ _TAKEN_OVER = (
     "({:g} s), as when it is suspended or cut off from the storage. It publishes nothing any more and stops; the run "
     "goes on from the other chief's newest checkpoint."
 )
+_GAVE_WAY = (
+    "The logdir {} now belongs to {}, which writes checkpoints there: this process writes no telemetry any more."
+)
 
 _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLease] = weakref.WeakSet()
@@ -65,6 +72,7 @@ class LogdirLease:
         timeout_secs: after so many seconds without renewal a holder on another machine counts as dead. Renew at
             least three times as often.
         exclusive: False takes the logdir although another chief may be at work in it; `Tenancy.exclusive` says so.
+        gives_way: whether the session writes no checkpoints; see the module's docstring.
         host, pid, boot: this machine's name, this process, this kernel's boot id. Default: the operating system's.
         file: where the lease is kept. Default: in the logdir.
         spawn: how a renewal is run, so that a hanging file system holds up nobody. Default: in a daemon thread.
@@ -84,6 +92,7 @@ class LogdirLease:
         clock: Clock = SYSTEM_CLOCK,
         timeout_secs: float = 60.0,
         exclusive: bool = True,
+        gives_way: bool = False,
         host: str | None = None,
         pid: int | None = None,
         boot: str | None = None,
@@ -94,7 +103,8 @@ class LogdirLease:
         self._logdir = os.fspath(logdir)
         self._clock = clock
         self._timeout_secs = timeout_secs
-        self._exclusive = exclusive
+        self._exclusive = exclusive or gives_way
+        self._gives_way = gives_way
         self._host = host or socket.gethostname()
         self._pid = pid or os.getpid()
         self._boot = boot or boot_id()
@@ -129,7 +139,7 @@ class LogdirLease:
 
         Raises:
             LogdirInUseError: if another chief holds it, or this process in another session; says who, since when, and
-                how to go on.
+                how to go on. For a session that gives way, also if one that does not has held it before.
         """
         with contextlib.suppress(OSError):  # taking the lease says what is wrong with the directory
             filesystem, name = filesystem_for(self._logdir)
@@ -138,9 +148,8 @@ class LogdirLease:
         previous, warning = self._read()
         writable = grip.verdict in ("ours", "lockless", "unlocked")
         alone = grip.verdict in ("ours", "lockless")
-        if grip.verdict == "theirs" or (
-            writable and previous and self._is_alive(previous, locked=grip.verdict == "ours")
-        ):
+        is_alive = previous is not None and self._is_alive(previous, locked=grip.verdict == "ours")
+        if grip.verdict == "theirs" or (writable and previous and self._is_kept_out_by(previous, is_alive)):
             if self._exclusive:
                 self._file.let_go()
                 raise LogdirInUseError(self._in_use(previous, certain=grip.verdict == "theirs"))
@@ -149,6 +158,9 @@ class LogdirLease:
         elif not alone:
             warning = f"{self._logdir} cannot be guarded against a second chief: {grip.reason}"
         now, now_boot_secs = self._clock.wall(), boot_secs(self._clock)
+        if previous is not None and previous.gives_way and is_alive:  # displaced: no session that has ended
+            after_attempt = max(previous.attempt, after_attempt)
+            previous = None
         tenancy = tenancy_after(previous, now, after_attempt=after_attempt, exclusive=alone, warning=warning)
         self._previous = previous
         if warning:
@@ -168,9 +180,12 @@ class LogdirLease:
                 restarts=dict(tenancy.restarts),
                 steps_lost=tenancy.steps_lost,
                 heir_of=tenancy.heir_of,
+                gives_way=self._gives_way,
             )
             _LEASES.add(self)
             self._write_or_say()
+            if self._gives_way:
+                self._file.unlock()
             self._token = Token(session, tenancy.attempt)
         return tenancy
 
@@ -257,7 +272,8 @@ class LogdirLease:
                 self.check()
                 self._file.write(encode(ended))
             except (OSError, LogdirInUseError) as error:
-                _LOG.warning("The end of the session could not be noted in %s: %s", self._file.path, error)
+                level = logging.INFO if self._gives_way else logging.WARNING
+                _LOG.log(level, "The end of the session could not be noted in %s: %s", self._file.path, error)
             finally:
                 self._file.let_go()
                 self._file_lock.release()
@@ -274,12 +290,17 @@ class LogdirLease:
                 reason = str(error)
         return None, f"the earlier sessions of {self._logdir} are not known: {self._file.path} cannot be read: {reason}"
 
+    def _is_kept_out_by(self, previous: LeaseRecord, is_alive: bool) -> bool:
+        if previous.gives_way:
+            return is_alive and self._gives_way
+        return is_alive or self._gives_way
+
     def _is_alive(self, holder: LeaseRecord, *, locked: bool) -> bool:
         """Say whether a holder may be alive that did not keep us from the lock."""
         if holder.ended is not None:
             return False
         here = holder.boot == self._boot if holder.boot and self._boot else holder.host == self._host
-        if here and locked:
+        if here and locked and not holder.gives_way:
             return False
         if _is_ours(holder):
             return True
@@ -357,7 +378,8 @@ class LogdirLease:
     def _lose(self, successor: str) -> None:
         with self._state_lock:
             first, is_held = self._loss is None, self._record is not None
-            self._loss = self._loss or _TAKEN_OVER.format(self._logdir, successor, self._timeout_secs)
+            text = _GAVE_WAY if self._gives_way else _TAKEN_OVER
+            self._loss = self._loss or text.format(self._logdir, successor, self._timeout_secs)
         if first and is_held:
             self._on_taken_over(LogdirInUseError(self._loss))
         raise LogdirInUseError(self._loss)

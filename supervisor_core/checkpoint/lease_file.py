@@ -59,6 +59,9 @@ class LeaseFile(Protocol):
     def age_secs(self) -> float | None:
         """Return how long ago it was written, by the file system's own clock; None where that is not known."""
 
+    def unlock(self) -> None:
+        """Let others lock it; it stays open, to be written."""
+
     def let_go(self) -> None:
         """Close it, and so unlock it, unless it is open elsewhere."""
 
@@ -141,6 +144,12 @@ class LocalLeaseFile:
         """See `LeaseFile.age_secs`."""
         return _age_secs(LOCAL, self.path)
 
+    def unlock(self) -> None:
+        """See `LeaseFile.unlock`."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):  # where there are no locks, there is none to give back
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+
     def let_go(self) -> None:
         """See `LeaseFile.let_go`."""
         fd, self._fd = self._fd, None
@@ -186,6 +195,9 @@ class RemoteLeaseFile:
     def age_secs(self) -> float | None:
         """See `LeaseFile.age_secs`."""
         return _age_secs(self._filesystem, self.path)
+
+    def unlock(self) -> None:
+        """Do nothing: there is no lock."""
 
     def let_go(self) -> None:
         """Do nothing: nothing is held open."""

@@ -69,6 +69,9 @@ class LeaseRecord:
             return None
         return max(0.0, self.renewed_boot_secs - self.started_boot_secs)
 
+    gives_way: bool = False
+    """Whether the session writes no checkpoints, and gives way to one that does."""
+
     @property
     def outcome(self) -> str:
         """How the session ended, once it is known not to run any more."""
@@ -120,6 +123,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "boot": (str, type(None)),
     "ended": (str, type(None)),
     "heir_of": (str, type(None)),
+    "gives_way": (bool,),
     "attempt": _COUNT,
     "pid": _COUNT,
     "renewals": _COUNT,
@@ -136,7 +140,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _is_plausible(name: str, value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
+    if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
         return False
     if isinstance(value, dict):
         return all(type(count) is int for count in value.values())
