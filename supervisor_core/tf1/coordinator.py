@@ -1,4 +1,4 @@
-"""`Coordinator` and `LooperThread` that pass TensorFlow's own ``isinstance`` checks.
+"""`Coordinator`, `LooperThread` and `ServiceThread` that pass TensorFlow's own ``isinstance`` checks.
 
 The behaviour is the neutral runtime's; TensorFlow's classes are only bases, so that queue runners,
 ``tf.train.LooperThread`` and programs that check for ``tf.train.Coordinator`` take ours.
@@ -15,6 +15,7 @@ import tensorflow as tf
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.runtime.coordinator import Coordinator as RuntimeCoordinator
 from supervisor_core.runtime.looper import LooperThread as RuntimeLooperThread
+from supervisor_core.runtime.service import ServiceThread as RuntimeServiceThread
 
 
 class Coordinator(RuntimeCoordinator, tf.compat.v1.train.Coordinator):
@@ -39,6 +40,10 @@ class _OriginalLooperThread(tf.compat.v1.train.LooperThread):
 
     def __init__(self, target: Callable[..., object] | None = None, daemon: bool | None = None) -> None:
         threading.Thread.__init__(self, target=target, daemon=daemon)
+
+
+class ServiceThread(RuntimeServiceThread, _OriginalLooperThread):
+    """A periodic service; see `supervisor_core.runtime.service.ServiceThread`."""
 
 
 class LooperThread(RuntimeLooperThread, _OriginalLooperThread):

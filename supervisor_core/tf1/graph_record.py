@@ -29,7 +29,7 @@ def export_meta_graph(graph: Any, graph_def: Any, saver: Any) -> Any:
 
 
 class GraphRecord:
-    """Writes ``graph.pbtxt`` at every start, and graph and meta graph once into each events file.
+    """Writes the graph: ``graph.pbtxt`` for people, graph and meta graph for TensorBoard.
 
     Args:
         graph: the graph.
@@ -41,26 +41,9 @@ class GraphRecord:
         self._graph = graph
         self._graph_def = graph_def
         self._meta_graph_def = meta_graph_def
-        self._is_in_events = False
 
-    def write(self, logdir: str | None, writer: Any) -> None:
-        """Write what is not there yet.
-
-        Args:
-            logdir: where ``graph.pbtxt`` goes; None writes none.
-            writer: the summary writer, or None.
-        """
-        if logdir:
-            self._write_text(logdir)
-        if writer and not self._is_in_events:
-            writer.add_graph(
-                _Serialized(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph
-            )
-            writer.add_meta_graph(self._meta_graph_def)
-            self._is_in_events = True
-
-    def _write_text(self, logdir: str) -> None:
-        """Write the graph for people to read, whole or not at all: no training ends for want of it."""
+    def write_file(self, logdir: str) -> None:
+        """Write ``graph.pbtxt`` for people to read, whole or not at all: no training ends for want of it."""
         # Not by tf.io.write_graph: TensorFlow 2.20's asks protobuf for something that protobuf 7 no longer does.
         from google.protobuf import text_format
 
@@ -72,9 +55,10 @@ class GraphRecord:
         except Exception as error:
             _LOG.warning("%s cannot be written; training goes on without it: %s", GRAPH_FILE, error)
 
-    def writer_was_closed(self) -> None:
-        """Take note that the next events file is a new one."""
-        self._is_in_events = False
+    def write_events(self, writer: Any) -> None:
+        """Add graph and meta graph to an events file."""
+        writer.add_graph(_Serialized(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph)
+        writer.add_meta_graph(self._meta_graph_def)
 
 
 class _Serialized:

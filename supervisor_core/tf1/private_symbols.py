@@ -192,5 +192,11 @@ LOG_FIRST_N = PrivateSymbol(
     "StepCounterHook warns of a global step that does not rise through tf.compat.v1.logging",
 )
 
+# What programs test a supervisor's services for; read once, when this package is imported.
+_NO_INSTANCE = "a service is an instance of LooperThread only, not of the original's class for it"
+SUMMARY_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVSummaryThread", _NO_INSTANCE)
+STEP_COUNTER_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVStepCounterThread", _NO_INSTANCE)
+CHECKPOINT_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVTimerCheckpointThread", _NO_INSTANCE)
+
 SYMBOLS = tuple(value for value in list(globals().values()) if isinstance(value, PrivateSymbol))
 """All of them."""

@@ -1,4 +1,4 @@
-"""Is the model ready? What a ready op's value means, and how long to wait until it means yes."""
+"""Is the model ready? What a ready op's value means."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import tensorflow as tf
 _LOG = logging.getLogger("supervisor_core")
 
 
-def why_not_ready(op: Any, sess: Any, what: str) -> str | None:
-    """Run a ready op; return None when the model is ready, else the reason why it is not.
+def readiness(op: Any, sess: Any, what: str) -> tuple[bool, str | None]:
+    """Run a ready op; return whether the model is ready, and where it is not, the reason.
 
     Ready means: there is no op, or its value is None, or of dtype int32, or empty. A `FailedPreconditionError` that
     speaks of uninitialized values means not ready; any other is raised.
@@ -23,14 +23,14 @@ def why_not_ready(op: Any, sess: Any, what: str) -> str | None:
         what: what is being checked, for the log.
     """
     if op is None:
-        return None
+        return True, None
     try:
         value = sess.run(op)
     except tf.errors.FailedPreconditionError as error:
         if "uninitialized" not in str(error):
             _LOG.warning("%s: error [%s]", what, error)
             raise
-        return str(error)
+        return False, str(error)
     if value is None or value.dtype == np.int32 or value.size == 0:
-        return None
-    return "Variables not initialized: " + ", ".join(name.decode("utf-8") for name in value)
+        return True, None
+    return False, "Variables not initialized: " + ", ".join(name.decode("utf-8") for name in value)

@@ -2,7 +2,7 @@
 
 Source: the service threads of ``tf.compat.v1.train.Supervisor`` (contract, items 12 to 14). Each ticks at once, then on
 its interval. They run around the gate and uncounted (``run_internal``), so they neither hold a snapshot up nor pass for
-steps.
+steps. Each is also an instance of the original's class for it, which programs may test for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -18,7 +19,9 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.policy import Policy
 from supervisor_core.runtime.progress import Progress
-from supervisor_core.runtime.service import OnFailure, ServiceThread
+from supervisor_core.runtime.service import OnFailure
+from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import read_global_step, step_value
 
 _LOG = logging.getLogger("supervisor_core")
@@ -29,13 +32,28 @@ STEP_READER_SECS = 1.0
 _UNFED = re.compile(r"You must feed a value for placeholder tensor '([^']*)'")
 
 
+def _original(symbol: private.PrivateSymbol) -> Any:
+    """Return the original's class of a service, which is a base for the ``isinstance`` checks alone."""
+    try:
+        return symbol.load()
+    except AttributeError:
+        return tf.compat.v1.train.LooperThread
+
+
+_ORIGINAL: Any = SimpleNamespace(
+    summary=_original(private.SUMMARY_THREAD),
+    step_counter=_original(private.STEP_COUNTER_THREAD),
+    checkpoint=_original(private.CHECKPOINT_THREAD),
+)
+
+
 def runner(sess: Any) -> Callable[..., Any]:
     """Return the session's uncounted, ungated ``run``; plain ``run`` for a session that is not ours."""
     run: Callable[..., Any] = getattr(sess, "run_internal", sess.run)
     return run
 
 
-class SummaryService(ServiceThread):
+class SummaryService(ServiceThread, _ORIGINAL.summary):
     """Runs the summary op and appends what it returns.
 
     Args:
@@ -95,7 +113,7 @@ def explain_unfed(error: BaseException) -> str:
     )
 
 
-class StepCounterService(ServiceThread):
+class StepCounterService(ServiceThread, _ORIGINAL.step_counter):
     """Appends the steps per second of each interval, as ``<global step's name>/sec``; nothing before two readings.
 
     Args:
@@ -143,7 +161,7 @@ class StepCounterService(ServiceThread):
         _LOG.info("%s: %g", self._tag, rate)
 
 
-class CheckpointService(ServiceThread):
+class CheckpointService(ServiceThread, _ORIGINAL.checkpoint):
     """Saves a checkpoint on a timer.
 
     Args:

@@ -24,14 +24,17 @@ from supervisor_core.tf1.cluster.local_master import LocalMaster
 from supervisor_core.tf1.cluster.patience import Patience
 from supervisor_core.tf1.cluster.surroundings import Surroundings
 from supervisor_core.tf1.error_text import error_text
-from supervisor_core.tf1.readiness import why_not_ready
+from supervisor_core.tf1.readiness import readiness
 from supervisor_core.tf1.restore import Restored, hand_over, restore_explicit, restore_newest
 
 _LOG = logging.getLogger("supervisor_core")
 
 
-class SessionManager:
+class SessionManager(tf.compat.v1.train.SessionManager):
     """Restores from a checkpoint, or initialises, and creates the session.
+
+    Subclasses may override what they could in the original: ``_restore_checkpoint``, ``_try_run_local_init_op``,
+    ``_model_ready``, ``_model_ready_for_local_init``; each is called where the original calls it.
 
     Args:
         local_init_op: run after every session's creation; None runs nothing.
@@ -81,6 +84,7 @@ class SessionManager:
         self._ready_op = ready_op
         self._ready_for_local_init_op = ready_for_local_init_op
         self._recovery_wait_secs = recovery_wait_secs
+        self._target: str | None = None
         self._local_init_run_options = local_init_run_options
         self._local_init_feed_dict = local_init_feed_dict
         self._session_factory = session_factory or _plain_session
@@ -149,19 +153,19 @@ class SessionManager:
             tf.errors.NotFoundError, tf.errors.InvalidArgumentError: if the checkpoint is of another model; the text
                 lists missing, extra and reshaped variables.
         """
-        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
-        sess = self._open(self._local.target_of(master), config, patience)
-        patience.over()
         self._restored, self._skipped, self._adopted = None, (), False
+        sess, loaded = self._restore_checkpoint(
+            master,
+            saver,
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_filename_with_path=checkpoint_filename_with_path,
+            wait_for_checkpoint=wait_for_checkpoint,
+            max_wait_secs=max_wait_secs,
+            config=config,
+        )
+        if self._adopted:
+            return sess
         try:
-            if self._adopt(sess, any_session=checkpoint_filename_with_path is None):
-                hand_over(saver, checkpoint_dir, self._checkpoint_basename)
-                return sess
-            if self._announcement is not None:
-                self._announcement.take_back(sess)
-            loaded = self._restore(
-                sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
-            )
             if not loaded:
                 if init_op is None and not init_fn and self._local_init_op is None:
                     raise RuntimeError("Model is not initialized and no init_op or init_fn or local_init_op was given")
@@ -171,14 +175,14 @@ class SessionManager:
                     init_fn(sess)
             if self._announcement is not None:
                 self._announcement.announce(sess, self._surroundings.session)
-            reason = self._local_init(sess)
-            if reason is not None:
+            is_ready, reason = self._try_run_local_init_op(sess)
+            if not is_ready:
                 raise RuntimeError(
                     "Init operations did not make model ready for local_init.  "
                     f"Init op: {_name(init_op)}, init fn: {init_fn}, error: {reason}"
                 )
-            reason = why_not_ready(self._ready_op, sess, "Model not ready")
-            if reason is not None:
+            is_ready, reason = self._model_ready(sess)
+            if not is_ready:
                 raise RuntimeError(
                     f"Init operations did not make model ready.  Init op: {_name(init_op)}, init fn: {init_fn}, "
                     f"local_init_op: {self._local_init_op}, error: {reason}"
@@ -214,25 +218,32 @@ class SessionManager:
         Raises:
             ValueError: if both a directory and a file name are given.
         """
-        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
-        sess = self._open(self._local.target_of(master), config, patience)
-        patience.over()
         self._restored, self._skipped, self._adopted = None, (), False
+        sess, loaded = self._restore_checkpoint(
+            master,
+            saver,
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_filename_with_path=checkpoint_filename_with_path,
+            wait_for_checkpoint=wait_for_checkpoint,
+            max_wait_secs=max_wait_secs,
+            config=config,
+        )
+        if self._adopted:
+            return sess, True
         try:
-            loaded = self._restore(
-                sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
-            )
-            not_local = self._local_init(sess)
+            is_ready, reason = self._try_run_local_init_op(sess)
             if not loaded:
                 return sess, False
             source = checkpoint_dir or checkpoint_filename_with_path
-            if not_local is not None:
-                _LOG.info("Restoring model from %s did not make model ready for local init: %s", source, not_local)
+            if not is_ready:
+                _LOG.info("Restoring model from %s did not make model ready for local init: %s", source, reason)
                 return sess, False
-            reason = why_not_ready(self._ready_op, sess, "Model not ready")
-            if reason is not None:
+            is_ready, reason = self._model_ready(sess)
+            if not is_ready:
                 _LOG.info("Restoring model from %s did not make model ready: %s", source, reason)
                 return sess, False
+            if self._announcement is not None:
+                self._announcement.announce(sess, self._surroundings.session)
         except BaseException:
             _close_quietly(sess)
             raise
@@ -256,7 +267,7 @@ class SessionManager:
             RunFinishedError: if the run has finished, and begins no more.
         """
         self._restored, self._skipped, self._adopted = None, (), False
-        master = self._local.target_of(master)
+        self._target = master = self._local.target_of(master)
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
             if is_remote(master):
@@ -293,10 +304,14 @@ class SessionManager:
         return None, reason
 
     def _why_not_ready(self, sess: Any) -> str | None:
-        reason = self._local_init(sess) or why_not_ready(self._ready_op, sess, "Model not ready")
-        if reason is None and self._announcement is not None:
-            reason = why_not_ready(self._announcement.missing, sess, "Model not ready")
-        return None if reason is None else f"the chief to make the model ready: {reason}"
+        is_ready, reason = self._ready_with_local_init(sess)
+        if is_ready and self._announcement is not None:
+            is_ready, reason = readiness(self._announcement.missing, sess, "Model not ready")
+        return None if is_ready else f"the chief to make the model ready: {reason}"
+
+    def _ready_with_local_init(self, sess: Any) -> tuple[bool, str | None]:
+        is_ready, reason = self._try_run_local_init_op(sess)
+        return self._model_ready(sess) if is_ready else (False, reason)
 
     def _adopt(self, sess: Any, *, any_session: bool) -> bool:
         """Keep the model if it is the run's own, alive, and whole; tell whether it was kept.
@@ -312,8 +327,8 @@ class SessionManager:
             return False
         if session != self._surroundings.session and not any_session:
             return False
-        reason = self._local_init(sess) or why_not_ready(self._ready_op, sess, "Model not ready")
-        if reason is not None:
+        is_ready, reason = self._ready_with_local_init(sess)
+        if not is_ready:
             _LOG.warning("Only a part of the model of session %s is alive in the cluster: %s", session, reason)
             return False
         self._announcement.announce(sess, self._surroundings.session)
@@ -338,14 +353,39 @@ class SessionManager:
 
         return patience.outlast(connected, who=lambda: self._surroundings.missing(config), discard=_close_quietly)
 
-    def _restore(
+    def _restore_checkpoint(
         self,
-        sess: Any,
-        saver: Any,
-        directory: str | None,
-        filename: str | None,
-        wait_for_checkpoint: bool,
-        max_wait_secs: float,
+        master: str,
+        saver: Any = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+        wait_for_checkpoint: bool = False,
+        max_wait_secs: float = 7200,
+        config: Any = None,
+    ) -> tuple[Any, bool]:
+        """Return a new session, and whether its model has values: restored, or found alive in the cluster (`adopted`).
+
+        For the arguments and exceptions see `prepare_session`.
+        """
+        self._target = self._local.target_of(master)
+        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
+        sess = self._open(self._target, config, patience)
+        patience.over()
+        try:
+            if self._adopt(sess, any_session=checkpoint_filename_with_path is None):
+                hand_over(saver, checkpoint_dir, self._checkpoint_basename)
+                return sess, True
+            if self._announcement is not None:
+                self._announcement.take_back(sess)
+            return sess, self._restore(
+                sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
+            )
+        except BaseException:
+            _close_quietly(sess)
+            raise
+
+    def _restore(
+        self, sess: Any, saver: Any, directory: str | None, filename: str | None, wait: bool, max_wait_secs: float
     ) -> bool:
         if directory and filename:
             raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
@@ -358,7 +398,7 @@ class SessionManager:
         assert directory is not None
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
-            waits = wait_for_checkpoint and bool(patience.remaining_secs)
+            waits = wait and bool(patience.remaining_secs)
             name, surroundings = self._checkpoint_basename, self._surroundings
             self._restored, self._skipped = restore_newest(
                 sess, saver, directory, name, surroundings.restoring, surroundings.starts_over, waits=waits
@@ -369,17 +409,25 @@ class SessionManager:
             with suppress(tf.errors.DeadlineExceededError):  # one more look, and then without
                 patience.pause(f"a checkpoint to be available in {directory}.")
 
-    def _local_init(self, sess: Any) -> str | None:
-        """Run the local init op if the model is ready for it; return the reason where it is not."""
+    def _try_run_local_init_op(self, sess: Any) -> tuple[bool, str | None]:
+        """Run the local init op, if there is one and the model is ready for it; return whether, and why not."""
         if self._local_init_op is None:
-            return None
-        reason = why_not_ready(self._ready_for_local_init_op, sess, "Model not ready for local init")
-        if reason is not None:
-            return reason
+            return True, None
+        is_ready, reason = self._model_ready_for_local_init(sess)
+        if not is_ready:
+            return False, reason
         _LOG.info("Running local_init_op.")
         sess.run(self._local_init_op, feed_dict=self._local_init_feed_dict, options=self._local_init_run_options)
         _LOG.info("Done running local_init_op.")
-        return None
+        return True, None
+
+    def _model_ready(self, sess: Any) -> tuple[bool, str | None]:
+        """Return whether the model is ready, and why not."""
+        return readiness(self._ready_op, sess, "Model not ready")
+
+    def _model_ready_for_local_init(self, sess: Any) -> tuple[bool, str | None]:
+        """Return whether the local init op may run, and why not."""
+        return readiness(self._ready_for_local_init_op, sess, "Model not ready for local init")
 
 
 def _plain_session(target: str, graph: Any, config: Any) -> Any:

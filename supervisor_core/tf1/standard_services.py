@@ -1,14 +1,16 @@
-"""`StandardServices`: which services a session has, and starting them in their order."""
+"""`StandardServices`: which services a session has, and starting them in their order; `start_loop`: the program's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+import tensorflow as tf
 
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.policy import Policy
-from supervisor_core.runtime.service import ServiceThread
+from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.service_policy import service_policy
 from supervisor_core.tf1.services import (
@@ -26,42 +28,30 @@ class StandardServices:
     """The services of one session.
 
     Args:
-        coord: the coordinator.
+        supervisor: says what is summarized, counted and how often, and which writer to use.
         sess: the session.
         lifecycle: where the services are known.
         options: what becomes of their errors.
-        writer: the summary writer; None: no summaries, no step rates.
-        summary_op: what computes the summaries; None: no summaries.
-        global_step: what counts; None: no step rates.
-        save_summaries_secs: seconds between summaries; None or 0: none.
     """
 
     def __init__(
-        self,
-        *,
-        coord: Coordinator,
-        sess: Any,
-        lifecycle: Lifecycle,
-        options: Options,
-        writer: Any,
-        summary_op: Any,
-        global_step: Any,
-        save_summaries_secs: float | None,
+        self, supervisor: tf.compat.v1.train.Supervisor, sess: Any, lifecycle: Lifecycle, options: Options
     ) -> None:
-        self._coord = coord
+        self._coord = supervisor.coord
         self._sess = sess
         self._lifecycle = lifecycle
         self._options = options
-        self._writer = writer
-        self._summary_op = summary_op
-        self._global_step = global_step
+        self._writer = supervisor.summary_writer
+        self._summary_op = supervisor.summary_op
+        self._global_step = supervisor.global_step
+        secs = supervisor.save_summaries_secs
         checkpoints = lifecycle.checkpoints
         self._intervals: dict[str, float] = {}
-        if save_summaries_secs and writer:
-            if summary_op is not None:
-                self._intervals[SUMMARY] = save_summaries_secs
-            if global_step is not None:
-                self._intervals[STEP_COUNTER] = save_summaries_secs
+        if secs and self._writer:
+            if self._summary_op is not None:
+                self._intervals[SUMMARY] = secs
+            if self._global_step is not None:
+                self._intervals[STEP_COUNTER] = secs
         if checkpoints is not None and checkpoints.interval_secs is not None:
             self._intervals[CHECKPOINT] = checkpoints.interval_secs
 
@@ -127,3 +117,27 @@ class StandardServices:
             policy=service_policy(self._options, self._sess),
             on_failure=failed,
         )
+
+
+def start_loop(
+    coord: Coordinator,
+    lifecycle: Lifecycle,
+    options: Options,
+    interval_secs: float | None,
+    target: Callable[..., Any],
+    args: Iterable[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+) -> ServiceThread:
+    """Start a service of the program's own, and return it; see `Supervisor.loop`."""
+    service = ServiceThread(
+        coord,
+        interval_secs,
+        target=target,
+        args=args,
+        kwargs=kwargs,
+        name=lifecycle.services.reserve_name(target),
+        policy=Policy(on_error=options.service_errors),
+        on_failure=lifecycle.service_failed,
+    )
+    lifecycle.services.add(service).start()
+    return service

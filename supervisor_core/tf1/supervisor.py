@@ -19,35 +19,31 @@ from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
-from supervisor_core.runtime.service import ServiceThread
 from supervisor_core.tf1 import defaults
 from supervisor_core.tf1.additions import Additions
 from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.cluster.announcement import announcement_for
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
 from supervisor_core.tf1.cluster.task_name import task_name
-from supervisor_core.tf1.coordinator import Coordinator
-from supervisor_core.tf1.global_step import read_global_step
-from supervisor_core.tf1.graph_record import GraphRecord
+from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
+from supervisor_core.tf1.global_step import find_global_step, read_global_step
+from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.managed_session import managed_session
-from supervisor_core.tf1.model import SupervisedModel
 from supervisor_core.tf1.origin import Origin
+from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.session_factory import SessionFactory
 from supervisor_core.tf1.session_manager import SessionManager
-from supervisor_core.tf1.standard_services import StandardServices
-from supervisor_core.tf1.threads import CoordinatedThreads
+from supervisor_core.tf1.standard_services import StandardServices, start_loop
 
 _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
 _STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
-_EAGER = (
-    "Supervisors are incompatible with eager execution. Build the model in a graph of its own: "
-    "with tf.Graph().as_default(): ... sv = Supervisor(...)"
-)
+_EAGER = "with eager execution. Build and run the model in a graph: with tf.Graph().as_default(): ..."
 
 
-class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
+class Supervisor(Additions, tf.compat.v1.train.Supervisor):
     """Keeps a training alive that runs for days: checkpoints, summaries, recovery, and metrics to watch it by.
 
     Source: seed documents 000, 002 and 003; arguments, defaults and order are those of the original.
@@ -114,26 +110,28 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         options: Options | None = None,
     ) -> None:
         if tf.executing_eagerly():
-            raise RuntimeError(_EAGER)
-        self._stop_grace_secs = stop_grace_secs
+            raise RuntimeError(f"Supervisors are incompatible {_EAGER}")
         self._options = options if options is not None else Options()
         self._clock: Clock = SYSTEM_CLOCK
-        SupervisedModel.__init__(
-            self,
-            graph=graph,
-            is_chief=is_chief,
-            ready_op=ready_op,
-            ready_for_local_init_op=ready_for_local_init_op,
-            init_op=init_op,
-            init_feed_dict=init_feed_dict,
-            local_init_op=local_init_op,
-            summary_op=summary_op,
-            saver=saver,
-            global_step=global_step,
-            announces=session_manager is None,
-        )
-        coord = Coordinator(clock=self._clock)
+        self._graph = graph if graph is not None else tf.compat.v1.get_default_graph()
+        with self._graph.as_default():
+            self._init_ready_op(ready_op=ready_op, ready_for_local_init_op=ready_for_local_init_op)
+            self._init_init_op(init_op=init_op, init_feed_dict=init_feed_dict)
+            self._init_local_init_op(local_init_op=local_init_op)
+            self._init_saver(saver=saver)
+            self._init_summary_op(summary_op=summary_op)
+            self._init_global_step(global_step=global_step)
+            # The last that is added: the graph is captured as it is trained, to the last node.
+            self._announcement = announcement_for(self._graph) if session_manager is None else None
+        self._graph_def = self._graph.as_graph_def(add_shapes=True)
+        self._meta_graph_def = export_meta_graph(self._graph, self._graph_def, self._saver)
+        self._is_chief = is_chief
+        self._coord = Coordinator(clock=self._clock)
+        self._recovery_wait_secs = recovery_wait_secs
+        self._stop_grace_secs = stop_grace_secs
         self._init_fn = init_fn
+        self._local_init_run_options = local_init_run_options
+        self._checkpoint_basename = checkpoint_basename
         self._logdir = logdir if is_chief else None
         self._save_summaries_secs = save_summaries_secs if is_chief else None
         self._save_model_secs = save_model_secs if is_chief else None
@@ -141,10 +139,10 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         self._summary_writer = summary_writer if is_chief else None
         if is_chief and summary_writer is Supervisor.USE_DEFAULT:
             self._summary_writer = FileWriter(logdir) if logdir else None
-        self._graph_record = GraphRecord(self._graph, self._graph_def, self._meta_graph_def)
+        self._graph_added_to_summary = False
         self._gate = Gate(clock=self._clock)
         lifecycle = Lifecycle(
-            coord=coord,
+            coord=self._coord,
             options=self._options,
             facade="Supervisor",
             logdir=logdir,
@@ -154,49 +152,11 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             checkpoints=self._build_checkpoints(),
             clock=self._clock,
         )
-        CoordinatedThreads.__init__(self, coord, self._graph, lifecycle, self._options, self._clock)
         Additions.__init__(self, lifecycle)
         self._sessions = SessionFactory(self._gate, lifecycle, self._global_step, self._clock)
-        self._session_manager = session_manager
-        if session_manager is None:
-            self._session_manager = SessionManager(
-                local_init_op=self._local_init_op,
-                ready_op=self._ready_op,
-                ready_for_local_init_op=self._ready_for_local_init_op,
-                graph=self._graph,
-                recovery_wait_secs=recovery_wait_secs,
-                local_init_run_options=local_init_run_options,
-                session_factory=self._sessions.new,
-                announcement=self._announcement,
-                checkpoint_basename=checkpoint_basename,
-                surroundings=RunSurroundings(lifecycle, self._coord.wait_for_stop, self._clock),
-            )
+        self._init_session_manager(session_manager=session_manager)
+        self._verify_setup()
         self._graph.finalize()
-
-    @property
-    def session_manager(self) -> Any:
-        """What creates the sessions."""
-        return self._session_manager
-
-    @property
-    def summary_writer(self) -> Any:
-        """What appends to the run's one events file; None on a worker and without a logdir."""
-        return self._summary_writer
-
-    @property
-    def save_summaries_secs(self) -> float | None:
-        """Seconds between summaries; None on a worker."""
-        return self._save_summaries_secs
-
-    @property
-    def save_model_secs(self) -> float | None:
-        """Seconds between checkpoints; None on a worker."""
-        return self._save_model_secs
-
-    @property
-    def save_path(self) -> str | None:
-        """What checkpoints' paths begin with; None on a worker and without a logdir."""
-        return self._save_path
 
     def prepare_or_wait_for_session(
         self,
@@ -229,8 +189,8 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             if self._is_chief:
                 sess = self._session_manager.prepare_session(
                     master,
-                    init_op=self._init_op,
-                    saver=self._saver,
+                    init_op=self.init_op,
+                    saver=self.saver,
                     checkpoint_dir=self._logdir,
                     wait_for_checkpoint=wait_for_checkpoint,
                     max_wait_secs=max_wait_secs,
@@ -239,10 +199,14 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
                     init_fn=self._init_fn,
                 )
                 sess = self._sessions.supervise(sess)
-                self._graph_record.write(self._logdir, self._summary_writer)
+                self._write_graph()
             else:
                 sess = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
-            services = self._standard_services(sess).described() if start_standard_services else ()
+            services = (
+                StandardServices(self, sess, self._lifecycle, self._options).described()
+                if start_standard_services
+                else ()
+            )
             origin = Origin.told_by(self._session_manager, sess, self._global_step)
             self._lifecycle.ready(sess, origin, services)
             if start_standard_services:
@@ -262,7 +226,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         self._lifecycle.run.enter("training")
         return sess
 
-    def start_standard_services(self, sess: Any) -> list[ServiceThread] | None:
+    def start_standard_services(self, sess: Any) -> list[Any] | None:
         """Log START and start the summary, step counter and checkpoint services, as far as they are wanted.
 
         Returns:
@@ -277,7 +241,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             return None
         if self._global_step is not None and self._summary_writer:
             self._summary_writer.add_session_log(_START, read_global_step(sess, self._global_step))
-        return self._standard_services(sess).start()
+        return StandardServices(self, sess, self._lifecycle, self._options).start()
 
     def stop(
         self, threads: Iterable[Any] | None = None, close_summary_writer: bool = True, ignore_live_threads: bool = False
@@ -311,7 +275,7 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             self._lifecycle.end(stopped_by)
             if close_summary_writer and self._summary_writer:
                 self._lifecycle.close_writer(_STOP)
-                self._graph_record.writer_was_closed()
+                self._graph_added_to_summary = False
 
     def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
         """Append a summary, a ``Summary`` or one serialized, to the run's events file.
@@ -329,6 +293,43 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         if global_step is None and self._global_step is not None:
             global_step = read_global_step(sess, self._global_step)
         self._summary_writer.add_summary(summary, global_step)
+
+    def start_queue_runners(self, sess: Any, queue_runners: Iterable[Any] | None = None) -> list[Any]:
+        """Start threads for queue runners, around the gate: a full queue must not hold up a checkpoint.
+
+        Args:
+            sess: the session.
+            queue_runners: which. Default: all that the graph collected.
+
+        Raises:
+            RuntimeError: under eager execution.
+        """
+        if tf.executing_eagerly():
+            raise RuntimeError(f"Queues are not compatible {_EAGER}")
+        if queue_runners is None:
+            queue_runners = self._graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
+        inner = sess.ungated() if isinstance(sess, SupervisedSession) else sess
+        threads: list[Any] = []
+        for queue_runner in queue_runners:
+            threads.extend(queue_runner.create_threads(inner, coord=self._coord, daemon=True, start=True))
+        return threads
+
+    def loop(
+        self,
+        timer_interval_secs: float | None,
+        target: Callable[..., Any],
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ServiceThread:
+        """Start a service of the program's own: ``target(*args, **kwargs)`` at once, then on its interval.
+
+        Args:
+            timer_interval_secs: seconds between two calls. None: back to back.
+            target: what to call; an exception of it stops the run (`Options.service_errors`).
+            args: positional arguments.
+            kwargs: named arguments.
+        """
+        return start_loop(self._coord, self._lifecycle, self._options, timer_interval_secs, target, args, kwargs)
 
     def managed_session(
         self,
@@ -358,17 +359,66 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
             start_standard_services=start_standard_services,
         )
 
-    def _standard_services(self, sess: Any) -> StandardServices:
-        return StandardServices(
-            coord=self._coord,
-            sess=sess,
-            lifecycle=self._lifecycle,
-            options=self._options,
-            writer=self._summary_writer,
-            summary_op=self._summary_op,
-            global_step=self._global_step,
-            save_summaries_secs=self._save_summaries_secs,
+    def _init_ready_op(self, ready_op: Any = USE_DEFAULT, ready_for_local_init_op: Any = USE_DEFAULT) -> None:
+        """Settle what says whether the model is ready; this and the next methods are there to be overridden."""
+        self._ready_op = defaults.ready_op(ready_op, self._get_first_op_from_collection)
+        self._ready_for_local_init_op = defaults.ready_for_local_init_op(
+            ready_for_local_init_op, self._get_first_op_from_collection
         )
+
+    def _init_init_op(self, init_op: Any = USE_DEFAULT, init_feed_dict: Mapping[Any, Any] | None = None) -> None:
+        self._init_op = defaults.init_op(init_op, self._get_first_op_from_collection)
+        self._init_feed_dict = init_feed_dict
+
+    def _init_local_init_op(self, local_init_op: Any = USE_DEFAULT) -> None:
+        self._local_init_op = defaults.local_init_op(local_init_op, self._get_first_op_from_collection)
+
+    def _init_saver(self, saver: Any = USE_DEFAULT) -> None:
+        self._saver = defaults.saver(saver, self._get_first_op_from_collection)
+
+    def _init_summary_op(self, summary_op: Any = USE_DEFAULT) -> None:
+        self._summary_op = defaults.summary_op(summary_op, self._get_first_op_from_collection)
+
+    def _init_global_step(self, global_step: Any = USE_DEFAULT) -> None:
+        self._global_step = defaults.global_step(
+            global_step, self._get_first_op_from_collection, self._default_global_step_tensor
+        )
+
+    def _get_first_op_from_collection(self, key: str) -> Any:
+        return defaults.first_in_collection(key)
+
+    def _default_global_step_tensor(self) -> Any:
+        return find_global_step(tf.compat.v1.get_default_graph())
+
+    def _init_session_manager(self, session_manager: Any = None) -> None:
+        if session_manager is None:
+            session_manager = SessionManager(
+                local_init_op=self._local_init_op,
+                ready_op=self._ready_op,
+                ready_for_local_init_op=self._ready_for_local_init_op,
+                graph=self._graph,
+                recovery_wait_secs=self._recovery_wait_secs,
+                local_init_run_options=self._local_init_run_options,
+                session_factory=self._sessions.new,
+                announcement=self._announcement,
+                checkpoint_basename=self._checkpoint_basename,
+                surroundings=RunSurroundings(self._lifecycle, self._coord.wait_for_stop, self._clock),
+            )
+        self._session_manager = session_manager
+
+    def _verify_setup(self) -> None:
+        if not self._is_chief:
+            defaults.check_devices(self._graph)
+
+    def _write_graph(self) -> None:
+        """Write ``graph.pbtxt``, and graph and meta graph once into each events file."""
+        assert self._is_chief
+        record = GraphRecord(self._graph, self._graph_def, self._meta_graph_def)
+        if self._logdir:
+            record.write_file(self._logdir)
+        if self._summary_writer and not self._graph_added_to_summary:
+            record.write_events(self._summary_writer)
+            self._graph_added_to_summary = True
 
     def _build_checkpoints(self) -> Checkpointing | None:
         if not (self._is_chief and self._save_path and self._saver and self._save_model_secs):
@@ -387,12 +437,8 @@ class Supervisor(SupervisedModel, CoordinatedThreads, Additions):
         )
 
     PrepareSession = prepare_or_wait_for_session
-    StartQueueRunners = CoordinatedThreads.start_queue_runners
+    StartQueueRunners = start_queue_runners
     StartStandardServices = start_standard_services
     Stop = stop
-    RequestStop = CoordinatedThreads.request_stop
-    Loop = CoordinatedThreads.loop
-    ShouldStop = CoordinatedThreads.should_stop
-    StopOnException = CoordinatedThreads.stop_on_exception
-    WaitForStop = CoordinatedThreads.wait_for_stop
+    Loop = loop
     SummaryComputed = summary_computed

@@ -61,7 +61,7 @@ def test_the_text_is_the_graph(graph: Any, logdir: str) -> None:
     graph_def = graph.as_graph_def(add_shapes=True)
     os.makedirs(logdir)
     Path(logdir, "graph.pbtxt").write_text("old")
-    GraphRecord(graph, graph_def, None).write(logdir, None)
+    GraphRecord(graph, graph_def, None).write_file(logdir)
     assert text_format.Parse(Path(logdir, "graph.pbtxt").read_text(), v1.GraphDef()) == graph_def
     assert os.listdir(logdir) == ["graph.pbtxt"]
 

@@ -77,7 +77,9 @@ class BlockingSaving:
         graph = tf.compat.v1.get_default_graph()
         graph_def = graph.as_graph_def(add_shapes=True)
         record = GraphRecord(graph, graph_def, export_meta_graph(graph, graph_def, self._find_saver()))
-        record.write(os.path.dirname(self._save_path) if self._save_graph_def else None, self._writer)
+        if self._save_graph_def:
+            record.write_file(os.path.dirname(self._save_path))
+        record.write_events(self._writer)
 
     def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
         """Save; raises whatever kept it from being saved."""

@@ -295,7 +295,10 @@ class MonitoredRuntime:
         self._meta_graph_def = export_meta_graph(graph, graph_def, saver)
         self._graph_record = GraphRecord(graph, graph_def, self._meta_graph_def)
         if self._savers:
-            self._graph_record.write(self._logdir if self._savers[0].save_graph_def else None, self._writer)
+            if self._logdir and self._savers[0].save_graph_def:
+                self._graph_record.write_file(self._logdir)
+            if self._writer is not None:
+                self._graph_record.write_events(self._writer)
 
     def _build_checkpoints(self, graph: Any) -> None:
         for hook in self._savers:

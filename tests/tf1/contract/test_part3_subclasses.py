@@ -1,0 +1,321 @@
+"""Contract part 3: programs that subclass the original, call its protected methods, or test for its classes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.training import supervisor as original
+
+v1 = tf.compat.v1
+
+SUPERVISOR_METHODS = (
+    "_init_ready_op",
+    "_init_init_op",
+    "_init_local_init_op",
+    "_init_saver",
+    "_init_summary_op",
+    "_init_global_step",
+    "_default_global_step_tensor",
+    "_get_first_op_from_collection",
+    "_init_session_manager",
+    "_verify_setup",
+    "_write_graph",
+    "start_standard_services",
+    "start_queue_runners",
+)
+MANAGER_METHODS = (
+    "_restore_checkpoint",
+    "_try_run_local_init_op",
+    "_model_ready_for_local_init",
+    "_model_ready",
+)
+
+
+def recording(base: Any, methods: tuple[str, ...], calls: list[Any]) -> Any:
+    """A subclass whose overrides record name and arguments, and then do what the base does."""
+
+    def override(name: str) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            keys = [arg for arg in args if isinstance(arg, str) and not arg.startswith("grpc:")]
+            calls.append((name, *keys, *sorted(kwargs)))
+            return getattr(base, name)(self, *args, **kwargs)
+
+        return call
+
+    return type("Recording", (base,), {name: override(name) for name in methods})
+
+
+def first_calls(facade: Any, build_model: Callable[..., Any], logdir: str, **arguments: Any) -> list[Any]:
+    """Construct a recording supervisor, run one session of it, and return what was called."""
+    calls: list[Any] = []
+    with tf.Graph().as_default():
+        build_model()
+        supervisor = recording(facade.Supervisor, SUPERVISOR_METHODS, calls)(logdir=logdir, **arguments)
+        calls.append("constructed")
+        with supervisor.managed_session():
+            calls.append("trained")
+    return calls
+
+
+def test_overrides_are_called_at_the_original_s_moments(build_model: Any, tmp_path: Path, ours: Any) -> None:
+    """Each protected method is called in the original's order, with the original's named arguments."""
+    theirs = type(ours)("original", v1.train.Supervisor, None, None, None, "tensorflow")
+    expected = first_calls(theirs, build_model, str(tmp_path / "theirs"))
+    assert [call for call in expected if call == ("_get_first_op_from_collection", "ready_op")]
+    assert first_calls(ours, build_model, str(tmp_path / "ours")) == expected
+
+
+def test_the_graph_is_the_default_one_in_an_override(facade: Any, build_model: Any) -> None:
+    """An override of ``_init_...`` may add ops to the supervised graph: it is the default graph, not yet finalized."""
+    graph = tf.Graph()
+    with graph.as_default():
+        build_model()
+
+    class Adding(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _init_summary_op(self, summary_op: Any = facade.Supervisor.USE_DEFAULT) -> None:
+            super()._init_summary_op(summary_op=v1.summary.scalar("of_a_subclass", 1.0))
+
+    supervisor = Adding(graph=graph)
+    assert supervisor.summary_op.graph is graph
+    assert graph.finalized
+
+
+def test_a_subclass_s_saver_is_the_one_that_saves(facade: Any, build_model: Any, logdir: str) -> None:
+    """What an override of ``_init_saver`` settles is what the checkpoint service saves with."""
+    model = build_model()
+
+    class WeightOnly(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _init_saver(self, saver: Any = facade.Supervisor.USE_DEFAULT) -> None:
+            super()._init_saver(saver=v1.train.Saver([model.weight]))
+
+    supervisor = WeightOnly(logdir=logdir)
+    with supervisor.managed_session():
+        while v1.train.latest_checkpoint(logdir) is None:
+            assert not supervisor.coord.wait_for_stop(0.01)
+    names = [name for name, _ in tf.train.list_variables(logdir)]
+    assert names == [model.weight.op.name]
+
+
+def test_a_subclass_may_waive_the_check_of_devices(facade: Any, build_model: Any) -> None:
+    """``_verify_setup`` is what refuses variables without devices; an override decides."""
+    build_model()
+
+    class Lenient(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _verify_setup(self) -> None:
+            """Accept any graph."""
+
+    assert not Lenient(is_chief=False).is_chief
+
+
+def test_a_subclass_may_make_the_session_manager(facade: Any, build_model: Any) -> None:
+    """What ``_init_session_manager`` keeps in ``_session_manager`` is what makes the sessions."""
+    model = build_model()
+
+    class Ours(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _init_session_manager(self, session_manager: Any = None) -> None:
+            super()._init_session_manager(session_manager=facade.SessionManager(graph=self._graph))
+            self.made = self._session_manager
+
+    supervisor = Ours(recovery_wait_secs=7)
+    assert supervisor.session_manager is supervisor.made
+    assert supervisor._recovery_wait_secs == 7
+    with supervisor.managed_session() as sess:
+        assert sess.run(model.global_step) == 0
+
+
+def test_the_graph_is_written_by_an_override(facade: Any, build_model: Any, logdir: str) -> None:
+    """``_write_graph`` is called for each session, with the model ready; without the base's, nothing is written."""
+    build_model()
+    calls = []
+
+    class Silent(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _write_graph(self) -> None:
+            calls.append(self._graph_added_to_summary)
+
+    supervisor = Silent(logdir=logdir)
+    for _ in range(2):
+        with supervisor.managed_session():
+            pass
+    assert calls == [False, False]
+    assert not os.path.exists(os.path.join(logdir, "graph.pbtxt"))
+
+
+def test_graph_added_to_summary_says_so(facade: Any, build_model: Any, logdir: str) -> None:
+    """``_graph_added_to_summary`` is true while the open events file holds the graph."""
+    build_model()
+    supervisor = facade.Supervisor(logdir=logdir)
+    assert not supervisor._graph_added_to_summary
+    with supervisor.managed_session():
+        assert supervisor._graph_added_to_summary
+    assert not supervisor._graph_added_to_summary
+
+
+def manager_calls(facade: Any, use: Callable[[Any, Any, Any], Any]) -> list[Any]:
+    """Use a recording session manager in a graph of its own; return what was called."""
+    calls: list[Any] = []
+    with tf.Graph().as_default():
+        variable = v1.get_variable("weight", initializer=1.0, use_resource=False)
+        local = v1.get_variable(
+            "local", initializer=2.0, collections=[v1.GraphKeys.LOCAL_VARIABLES], use_resource=False
+        )
+        manager = recording(facade.SessionManager, MANAGER_METHODS, calls)(
+            local_init_op=local.initializer,
+            ready_op=v1.report_uninitialized_variables(),
+            ready_for_local_init_op=v1.report_uninitialized_variables([variable]),
+        )
+        use(manager, variable.initializer, v1.train.Saver([variable]))
+    return calls
+
+
+@pytest.mark.parametrize("how", ["prepare", "recover", "recover_restored", "wait"])
+def test_a_manager_s_overrides_are_called_at_the_original_s_moments(how: str, ours: Any, tmp_path: Path) -> None:
+    """Preparing, recovering and waiting call the protected methods as the original does, arguments included."""
+    directory = str(tmp_path)
+
+    def use(manager: Any, init_op: Any, saver: Any) -> None:
+        if how == "prepare":
+            manager.prepare_session("", init_op=init_op, saver=saver, checkpoint_dir=directory).close()
+        elif how == "recover":
+            manager.recover_session("", saver=saver, checkpoint_dir=directory)[0].close()
+        elif how == "recover_restored":
+            with manager.prepare_session("", init_op=init_op) as sess:
+                saver.save(sess, os.path.join(directory, "model.ckpt"), global_step=1)
+            sess, recovered = manager.recover_session("", saver=saver, checkpoint_dir=directory)
+            assert recovered
+            sess.close()
+        else:
+            server = v1.train.Server.create_local_server()
+            with manager.prepare_session(server.target, init_op=init_op):
+                manager.wait_for_session(server.target, max_wait_secs=60).close()
+
+    theirs = type(ours)("original", None, v1.train.SessionManager, None, None, "tensorflow")
+    expected = manager_calls(theirs, use)
+    assert ("_model_ready",) in expected or how == "recover"
+    assert manager_calls(ours, use) == expected
+
+
+def test_a_manager_s_override_restores(facade: Any, build_model: Any) -> None:
+    """A subclass that restores in ``_restore_checkpoint`` by its own means is believed: nothing is initialised."""
+    model = build_model()
+    restore = [model.global_step.assign(41), model.weight.assign(41.0)]
+
+    class Restoring(facade.SessionManager):  # type: ignore[misc,name-defined]
+        def _restore_checkpoint(self, master: str, saver: Any = None, config: Any = None, **rest: Any) -> Any:
+            self._target = master
+            sess = v1.Session(master, graph=self._graph, config=config)
+            sess.run(restore)
+            return sess, True
+
+    def fail(sess: Any) -> None:
+        raise AssertionError("init_fn was called for a model that was restored")
+
+    supervisor = facade.Supervisor(session_manager=Restoring(), init_fn=fail)
+    with supervisor.managed_session() as sess:
+        assert sess.run(model.global_step) == 41
+
+
+def test_a_manager_s_methods_answer_as_the_original_s(facade: Any) -> None:
+    """Each returns whether, and why not; the target is that of the last session."""
+    variable = v1.get_variable("weight", initializer=1.0, use_resource=False)
+    manager = facade.SessionManager(
+        local_init_op=tf.no_op(),
+        ready_op=v1.report_uninitialized_variables(),
+        ready_for_local_init_op=v1.report_uninitialized_variables(),
+    )
+    assert manager._target is None
+    missing = "Variables not initialized: weight"
+    sess, restored = manager._restore_checkpoint("")
+    assert not restored
+    assert manager._target == ""
+    assert manager._model_ready(sess) == (False, missing)
+    assert manager._model_ready_for_local_init(sess) == (False, missing)
+    assert manager._try_run_local_init_op(sess) == (False, missing)
+    sess.run(variable.initializer)
+    assert manager._model_ready(sess) == (True, None)
+    assert manager._model_ready_for_local_init(sess) == (True, None)
+    assert manager._try_run_local_init_op(sess) == (True, None)
+    manager._safe_close(sess)
+
+
+def test_instances_pass_for_the_original_s(ours: Any, build_model: Any, logdir: str) -> None:
+    """Programs and libraries that test for TensorFlow's classes take ours."""
+    build_model()
+    v1.summary.scalar("loss", 1.0)
+    supervisor = ours.Supervisor(logdir=logdir)
+    assert isinstance(supervisor, v1.train.Supervisor)
+    assert isinstance(supervisor.session_manager, v1.train.SessionManager)
+    assert isinstance(supervisor.coord, v1.train.Coordinator)
+    with supervisor.managed_session(start_standard_services=False) as sess:
+        threads = supervisor.start_standard_services(sess)
+        loop = supervisor.loop(100, lambda: None)
+    kinds = [original.SVSummaryThread, original.SVStepCounterThread, original.SVTimerCheckpointThread]
+    assert [isinstance(thread, kind) for thread, kind in zip(threads, kinds, strict=True)] == [True] * 3
+    assert all(isinstance(thread, v1.train.LooperThread) for thread in [*threads, loop])
+
+
+WITHOUT = """
+from tensorflow.python.training import supervisor
+del supervisor.SVSummaryThread, supervisor.SVStepCounterThread, supervisor.SVTimerCheckpointThread
+import tensorflow as tf
+from supervisor_core.tf1 import services
+print([issubclass(service, tf.compat.v1.train.LooperThread) for service in
+    (services.SummaryService, services.StepCounterService, services.CheckpointService)])
+"""
+
+
+def test_a_tensorflow_without_the_service_classes_will_do() -> None:
+    """Where TensorFlow no longer has its classes of the services, ours are loopers all the same."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "[True, True, True]", done.stderr
+
+
+def test_the_original_s_services_work_on_ours(ours: Any, build_model: Any, logdir: str) -> None:
+    """A program may start the original's service threads, or subclasses of them, on our supervisor."""
+    build_model()
+    v1.summary.scalar("loss", 1.0)
+    supervisor = ours.Supervisor(logdir=logdir)
+    with supervisor.managed_session(start_standard_services=False) as sess:
+        for kind in (original.SVSummaryThread, original.SVStepCounterThread, original.SVTimerCheckpointThread):
+            kind(supervisor, sess).run_loop()
+    assert v1.train.latest_checkpoint(logdir) is not None
+
+
+def test_arguments_may_be_given_by_position(facade: Any, build_model: Any, logdir: str) -> None:
+    """All of the original's arguments are taken in its order."""
+    model = build_model()
+    use_default = facade.Supervisor.USE_DEFAULT
+    called = []
+    supervisor = facade.Supervisor(
+        tf.compat.v1.get_default_graph(),
+        use_default,  # ready_op
+        None,  # ready_for_local_init_op
+        True,  # is_chief
+        use_default,  # init_op
+        {},  # init_feed_dict
+        use_default,  # local_init_op
+        logdir,
+        None,  # summary_op
+        use_default,  # saver
+        model.global_step,
+        11,  # save_summaries_secs
+        12,  # save_model_secs
+        13,  # recovery_wait_secs
+        14,  # stop_grace_secs
+        "named",  # checkpoint_basename
+        None,  # session_manager
+        None,  # summary_writer
+        called.append,  # init_fn
+        v1.RunOptions(),  # local_init_run_options
+    )
+    assert (supervisor.save_summaries_secs, supervisor.save_model_secs) == (11, 12)
+    assert (supervisor._recovery_wait_secs, supervisor._stop_grace_secs) == (13, 14)
+    assert supervisor.save_path == os.path.join(logdir, "named")
+    with supervisor.managed_session("", None, False, True) as sess:
+        assert called == [sess]
