@@ -164,6 +164,12 @@ class Ledger:
         """Return what the sessions have written down, by attempts; what cannot be read or understood is left out."""
         return [page for _, page in self._found() if page is not None]
 
+    def let_go(self) -> set[str]:
+        """Return the checkpoints that are to be deleted, by the last parts of their paths."""
+        pages = self.pages()
+        kept = {item.path for page in pages for item in page.saved}
+        return {last_part(item.path) for page in pages for item in page.let_go if item.path not in kept}
+
     def later_than(self, state: CheckpointState | None) -> list[SavedAs]:
         """Return `later_saves`, reading nothing where the state file does not say which save it is of."""
         return [] if state is None or state.save_id is None else later_saves(state, self.pages())

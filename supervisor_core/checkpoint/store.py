@@ -331,7 +331,9 @@ class CheckpointStore:
 
     def _without_index(self, candidates: Sequence[Candidate], listing: set[str]) -> tuple[Skipped, ...]:
         named = {candidate.path for candidate in candidates}
-        paths = map(self._path, self._survey.without_index(listing))
+        names = self._survey.without_index(listing)
+        let_go = self.ledger.let_go() if names else ()  # a deletion that was interrupted: the next session finishes it
+        paths = [self._path(name) for name in names if name not in let_go]
         return tuple(
             Skipped(path, f"{last_part(path)}.index: the file is missing") for path in paths if path not in named
         )

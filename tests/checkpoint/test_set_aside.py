@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.filesystem import filesystem_for
+from supervisor_core.checkpoint.ledger import DIRECTORY, LetGo, Page, SavedAs, encode
 from supervisor_core.checkpoint.runs import find_runs
 from supervisor_core.checkpoint.set_aside import NOTE
+from supervisor_core.checkpoint.state import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import NoUsableCheckpointError
 
@@ -138,6 +140,19 @@ def test_data_without_an_index_is_listed_and_newer_ones_are_skipped(logdir: Path
         store.newest_usable()
     recovery = store.newest_usable(start_over=True)
     assert (recovery.chosen, len(recovery.skipped)) == (None, 3)
+
+
+def test_what_was_let_go_is_no_checkpoint_without_an_index(logdir: Path) -> None:
+    """A deletion that a kill has interrupted, index first, is nobody's damage: the ledger says what it is."""
+    (logdir / "model.ckpt-100.index").unlink()
+    store = CheckpointStore(logdir)
+    (logdir / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-300"\n')
+    assert [item.path for item in store.without_index()] == [prefix(logdir, 100)]
+    saved = SavedAs("model.ckpt-300", SaveId(1, 3), 3.0)
+    page = Page(session="a", attempt=1, saved=(saved,), let_go=(LetGo("model.ckpt-100", {}),))
+    (logdir / DIRECTORY).mkdir()
+    (logdir / DIRECTORY / "attempt-000001-a-model.ckpt.json").write_bytes(encode(page))
+    assert store.without_index() == ()
 
 
 def test_names_that_count_something_else_are_no_damage(tmp_path: Path, writer: Any, write_state: Any) -> None:
