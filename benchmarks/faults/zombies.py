@@ -34,8 +34,7 @@ def _zombie(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
         if ending != "trains on":
             second.kill(signal.SIGTERM if ending == "stopped" else signal.SIGKILL)
             second.wait()
-        # A writer that the program made by itself is not the chief's.
-        sizes = {path: path.stat().st_size for path in first_files if not path.name.endswith(".program")}
+        sizes = {path: path.stat().st_size for path in first_files}
         first.kill(signal.SIGCONT)
         findings = Findings()
         status = first.wait()
