@@ -48,7 +48,9 @@ def telemetry_facts(
     ended_at = max(fold.stop_at if fold.stop_at is not None else last_heard, started_at)
     first_step = _first_step(fold, start_step)
     last_step = fold.last_step
-    if stop is None and tail_step is not None and (last_step is None or tail_step > last_step):
+    if stop is not None:  # a heartbeat may have counted a step ahead
+        last_step = whole(stop.step) if whole(stop.step) is not None else last_step
+    elif tail_step is not None and (last_step is None or tail_step > last_step):
         last_step = tail_step
     phase = "stopped" if stop else text(beat.phase) if beat else None
     activity = _activity(fold.told_secs, ended_at - started_at, phase)

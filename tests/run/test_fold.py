@@ -40,6 +40,20 @@ def test_a_restart_is_known_to_the_step(killed: Any, resumed: Any, run_of: RunOf
     assert [(session.attempt, session.outcome) for session in run.sessions] == [(1, "lost"), (2, "running")]
 
 
+def test_the_stop_record_has_the_last_word_on_the_step(trainer: Any, run_of: RunOf) -> None:
+    """A heartbeat counts steps as they end, and may be one ahead; a stop record was written when all had ended."""
+    first = trainer("a").spend(5).ready().train(100)
+    first.step += 1
+    first.enter("stopping")
+    first.step -= 1
+    first.save().stop("signal", signal="SIGTERM")
+    second = trainer("b", first.now + 30, attempt=2).spend(5).ready(100).train(10)
+    run = run_of(first, second)
+    assert run.sessions[0].last_step == 100
+    assert (run.restarts[0].rewind_steps, run.steps_lost) == (0, 0)
+    assert run_of(first).step == 100
+
+
 def test_scalars_after_the_last_heartbeat_tell_how_far_it_got(killed: Any, run_of: RunOf) -> None:
     """The last step is that of the last summary, where it is later than the last heartbeat."""
     killed.file.scalar("loss", 1194, killed.now + 7)
