@@ -103,7 +103,7 @@ def verify(
 ) -> VerifiedCheckpoint:
     """Read a whole checkpoint back and check every checksum in it.
 
-    Reads at most 1 MiB at a time. Bytes that no tensor uses (padding, a longer data file) are not looked at.
+    Reads at most 256 KiB at a time. Bytes that no tensor uses (padding, a longer data file) are not looked at.
 
     Args:
         prefix: the checkpoint's path without ``.index``.

@@ -25,8 +25,9 @@ from supervisor_core.errors import DamagedCheckpointError
 
 FOOTER_BYTES = 48
 MAGIC = b"\x57\xfb\x80\x8b\x24\x75\x47\xdb"
-CHUNK_BYTES = 1 << 20
-"""What is read at a time: with the checksum, about 0.2 ms."""
+CHUNK_BYTES = 256 << 10
+"""What is read and written at a time, about 0.05 ms with the checksum: it stays in the processor's own cache. Writes of
+1 MiB took the kernel up to four times the processor time where memory was fragmented, since it wants pages as large."""
 
 _TRAILER_BYTES = 5
 _ENTRY_LIMIT_BYTES = 1 << 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.runtime.gate import Gate
-from supervisor_core.tf1.prepared_run import PreparedRun
 from supervisor_core.tf1.saver_graph import CannotSnapshot
 from supervisor_core.tf1.snapshot import Snapshot
 
@@ -259,51 +257,6 @@ def test_a_snapshot_between_steps_never_mixes_them(graph: Any, new_session: Any,
         stop.set()
         thread.join()
     assert steps == sorted(steps) and steps[-1] > steps[0]
-
-
-def test_a_resource_variable_is_not_copied(graph: Any, new_session: Any, tmp_path: Path, writer: str) -> None:
-    """While a snapshot holds its buffer an update takes another one; once it is written or dropped, the same."""
-    variable = v1.get_variable("a", [1000], initializer=v1.zeros_initializer(), use_resource=True)
-    update = v1.assign_add(variable, tf.ones([1000])).op
-    snapshot = build(graph, v1.train.Saver())
-    session = new_session()
-    session.run(update)  # away from the buffer of the constant that it was initialised with
-    fetch = PreparedRun(session, fetches=[variable.value()])
-
-    def moves() -> bool:
-        before = fetch()[0].ctypes.data
-        session.run(update)
-        return bool(fetch()[0].ctypes.data != before)
-
-    assert not moves()
-    take(snapshot, session)
-    assert moves()
-    snapshot.drop()
-    assert not moves()
-    take(snapshot, session)
-    snapshot.write(str(tmp_path / "model.ckpt"))
-    assert not moves(), "what was written is not held any longer"
-    snapshot.drop()
-
-
-def test_copies_need_no_memory_once_they_are_dropped(graph: Any, new_session: Any, tmp_path: Path, writer: str) -> None:
-    """After a drop, written or not, the memory of a ref variable's copy is free again."""
-    size_bytes = 4 << 20
-    v1.get_variable("b", [size_bytes // 4], initializer=v1.zeros_initializer(), use_resource=False)
-    snapshot = build(graph, v1.train.Saver())
-    session = new_session()
-    tracemalloc.start()
-    try:
-        for write in (False, True):
-            take(snapshot, session)
-            assert tracemalloc.get_traced_memory()[0] > size_bytes
-            if write:
-                snapshot.write(str(tmp_path / "model.ckpt"))
-            snapshot.drop()
-            assert tracemalloc.get_traced_memory()[0] < size_bytes
-    finally:
-        tracemalloc.stop()
-    snapshot.drop()
 
 
 def test_a_snapshot_that_fails_holds_nothing(graph: Any, new_session: Any, writer: str) -> None:
