@@ -155,6 +155,9 @@ class LogdirLease:
                 raise LogdirInUseError(self._in_use(previous, certain=grip.verdict == "theirs"))
             warning = f"another chief may be at work in {self._logdir}: {self._holder(previous)}"
             writable = alone = False
+        elif writable and not alone:
+            warning = f"{self._logdir} has no file locks ({grip.reason}): only renewals of {self._file.path} keep a "
+            warning += f"second chief out, and a dead one is replaced after {self._timeout_secs:g} s"
         elif not alone:
             warning = f"{self._logdir} cannot be guarded against a second chief: {grip.reason}"
         now, now_boot_secs = self._clock.wall(), boot_secs(self._clock)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 
 from supervisor_core.checkpoint.filesystem import LOCAL
 from supervisor_core.checkpoint.guard import GuardedFilesystem
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile
+from supervisor_core.checkpoint.lease_record import encode
 from supervisor_core.errors import LogdirInUseError
 
 Make = Callable[..., LogdirLease]
@@ -247,3 +250,43 @@ def test_the_check_comes_after_what_takes_long(tmp_path: Path, monkeypatch: pyte
     guarded = GuardedFilesystem(LOCAL, lambda: order.append("check"))
     guarded.replace(str(tmp_path / "file"), b"data")
     assert order == ["fsync", "check", "replace", "fsync"]
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A logdir in an object store, as fsspec shows it, in a process without tensorflow."""
+    import fsspec
+
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    yield "memory://guarded-run"
+    fsspec.filesystem("memory").rm("/guarded-run", recursive=True)
+
+
+def test_an_object_store_is_read_before_each_change(bucket: str) -> None:
+    """There are no locks and no conditional writes there: the object is read, then the change is made."""
+    import fsspec
+
+    lease = LogdirLease(bucket)
+    assert lease.acquire("a").exclusive
+    lease.check()
+    record = peek(bucket)
+    assert record is not None
+    successor = encode(replace(record, session="b", attempt=2, host="b", pid=77))
+    fsspec.filesystem("memory").pipe(f"/guarded-run/{LEASE_NAME}", successor)
+    with pytest.raises(LogdirInUseError, match=r"taken over by process 77 on b \(session b\)"):
+        lease.check()
+    assert not lease.release("error")
+    assert fsspec.filesystem("memory").cat(f"/guarded-run/{LEASE_NAME}") == successor
+
+
+def test_an_object_that_was_deleted_stops_nobody(bucket: str) -> None:
+    """The next renewal puts it back."""
+    import fsspec
+
+    lease = LogdirLease(bucket, spawn=lambda renew: renew())
+    lease.acquire("a")
+    fsspec.filesystem("memory").rm(f"/guarded-run/{LEASE_NAME}")
+    lease.check()
+    lease.renew()
+    assert fsspec.filesystem("memory").exists(f"/guarded-run/{LEASE_NAME}")
+    lease.release("completed")

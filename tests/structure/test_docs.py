@@ -12,6 +12,8 @@ from typing import get_args
 
 import pytest
 
+from supervisor_core.checkpoint.ledger import decode as decode_ledger
+from supervisor_core.checkpoint.ledger import encode as encode_ledger
 from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
 from supervisor_core.run.status import WorkerState, WorkerStatus
@@ -138,3 +140,19 @@ def test_every_row_of_the_readme_is_backed_by_a_test() -> None:
     assert len(backing) >= 10
     tests = "".join(f"\ndef {path.stem}(" + path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name in backing if f"def {name}(" not in tests] == []
+
+
+def test_storage_page_names_tests_that_exist() -> None:
+    """Each promise that names its test names one that is there."""
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/storage.md").read_text())
+    assert len(named) > 10
+    for path, test in named:
+        assert f"\ndef {test}(" in (ROOT / path).read_text(), f"{path}::{test}"
+
+
+def test_storage_page_shows_a_ledger_that_is_read() -> None:
+    """The example is one, whole, and each of its fields is described."""
+    section = (ROOT / "docs/storage.md").read_text().split("The ledger, as one JSON object and a newline:", 1)[1]
+    example = json.loads(section.split("```json\n", 1)[1].split("\n```", 1)[0])
+    assert json.loads(encode_ledger(decode_ledger(json.dumps(example).encode()))) == example
+    assert set(rows(section.split("## What to do")[0])) == set(example)
