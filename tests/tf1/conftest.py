@@ -227,6 +227,15 @@ def saved_step() -> Callable[[str], int]:
 
 
 @pytest.fixture
+def newest_on_disk() -> Callable[[str], int]:
+    """Returns a function that returns the step of the newest checkpoint in a logdir, named by the state file or not.
+
+    A process that is killed just before it replaces the state file has saved it all the same.
+    """
+    return lambda logdir: max(int(path.stem.rpartition("-")[2]) for path in Path(logdir).glob("model.ckpt-*.index"))
+
+
+@pytest.fixture
 def trained(
     trainings: dict[str, Training], saved_step: Callable[[str], int], wait_until: WaitUntil
 ) -> Callable[[str], Training]:

@@ -86,7 +86,9 @@ def test_a_loop_that_does_not_heed_the_signal_is_saved_beside(
     assert "signal" in {record.trigger for record in records if record.kind == "checkpoint"}
 
 
-def test_kill_9_and_resume(trained: Any, train: Any, saved_step: Any, read_events: Any, read_telemetry: Any) -> None:
+def test_kill_9_and_resume(
+    trained: Any, train: Any, newest_on_disk: Any, read_events: Any, read_telemetry: Any
+) -> None:
     """A second chief is refused while the first lives, and resumes at the newest checkpoint when it was killed."""
     training = trained("SIGKILL")
     with pytest.raises(LogdirInUseError) as raised:
@@ -95,7 +97,7 @@ def test_kill_9_and_resume(trained: Any, train: Any, saved_step: Any, read_event
     assert socket.gethostname() in str(raised.value)
     training.process.kill()
     training.process.wait()
-    step = saved_step(training.logdir)
+    step = newest_on_disk(training.logdir)
     assert step > 0
     assert train(steps=2, logdir=training.logdir) == (step, step + 2)
     first, second = [record for record in read_telemetry(training.logdir) if record.kind == "session"]

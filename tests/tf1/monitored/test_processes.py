@@ -40,7 +40,7 @@ def test_sigterm_saves_the_last_step_of_a_monitored_session(
 
 
 def test_kill_9_of_a_monitored_session_and_resume(
-    trained: Any, run_steps: Any, saved_step: Any, read_telemetry: Any
+    trained: Any, run_steps: Any, newest_on_disk: Any, read_telemetry: Any
 ) -> None:
     """A second chief is refused while the first lives; after a kill it resumes at the newest checkpoint."""
     training = trained("SIGKILL")
@@ -48,7 +48,7 @@ def test_kill_9_of_a_monitored_session_and_resume(
         run_steps(checkpoint_dir=training.logdir)
     training.process.kill()
     training.process.wait()
-    step = saved_step(training.logdir)
+    step = newest_on_disk(training.logdir)
     assert run_steps(2, checkpoint_dir=training.logdir) == (step, step + 2)
     sessions = [record for record in read_telemetry(training.logdir) if record.kind == "session"]
     first, second = sorted(sessions, key=lambda record: record.attempt)  # files of one second come in any order
