@@ -26,11 +26,11 @@ import logging
 import os
 import socket
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
+from supervisor_core.checkpoint import lease_texts
 from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
 from supervisor_core.checkpoint.guard import READINGS, Token
 from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
@@ -41,15 +41,6 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 
 LEASE_NAME = ".supervisor.lease"
-
-_TAKEN_OVER = (
-    "The logdir {} was taken over by {}: this process had not renewed its lease for longer than lease_timeout_secs "
-    "({:g} s), as when it is suspended or cut off from the storage. It publishes nothing any more and stops; the run "
-    "goes on from the other chief's newest checkpoint."
-)
-_GAVE_WAY = (
-    "The logdir {} now belongs to {}, which writes checkpoints there: this process writes no telemetry any more."
-)
 
 _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLease] = weakref.WeakSet()
@@ -156,8 +147,7 @@ class LogdirLease:
             warning = f"another chief may be at work in {self._logdir}: {self._holder(previous)}"
             writable = alone = False
         elif writable and not alone:
-            warning = f"{self._logdir} has no file locks ({grip.reason}): only renewals of {self._file.path} keep a "
-            warning += f"second chief out, and a dead one is replaced after {self._timeout_secs:g} s"
+            warning = lease_texts.no_locks(self._logdir, grip.reason, self._file.path, self._timeout_secs)
         elif not alone:
             warning = f"{self._logdir} cannot be guarded against a second chief: {grip.reason}"
         now, now_boot_secs = self._clock.wall(), boot_secs(self._clock)
@@ -316,21 +306,17 @@ class LogdirLease:
         return self._clock.wall() - holder.renewed_at if age is None else age
 
     def _holder(self, holder: LeaseRecord | None) -> str:
-        if holder is None or holder.ended is not None:
-            return "a process that has not yet said who it is"
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.started_at))
-        step = "" if holder.last_step is None else f", at step {holder.last_step:,}"
-        who = "this very process" if _is_ours(holder) else f"process {holder.pid} on {holder.host}"
-        return f"{who} (session {holder.session}) since {since}{step}, renewed {self._age_secs(holder):.0f} s ago"
+        age_secs = 0.0 if holder is None else self._age_secs(holder)
+        return lease_texts.holder(holder, age_secs=age_secs, is_this_process=holder is not None and _is_ours(holder))
 
     def _in_use(self, holder: LeaseRecord | None, *, certain: bool) -> str:
-        remedy = "close that session" if holder is not None and _is_ours(holder) else "stop that one"
-        text = f"The logdir {self._logdir} is in use by {self._holder(holder)}. Two chiefs would delete each other's "
-        text += f"checkpoints: {remedy}, or use another logdir"
-        if not certain and holder is not None:
-            wait = max(1.0, self._timeout_secs - self._age_secs(holder))
-            text += f"; if it is dead, try again in {wait:.0f} s, or delete {self._file.path}"
-        return text + ". Options(exclusive_logdir=False) goes on regardless."
+        return lease_texts.in_use(
+            self._logdir,
+            self._holder(holder),
+            is_this_process=holder is not None and _is_ours(holder),
+            free_in_secs=None if certain or holder is None else self._timeout_secs - self._age_secs(holder),
+            path=self._file.path,
+        )
 
     def _renew(self) -> None:
         try:
@@ -381,8 +367,10 @@ class LogdirLease:
     def _lose(self, successor: str) -> None:
         with self._state_lock:
             first, is_held = self._loss is None, self._record is not None
-            text = _GAVE_WAY if self._gives_way else _TAKEN_OVER
-            self._loss = self._loss or text.format(self._logdir, successor, self._timeout_secs)
+            if self._loss is None and self._gives_way:
+                self._loss = lease_texts.gave_way(self._logdir, successor)
+            elif self._loss is None:
+                self._loss = lease_texts.taken_over(self._logdir, successor, self._timeout_secs)
         if first and is_held:
             self._on_taken_over(LogdirInUseError(self._loss))
         raise LogdirInUseError(self._loss)
