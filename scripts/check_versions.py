@@ -39,10 +39,15 @@ WITHOUT_TENSORFLOW = [
     *("tests", "--ignore=tests/tf1", "--ignore=tests/examples", "--ignore=tests/structure", "--ignore=tests/frontend"),
     *("--ignore=tests/browser", "--ignore=tests/benchmarks"),
 ]
-TRAINING = [
-    *("tests/tf1/test_private_symbols.py", "tests/tf1/test_graph_record.py", "tests/tf1/test_native.py"),
-    *("tests/tf1/test_native_callable.py", "tests/tf1/test_plans.py", "tests/tf1/saving/test_saving.py"),
+_SYMBOLS = "tests/tf1/test_private_symbols.py"
+_SMOKE = ("tests/tf1/test_graph_record.py", "tests/tf1/test_native.py", "tests/tf1/saving/test_saving.py")
+TRAINING = [_SYMBOLS, "tests/tf1/test_native_callable.py", "tests/tf1/test_plans.py", *_SMOKE]
+"""For the lowest and the newest TensorFlow."""
+SMOKE = [
+    *(f"{_SYMBOLS}::test_training_goes_on_without_it[nothing]", f"{_SYMBOLS}::test_a_session_in_a_cluster_goes_on"),
+    *(f"{_SYMBOLS}::test_this_tensorflow_has_every_symbol", *_SMOKE),
 ]
+"""For those between: two sessions of a supervisor, monitored ones, a cluster, saving, the fast path."""
 SHOWN = ("tensorflow", "tensorboard", "protobuf", "numpy", "prometheus-client", "click", "google-crc32c", "setuptools")
 
 
@@ -90,7 +95,9 @@ class Environment:
 
     def tests(self) -> list[str]:
         """What pytest is to run."""
-        return WITHOUT_TENSORFLOW if self.tensorflow is None else TRAINING
+        if self.tensorflow is None:
+            return WITHOUT_TENSORFLOW
+        return SMOKE if self.tensorflow else TRAINING
 
 
 IN_CI = (
@@ -108,6 +115,7 @@ def everything() -> Iterator[Environment]:
         yield Environment(python, lowest=True)
         yield Environment(python, lowest=False)
     yield Environment(PYTHONS[0], lowest=True, tensorflow="")
+    yield Environment(PYTHONS[-1], lowest=False, tensorflow="")
     for tensorflow in TENSORFLOWS:
         has_wheel = [each for each in PYTHONS if _number(tensorflow) >= _number(OLDEST_ON.get(each, "0.0"))]
         for python in (has_wheel[0], has_wheel[-1]):
