@@ -1,4 +1,4 @@
-"""Warnings are errors in the tests, but for one that TensorBoard's own code gives rise to."""
+"""Warnings are errors in the tests, but for two that TensorBoard's and protobuf's own code give rise to."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ def test_a_deprecation_in_tensorboards_reader_fails_no_test() -> None:
     warn(TEXT, DeprecationWarning, "tensorboard.util.tensor_util")
 
 
+@pytest.mark.parametrize("kind", ["MessageMapContainer", "ScalarMapContainer"])
+def test_a_deprecation_in_an_older_protobuf_fails_no_test(kind: str) -> None:
+    """The protobuf that TensorFlow 2.16 and 2.17 need can be imported on Python 3.12, where that is deprecated."""
+    text = f"Type google._upb._message.{kind} uses PyType_Spec with a metaclass that has custom tp_new."
+    warn(text, DeprecationWarning, "importlib._bootstrap")
+
+
 @pytest.mark.parametrize(
     ("text", "category", "module"),
     [
@@ -26,6 +33,7 @@ def test_a_deprecation_in_tensorboards_reader_fails_no_test() -> None:
         (TEXT, DeprecationWarning, "tensorboard_of_our_own.util.tensor_util"),
         (TEXT, DeprecationWarning, "tensorboard.util.tensor_util_too"),
         (TEXT, UserWarning, "tensorboard.util.tensor_util"),
+        ("Type google._upb._message.Arena is deprecated", DeprecationWarning, "importlib._bootstrap"),
         ("Something else has been deprecated", DeprecationWarning, "tensorboard.util.tensor_util"),
     ],
 )
