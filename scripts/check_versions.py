@@ -37,7 +37,7 @@ OLD_SETUPTOOLS = "setuptools>=77,<81"
 """What TensorBoard before 2.21 needs, which imports ``pkg_resources``."""
 WITHOUT_TENSORFLOW = [
     *("tests", "--ignore=tests/tf1", "--ignore=tests/examples", "--ignore=tests/structure", "--ignore=tests/frontend"),
-    *("--ignore=tests/browser", "--ignore=tests/benchmarks"),
+    *("--ignore=tests/browser", "--ignore=tests/faults"),
 ]
 _SYMBOLS = "tests/tf1/test_private_symbols.py"
 _SMOKE = ("tests/tf1/test_graph_record.py", "tests/tf1/test_native.py", "tests/tf1/saving/test_saving.py")

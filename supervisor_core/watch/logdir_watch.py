@@ -43,9 +43,9 @@ class LogdirWatch:
         ValueError: if an expression is none.
 
     Example:
-        >>> snapshot = LogdirWatch("/nowhere").refresh()
+        >>> snapshot = LogdirWatch("/no/such/logdir").refresh()
         >>> snapshot.runs, snapshot.problems
-        ({}, ('/nowhere does not exist.',))
+        ({}, ('/no/such/logdir does not exist.',))
     """
 
     def __init__(
