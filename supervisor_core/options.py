@@ -12,6 +12,9 @@ from supervisor_core.errors import OptionsError
 PHASES = ("starting", "restoring", "training", "checkpointing", "evaluating", "stopping", "stopped")
 """What a session can be doing; exactly one at a time."""
 
+SAVE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP")
+"""Which signals may ask for a checkpoint."""
+
 STALL_TIMEOUT_SECS: Mapping[str, float] = {
     "starting": 1800.0,
     "restoring": 1800.0,
@@ -64,8 +67,12 @@ class Options:
     thread only)."""
 
     signal_grace_secs: float = 25.0
-    """Seconds after a signal within which the training loop may end by itself. Then the process ends as the signal
-    would have it. Keep it below what the scheduler grants (Kubernetes: 30) before it kills."""
+    """Seconds after a signal within which everything is saved and the process has ended as the signal would have it,
+    whatever hangs. Keep it below what the scheduler grants (Kubernetes: 30) before it kills."""
+
+    save_signal: str | None = None
+    """``"SIGUSR1"``, ``"SIGUSR2"`` or ``"SIGHUP"``: a checkpoint is saved when this signal comes, and training goes on.
+    Default: none; these signals do what they did before."""
 
     verify_checkpoints: bool = True
     """Read each checkpoint back, checksums and all, before it counts."""
@@ -130,6 +137,10 @@ class Options:
             raise OptionsError(
                 f"Options.retry_max_secs is {self.retry_max_secs}, below retry_initial_secs "
                 f"({self.retry_initial_secs}); give it at least that."
+            )
+        if self.save_signal is not None and self.save_signal not in SAVE_SIGNALS:
+            raise OptionsError(
+                f"Options.save_signal is {self.save_signal!r}; expected None or one of {', '.join(SAVE_SIGNALS)}."
             )
         if self.service_errors not in ("stop", "continue"):
             raise OptionsError(f"Options.service_errors is {self.service_errors!r}; expected 'stop' or 'continue'.")

@@ -146,10 +146,18 @@ class FileWriter:
         return self._writer.logdir
 
     def flush(self) -> None:
-        """Return when everything added so far is in the file; see `EventsWriter.flush`."""
+        """Return when everything added so far is in the file, or cannot be written now.
+
+        As with `add_summary`, a full disk raises nothing into the training loop: the log says when events could not be
+        written, what fits is held in memory and written when that is possible again, and what does not is counted in
+        `dropped`. `sync` raises.
+        """
         if self._writer.closed:
             _warn_closed()
-        self._writer.flush()
+        try:
+            self._writer.flush()
+        except EventsWriteError as error:  # the writer's thread has logged the outage
+            _LOG.debug("%s", error)
 
     def sync(self, timeout_secs: float | None = None) -> None:
         """Return when everything added so far would survive a power cut; see `EventsWriter.sync`."""

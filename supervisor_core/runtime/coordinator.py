@@ -75,6 +75,7 @@ class Coordinator:
         self._latch: Latch[_Report | None] = Latch()
         self._was_joined = False
         self._join_tells = False
+        self._asked_by_main = False
         self._to_join: dict[threading.Thread, None] = {}
         self._releases: list[_Release] = []
 
@@ -110,12 +111,24 @@ class Coordinator:
 
     def clear_stop(self) -> None:
         """Start afresh: no stop requested, no error, not joined. Registered threads stay registered."""
-        self._was_joined = self._join_tells = False
+        self._was_joined = self._join_tells = self._asked_by_main = False
         self._latch.clear()
 
     def should_stop(self) -> bool:
         """Tell whether a stop was requested; cheap enough for every step."""
+        if not self._asked_by_main:
+            self._note_who_asks()
         return self._latch.is_set()
+
+    @property
+    def is_heeded(self) -> bool:
+        """Whether the main thread has asked for, or waited for, a stop since the start or the last `clear_stop`: then
+        its loop will end by itself when one is requested."""
+        return self._asked_by_main
+
+    def forget_who_asked(self) -> None:
+        """Begin to watch afresh whether the main thread asks: what asked until now was not the training loop."""
+        self._asked_by_main = False
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
@@ -132,7 +145,12 @@ class Coordinator:
             timeout: seconds to wait at most; None waits for ever, 0 and less answer at once.
             bell: end the wait early, with False, as soon as somebody puts False here.
         """
+        self._note_who_asks()
         return self._latch.wait(timeout, bell=bell)
+
+    def _note_who_asks(self) -> None:
+        if threading.get_ident() == threading.main_thread().ident:
+            self._asked_by_main = True
 
     def register_thread(self, thread: threading.Thread) -> None:
         """Have the next `join` wait for this thread too, if it is running by then."""
@@ -167,6 +185,7 @@ class Coordinator:
             BaseException: the first error that was reported, the very object.
             RuntimeError: threads are still alive, and no error was reported; names them and says where they are.
         """
+        self._note_who_asks()
         caller = threading.current_thread()
         named = dict.fromkeys([*self._to_join, *(threads or ())])
         waited_for = [thread for thread in named if thread is not caller]

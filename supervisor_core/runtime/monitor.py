@@ -16,6 +16,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus, ThreadStatus, WorkerStatus
+from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import TelemetrySink
 from supervisor_core.runtime.save_tally import SaveTally
@@ -105,11 +106,12 @@ class RunMonitor:
         """Start watching."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop watching; returns when the thread has ended (or at once when called from it)."""
+    def stop(self, deadline: Deadline = NEVER) -> None:
+        """Stop watching; returns when the thread has ended (or at once when called from it), or when half
+        of the time to the deadline is over."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(deadline.timeout / 2)
 
     def identify(self, identity: SessionIdentity) -> None:
         """Correct who the session is, once more is known of what came before it."""

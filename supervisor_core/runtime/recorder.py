@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from supervisor_core.events.telemetry import Record, summary_bytes
+from supervisor_core.runtime.deadline import NEVER, Deadline
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -28,7 +29,9 @@ class TelemetrySink(Protocol):
     def dropped(self) -> int:
         """How many events could not be written."""
 
-    def write(self, record: Record, step: int | None = None, *, durable: bool = False) -> None:
+    def write(
+        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+    ) -> None:
         """Take a record; see `Recorder.write`."""
 
 
@@ -45,13 +48,16 @@ class Recorder:
         self._check = check
         self._said = False
 
-    def write(self, record: Record, step: int | None = None, *, durable: bool = False) -> None:
+    def write(
+        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+    ) -> None:
         """Append a record.
 
         Args:
             record: what to say.
             step: the event's step, as TensorBoard shows it.
             durable: return only when it is on the disk; for the records that recovery and alerts depend on.
+            deadline: until when to wait for that, where the writer can be waited for.
         """
         if self._writer is None:
             return
@@ -59,13 +65,23 @@ class Recorder:
             self._check()
             self._writer.add_summary(summary_bytes(record), step)
             if durable:
-                getattr(self._writer, "sync", self._writer.flush)()
+                self._sync(deadline)
         except Exception as error:  # a full disk, a writer closed by the program: training goes on, and it is said once
             if not self._said:
                 _LOG.warning("A %s record could not be written to the events file: %s", record.kind, error)
             self._said = True
         else:
             self._said = False
+
+    def _sync(self, deadline: Deadline) -> None:
+        sync = getattr(self._writer, "sync", None)
+        if sync is None:
+            assert self._writer is not None
+            self._writer.flush()
+        elif deadline is NEVER:
+            sync()
+        else:
+            sync(deadline.timeout)
 
     @property
     def dropped(self) -> int:

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
@@ -24,18 +24,31 @@ from supervisor_core.runtime.latch import Latch
 logger = logging.getLogger("supervisor_core")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""The signals that end a process, and that are watched."""
+
+ONE_PRESS_SECS = 0.5
+"""Signals that follow the first within so many seconds count as the same one. ``timeout`` and other wrappers send it
+to the process and to its group, a terminal to all of the group: a program under them gets everything twice."""
+
+_HANDLED = 0x80
+"""Set in the bytes that the Python handler writes; those of the interpreter's own C handler are the plain number."""
 
 _open_watches: weakref.WeakSet[SignalWatch] = weakref.WeakSet()
+
+OnSignal = Callable[[int], object]
+"""Called with a signal's number."""
 
 
 class SignalWatch:
     """Within its ``with`` block the first SIGTERM or SIGINT is recorded, and acted upon in a thread.
 
     * SIGINT raises no `KeyboardInterrupt` the first time; once a signal was received it does, at once.
-    * SIGTERM does not end the process, however often it comes.
+    * A second SIGTERM ends the process at once, by that signal.
+    * "Second" means later than `ONE_PRESS_SECS` after the first.
     * A Python handler that was installed before is called as before, after the record, each time; what it raises is
-      raised. A signal that was ignored before, or whose handler is not Python's, is left alone.
+      raised, and the end is its affair.
     * Afterwards the earlier handlers are back, unless others have been installed meanwhile.
+    * A signal that was ignored before, or whose handler is not Python's, is left alone.
     * A forked child has the earlier handlers from its start.
     * In another thread than the main one, where Python allows no handlers, it does nothing: see `installed`.
 
@@ -48,20 +61,38 @@ class SignalWatch:
         >>> watch.finish()
     """
 
-    def __init__(self, on_signal: Callable[[int], object], *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        on_signal: OnSignal,
+        *,
+        on_again: OnSignal | None = None,
+        others: Mapping[int, OnSignal] | None = None,
+        ends: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         """Prepare to watch; nothing is installed yet.
 
         Args:
-            on_signal: called once, for the first signal, with its number, in the watch's own daemon thread. It may
-                take its time. What it raises is logged.
-            clock: whose monotonic hand dates the signal.
+            on_signal: called once, for the first signal, in a daemon thread of its own. It may take its time. What it
+                raises is logged.
+            on_again: called once, for the second signal, in the watch's own thread, while ``on_signal`` may still be
+                at work. Default: a SIGTERM ends the process at once.
+            others: more signals to watch, and what to call, each time, in a daemon thread of its own.
+            ends: whether SIGTERM and SIGINT are watched; if not, only the others are.
+            clock: whose monotonic hand dates the signals.
         """
         self._on_signal = on_signal
+        self._on_again = on_again or self._end_again
+        self._others = dict(others or {})
+        self._signals = (*SIGNALS, *self._others) if ends else tuple(self._others)
         self._clock = clock
         self._first: Latch[tuple[int, float]] = Latch()
+        self._again: Latch[int] = Latch()
+        self._interrupted: Latch[None] = Latch()
         self._earlier: dict[int, Any] = {}
         self._installed = False
-        self._handled = False
+        self._handled = self._acted = self._interrupting = self._sent_by_us = False
+        self._pid = os.getpid()
         self._read_fd = self._write_fd = -1
 
     @property
@@ -81,21 +112,35 @@ class SignalWatch:
         first = self._first.reason
         return None if first is None else first[1]
 
+    @property
+    def received_again(self) -> bool:
+        """Whether there was a second signal."""
+        return self._again.is_set()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a SIGINT was handed to the main thread, as `KeyboardInterrupt` unless the program decides."""
+        return self._interrupted.is_set()
+
+    def ends_process(self, signum: int) -> bool:
+        """Tell whether nothing but the signal's default was there before."""
+        return self._earlier.get(signum) in (signal.SIG_DFL, signal.default_int_handler)
+
     def __enter__(self) -> SignalWatch:
         if threading.current_thread() is not threading.main_thread():
             logger.debug("SIGTERM and SIGINT are not watched: this is not the main thread")
             return self
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
-        threading.Thread(target=self._act, name="signal-watch", daemon=True).start()
+        threading.Thread(target=self._read, name="signal-watch", daemon=True).start()
         taken = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         if taken != -1:  # an event loop's, which needs it more: the handler writes to the pipe too
             signal.set_wakeup_fd(taken)
         self._installed = True
         _open_watches.add(self)
-        for signum in SIGNALS:
+        for signum in self._signals:
             earlier = signal.getsignal(signum)
-            if earlier is not None and earlier != signal.SIG_IGN:
+            if earlier is not None and (earlier != signal.SIG_IGN or signum in self._others):
                 self._earlier[signum] = earlier
                 signal.signal(signum, self._handle)
         return self
@@ -103,9 +148,29 @@ class SignalWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not self._installed:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            self._installed = False  # handlers cannot be put back here; ours go on to the earlier ones
+            return
+        self._uninstall()
+        os.close(self._write_fd)  # which ends the thread, after what is still in the pipe
+
+    def interrupt(self) -> None:
+        """Raise `KeyboardInterrupt` in the main thread, from another one, as a second SIGINT would.
+
+        It comes as soon as the main thread is between two bytecodes; blocking system calls are interrupted. Does
+        nothing once the watch is over.
+        """
         if self._installed:
-            self._uninstall()
-            os.close(self._write_fd)  # which ends the thread, after what is still in the pipe
+            self._interrupting = self._sent_by_us = True
+            ident = threading.main_thread().ident
+            assert ident is not None
+            signal.pthread_kill(ident, signal.SIGINT)
+
+    def wait_interrupted(self, secs: float) -> bool:
+        """Wait until a SIGINT was handed to the main thread, so many seconds at most; tell whether it was."""
+        return self._interrupted.wait(secs)
 
     def finish(self) -> None:
         """End the process as the first signal would have ended it; return if there was none, or it would not have.
@@ -114,21 +179,27 @@ class SignalWatch:
         of it (status -15, or 143 in a shell), with standard output and error flushed.
 
         Raises:
-            KeyboardInterrupt: after a SIGINT that nobody else handles.
+            KeyboardInterrupt: after a SIGINT that nobody else handles, unless the program has had it already.
         """
         signum = self.received
-        if signum is not None and self._ends_process(signum):
-            self._as_before(signum, None)
+        if signum is None or os.getpid() != self._pid or not self.ends_process(signum):
+            return
+        if signum == signal.SIGINT and self.interrupted:
+            return
+        self._as_before(signum, None)
 
-    def end_process(self) -> None:
+    def end_process(self, signum: int | None = None) -> None:
         """Do as `finish`, from any thread, even while the main thread is stuck in native code.
 
         There is no `KeyboardInterrupt` then: the process dies of SIGINT too. Nothing is flushed, since that could
         wait for a lock which the main thread holds. It returns if there was no signal, or a handler that was
         installed before decides.
+
+        Args:
+            signum: the signal to die of. Default: the first one.
         """
-        signum = self.received
-        if signum is None or not self._ends_process(signum):
+        signum = self.received if signum is None else signum
+        if signum is None or os.getpid() != self._pid or not self.ends_process(signum):
             return
         import ctypes
 
@@ -139,19 +210,32 @@ class SignalWatch:
         os.kill(os.getpid(), signum)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        again, self._handled = self._handled, True
         if not self._installed:  # kept alive by a handler that was installed later and calls this one
             self._as_before(signum, frame)
             return
-        self._first.set((signum, self._clock.monotonic()))
-        with suppress(BlockingIOError):  # full of signals: the first is among them
-            os.write(self._write_fd, bytes([signum]))
-        if (again and signum == signal.SIGINT) or not self._ends_process(signum):
+        if signum in self._others:
+            self._write(signum)
+            if callable(self._earlier[signum]):
+                self._as_before(signum, frame)
+            return
+        now = self._clock.monotonic()
+        self._first.set((signum, now))
+        again, self._handled = self._handled and self._is_later(now), True
+        self._write(signum)
+        if signum == signal.SIGINT and (again or self._interrupting or self._again.is_set()):
+            self._interrupted.set(None)
+            self._as_before(signum, frame)
+        elif not self.ends_process(signum):
             self._as_before(signum, frame)
 
-    def _ends_process(self, signum: int) -> bool:
-        """Whether nothing but the signal's default was there before."""
-        return self._earlier.get(signum) in (signal.SIG_DFL, signal.default_int_handler)
+    def _write(self, signum: int) -> None:
+        with suppress(BlockingIOError):  # full of signals: the first is among them
+            os.write(self._write_fd, bytes([signum | _HANDLED]))
+
+    def _is_later(self, now: float) -> bool:
+        """Whether this moment is so long after the first signal that one which comes now is another."""
+        at = self.received_at
+        return at is not None and now - at >= ONE_PRESS_SECS
 
     def _as_before(self, signum: int, frame: FrameType | None) -> None:
         earlier = self._earlier[signum]
@@ -162,23 +246,43 @@ class SignalWatch:
         else:
             earlier(signum, frame)
 
-    def _act(self) -> None:
-        acted = False
+    def _read(self) -> None:
+        """Be the watch's thread: see each signal once, though the C handler and the Python one both write of it."""
+        seen: dict[int, list[int]] = {}
+        acting: list[threading.Thread] = []
         try:
             while numbers := os.read(self._read_fd, 64):
-                ours = [number for number in numbers if number in self._earlier]
-                if ours and not acted:
-                    acted = True
-                    self._first.set((ours[0], self._clock.monotonic()))
-                    self._call_on_signal(ours[0])
+                for number in numbers:
+                    signum, handled = number & ~_HANDLED, bool(number & _HANDLED)
+                    if signum in self._earlier:
+                        tally = seen.setdefault(signum, [0, 0])
+                        before = max(tally)
+                        tally[handled] += 1
+                        if max(tally) > before:
+                            acting += self._came(signum)
+            for thread in acting:
+                thread.join()
         finally:
             os.close(self._read_fd)
 
-    def _call_on_signal(self, signum: int) -> None:
-        try:
-            self._on_signal(signum)
-        except Exception:  # the process lives on, and so must the watch
-            logger.exception("Acting upon %s failed", signal.Signals(signum).name)
+    def _came(self, signum: int) -> list[threading.Thread]:
+        """Act upon a signal that has come; return the thread that does so, if there is one."""
+        if signum in self._others:
+            return _in_thread(self._others[signum], signum)
+        now = self._clock.monotonic()
+        self._first.set((signum, now))
+        if not self._acted:
+            self._acted = True
+            return _in_thread(self._on_signal, signum)
+        if signum == signal.SIGINT and self._sent_by_us:
+            self._sent_by_us = False
+        elif self._is_later(now) and self._again.set(signum):
+            _call(self._on_again, signum)
+        return []
+
+    def _end_again(self, signum: int) -> None:
+        if signum == signal.SIGTERM:
+            self.end_process(signum)
 
     def _uninstall(self) -> None:
         for signum, earlier in self._earlier.items():
@@ -189,6 +293,24 @@ class SignalWatch:
             signal.set_wakeup_fd(present)
         self._installed = False
         _open_watches.discard(self)
+
+
+def _in_thread(act: OnSignal, signum: int) -> list[threading.Thread]:
+    """Call in a thread of its own, so that the next signal is seen meanwhile."""
+    thread = threading.Thread(target=_call, args=(act, signum), name="signal-act", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads: the next signal has to wait
+        _call(act, signum)
+        return []
+    return [thread]
+
+
+def _call(act: OnSignal, signum: int) -> None:
+    try:
+        act(signum)
+    except Exception:  # the process lives on, and so must the watch
+        logger.exception("Acting upon %s failed", signal.Signals(signum).name)
 
 
 def _flush() -> None:

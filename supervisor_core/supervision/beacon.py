@@ -18,6 +18,7 @@ from supervisor_core.checkpoint.filesystem import Filesystem
 from supervisor_core.checkpoint.machine import this_machine
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
+from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.supervision.task_file import TaskFile
 from supervisor_core.supervision.task_record import TaskRecord
 
@@ -118,7 +119,9 @@ class Beacon:
             self._is_silent = True
             self._say_once(error)
 
-    def write(self, record: Record, step: int | None = None, *, durable: bool = False) -> None:
+    def write(
+        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+    ) -> None:
         """Take a telemetry record, as far as it says what the process does.
 
         Heartbeats give phase and steps, stalls that it is stalled, a stop that it has ended and why: this one is waited
@@ -129,7 +132,7 @@ class Beacon:
         elif isinstance(record, StallRecord):
             self._change(stalled=record.state == "begin")
         elif isinstance(record, StopRecord):
-            self._end(record)
+            self._end(record, deadline)
 
     def waiting_for(self, text: str | None) -> None:
         """Say for what the process waits; None when it does no more."""
@@ -155,7 +158,7 @@ class Beacon:
                 self._asked += 1
                 self._state_lock.notify_all()
 
-    def _end(self, record: StopRecord) -> None:
+    def _end(self, record: StopRecord, deadline: Deadline) -> None:
         self._change(
             phase="stopped",
             step=self._state.step if record.step is None else record.step,
@@ -171,7 +174,8 @@ class Beacon:
         with self._state_lock:
             if self._is_started:
                 asked = self._asked
-                self._state_lock.wait_for(lambda: self._is_silent or self._tried >= asked, self._final_wait_secs)
+                wait_secs = deadline.remaining(self._final_wait_secs)
+                self._state_lock.wait_for(lambda: self._is_silent or self._tried >= asked, wait_secs)
 
     def _beat_until_closed(self) -> None:
         taken = 0

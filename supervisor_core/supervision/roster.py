@@ -18,6 +18,7 @@ from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
 from supervisor_core.checkpoint.machine import Machine, is_running, this_machine
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.run.status import WorkerStatus
+from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.supervision.sighting import Sighting, by_name, has_ended_well, state_of
 from supervisor_core.supervision.task_file import TASKS_DIRECTORY, read_record
 from supervisor_core.supervision.task_record import TaskRecord
@@ -88,11 +89,11 @@ class Roster:
         """Start watching, with a look at once."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Look once more, and stop watching; waits a second at most."""
+    def stop(self, deadline: Deadline = NEVER) -> None:
+        """Look once more, and stop watching; waits a second at most, and half of the time that is left."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(LAST_LOOK_SECS)
+            self._thread.join(min(LAST_LOOK_SECS, deadline.remaining() / 2))
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         """Return the cluster's other processes as they were at the last look, numbers in their order. No I/O."""

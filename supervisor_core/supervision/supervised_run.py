@@ -27,6 +27,7 @@ from supervisor_core.events.guard import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
+from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.monitor import TICK_SECS, RunMonitor, SessionIdentity
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import Recorder, SummaryWriter, TelemetrySink
@@ -318,16 +319,16 @@ class SupervisedRun:
         """Return the session at this moment, as a scrape shows it."""
         return self._monitor.status()
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome, deadline: Deadline = NEVER) -> None:
         """Say that the session has ended and how: the stop record, durably; the lease is released. Once; later calls
-        change nothing. The metrics stay until `close`."""
+        change nothing. The disk is waited for until the deadline. The metrics stay until `close`."""
         with self._end_lock:
             if self._ended or not self._begun:
                 return
             self._ended = True
         if self._roster is not None:
-            self._roster.stop()
-        self._monitor.stop()
+            self._roster.stop(deadline)
+        self._monitor.stop(deadline)
         if outcome.reason != "error":  # what has failed was not stopped as planned: somebody must start it again
             self._monitor.deactivate()
         self._monitor.enter("stopped")
@@ -344,7 +345,7 @@ class SupervisedRun:
             elapsed_secs=self._monitor.elapsed_secs,
             activity_secs=now.activity_secs,
         )
-        self._recorder.write(record, now.global_step, durable=True)
+        self._recorder.write(record, now.global_step, durable=True, deadline=deadline)
         if self._beacon is not None:
             self._beacon.close()
         if self._lease is not None:

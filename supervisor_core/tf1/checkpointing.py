@@ -19,6 +19,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.options import Options
+from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.retry import Backoff
 from supervisor_core.supervision.supervised_run import SupervisedRun
@@ -29,6 +30,9 @@ from supervisor_core.tf1.saving import CheckpointSaver, SaveResult
 from supervisor_core.tf1.session import SupervisedSession
 
 _LOG = logging.getLogger("supervisor_core")
+
+LOOK_AGAIN_SECS = 0.2
+"""How often somebody who waits to try again looks whether a signal has brought the deadline forward, in seconds."""
 
 _NEVER_RISES = (
     "The global step %s has not moved since the last checkpoint, though %d runs have ended: each checkpoint is written "
@@ -48,7 +52,6 @@ class Checkpointing:
         interval_secs: seconds between two checkpoints; None where they are not taken on the clock.
         gate: keeps steps out while a snapshot is taken.
         options: how saves behave.
-        final_retry_secs: for how long the last save is tried again where the outside world refuses it, in seconds.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None where there is none.
         clock: the time.
     """
@@ -64,7 +67,6 @@ class Checkpointing:
         interval_secs: float | None,
         gate: Gate,
         options: Options,
-        final_retry_secs: float,
         watched: Callable[[], Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -73,7 +75,6 @@ class Checkpointing:
         """Whether the checkpoint service was started in this session: without it nothing is saved at the end either."""
         self._options = options
         self._save_path = save_path
-        self._final_retry_secs = final_retry_secs
         self._clock = clock
         self._saver = CheckpointSaver(
             graph=graph,
@@ -87,6 +88,7 @@ class Checkpointing:
             clock=clock,
         )
         self._lock = threading.RLock()
+        self._pause = threading.Event()  # never set: to wait on
         self._sess: Any = None
         self._run: SupervisedRun | None = None
         self._writer: Any = None
@@ -146,19 +148,24 @@ class Checkpointing:
         if self._lock.acquire(timeout=timeout_secs):
             self._lock.release()
 
-    def save(self, trigger: Trigger, taken: Callable[[], None] = lambda: None) -> str | None:
+    def save(
+        self, trigger: Trigger, taken: Callable[[], None] = lambda: None, deadline: Deadline = NEVER
+    ) -> str | None:
         """Save a checkpoint now, unless nothing has run since the last one; return its path.
 
         Args:
             trigger: why.
             taken: called when the snapshot is taken, and training may go on. Never where it should wait for the end.
+            deadline: until when to wait for a save that is under way; half of that time, at most, for the steps.
 
         Raises:
-            SaveFailedError: if there is no session.
+            SaveFailedError: if there is no session, or another save takes too long.
             Exception: what kept it from being saved.
         """
         self._saver.hurry()
-        with self._lock:
+        if not self._lock.acquire(timeout=deadline.timeout):
+            raise SaveFailedError("Another save is still under way.")
+        try:
             if self._sess is None or self._run is None:
                 raise SaveFailedError("There is no session to save: call managed_session() first.")
             run = self._run
@@ -176,7 +183,7 @@ class Checkpointing:
                 return new
 
             _LOG.info("Saving checkpoint to path %s", self._save_path)
-            result = self._saver.save(self._sess, trigger, is_new)
+            result = self._saver.save(self._sess, trigger, is_new, deadline.remaining() / 2)
             if result.consistent and not isinstance(self._sess, SupervisedSession):
                 result = replace(result, consistent=False)  # its runs pass no gate
             run.progress.moved()
@@ -191,18 +198,22 @@ class Checkpointing:
             self._warn_if_stuck(result, moment.counted[0] - counted[0])
             self._newest, self._counted = (result.path, result.step), moment.counted
             return result.path
+        finally:
+            self._lock.release()
 
-    def save_last(self, trigger: Trigger, has_failed: Callable[[], bool]) -> tuple[str | None, int | None]:
+    def save_last(
+        self, trigger: Trigger, has_failed: Callable[[], bool], deadline: Callable[[], Deadline]
+    ) -> tuple[str | None, int | None]:
         """Save what is not on the disk yet; return path and step of the newest checkpoint.
 
         Args:
             trigger: why.
             has_failed: whether the session has turned out to be broken meanwhile, so that nothing is to be saved.
+            deadline: returns until when to try again where the outside world refuses it; a signal may bring it forward.
 
         Raises:
             SaveFailedError: if it could not be saved.
         """
-        deadline = self._clock.monotonic() + self._final_retry_secs
         backoff = Backoff(initial_secs=self._options.retry_initial_secs, max_secs=self._options.retry_max_secs)
         failures = 0
         while True:
@@ -211,16 +222,21 @@ class Checkpointing:
                 return self._newest or (None, None)
             try:
                 if not has_failed():
-                    self.save(trigger)
+                    self.save(trigger, deadline=deadline())
                 self._correct_progress()
                 return self._newest or (None, None)
             except Exception as error:
                 failures += 1
                 delay = backoff.next_delay(failures)
-                if not is_outside_fault(error) or self._clock.monotonic() + delay > deadline:
-                    raise SaveFailedError(self._last_words(error)) from error
+                reason = f"{type(error).__name__}: {error}"
+                if not is_outside_fault(error):
+                    raise SaveFailedError(self.last_words(reason)) from error
                 _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s", delay, error)
-                threading.Event().wait(delay)
+                again = Deadline.after(delay, self._clock)
+                while not again.is_over:
+                    if deadline().remaining() < again.remaining():
+                        raise SaveFailedError(self.last_words(f"no time is left to try again; {reason}")) from error
+                    self._pause.wait(again.remaining(LOOK_AGAIN_SECS))
 
     def _correct_progress(self) -> None:
         """Where training has ended, the newest checkpoint's step is the last one."""
@@ -229,11 +245,12 @@ class Checkpointing:
             if self._run is not None and step is not None and self._run.progress.runs == self._counted[0]:
                 self._run.progress.step_read(step)
 
-    def _last_words(self, error: Exception) -> str:
+    def last_words(self, reason: str) -> str:
+        """Return what to say when the final checkpoint is given up: why, and which one is the newest."""
         newest = f"the newest checkpoint is {self._newest[0]}" if self._newest else "there is no checkpoint"
         return (
-            f"The final checkpoint could not be saved ({type(error).__name__}: {error}); {newest}. What was trained "
-            "since is lost when this process ends."
+            f"The final checkpoint could not be saved ({reason}); {newest}. What was trained since is lost when this "
+            "process ends."
         )
 
     def _tell(self, run: SupervisedRun, result: SaveResult) -> None:
@@ -262,7 +279,8 @@ class Checkpointing:
 
     def _warn_if_stuck(self, result: SaveResult, runs: int) -> None:
         stuck = self._newest is not None and result.step is not None and result.step == self._newest[1]
-        if stuck and not self._warned:
+        # After a signal a checkpoint may follow right upon another: the loop reads a last value in between.
+        if stuck and not self._warned and result.trigger != "signal":
             self._warned = True
             _LOG.warning(_NEVER_RISES, result.step, runs, result.path)
 

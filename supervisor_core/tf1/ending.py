@@ -1,4 +1,4 @@
-"""How a session's end came about: told by what was seen on the way."""
+"""How a session's end came about, by what was seen on the way; `stopping` is what happens then."""
 
 from __future__ import annotations
 
@@ -29,15 +29,20 @@ class Ending:
     """Whether there was nothing to do: the run had finished when this process came."""
     gave_up: bool = False
     """Whether it ended while it waited for the cluster, because a stop was requested."""
+    save_error: BaseException | None = None
+    """Why the final checkpoint was given up after a signal."""
     final_checkpoint: str | None = None
     final_checkpoint_step: int | None = None
 
     def is_clean(self, error: BaseException, coord: Coordinator) -> bool:
-        """Tell whether an error of the training loop is only the way in which a stop reached it.
+        """Tell whether an error of the training loop is only the way in which it ended.
 
-        Exhausted input is; and so is a run that was cancelled because a stop had been requested.
+        Exhausted input is; so is ``sys.exit()`` with 0 or nothing, an interrupt, any exit after a signal, and a run
+        that was cancelled because a stop had been requested.
         """
-        if coord.is_clean_stop(error):
+        if isinstance(error, SystemExit):
+            return error.code in (None, 0) or self.signum is not None
+        if coord.is_clean_stop(error) or isinstance(error, KeyboardInterrupt):
             return True
         return self.stop_was_requested and type(error) is tf.errors.CancelledError
 
@@ -49,18 +54,22 @@ class Ending:
             coord: the session's coordinator.
         """
         body_error = self.body_error
-        if error is None and body_error is not None and not self.is_clean(body_error, coord):
-            error = body_error
+        if error is None or self.is_clean(error, coord):
+            error = None if body_error is None or self.is_clean(body_error, coord) else body_error
+        signum = self.signum
+        if signum is None and isinstance(body_error, KeyboardInterrupt):
+            signum = signal.SIGINT
         facts: dict[str, Any] = {
             "final_checkpoint": self.final_checkpoint,
             "final_checkpoint_step": self.final_checkpoint_step,
         }
-        if self.signum is not None:
-            facts["signal"] = signal.Signals(self.signum).name
-        if error is not None and not (self.gave_up and self.signum is not None):  # then it is the signal's doing
+        if signum is not None:
+            facts["signal"] = signal.Signals(signum).name
+        if error is not None and not (self.gave_up and signum is not None):  # then it is the signal's doing
             return Outcome(reason="error", error=error_text(error), **facts)
-        if self.signum is not None:
-            return Outcome(reason="signal", **facts)
+        if signum is not None:
+            given_up = None if self.save_error is None else error_text(self.save_error)
+            return Outcome(reason="signal", error=given_up, **facts)
         if self.had_finished:
             return Outcome(reason="completed", **facts)
         if self.exhausted or (body_error is not None and coord.is_clean_stop(body_error)):

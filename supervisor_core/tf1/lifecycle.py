@@ -1,45 +1,32 @@
 """`Lifecycle`: one supervised session of the graph-mode facades, from the first line to the last.
 
-The facade is TensorFlow's API; this is what happens behind it: begin, ready, save, finish, end, and what a signal does.
+The facade is TensorFlow's API; this is what happens behind it until the session ends. How it ends is in `stopping`.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
-import threading
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.supervision.chief_watch import ChiefWatch
 from supervisor_core.supervision.supervised_run import SupervisedRun
-from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.origin import Origin
 from supervisor_core.tf1.restore import Restored
+from supervisor_core.tf1.stopping import Stopping
 
 _LOG = logging.getLogger("supervisor_core")
 
-LOOP_SHARE = 0.5
-"""Which part of the grace time after a signal the training loop has to end by itself, before a checkpoint is saved
-beside it."""
-
-_OPEN: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
-
 
 class Lifecycle:
-    """The session under way, and the one before it: begins, ends, and is stopped by signals.
+    """The session under way, and the one before it: begins, becomes ready, recovers, ends.
 
     Args:
         coord: the coordinator.
@@ -70,6 +57,8 @@ class Lifecycle:
     ) -> None:
         self.services = ServiceRegistry()
         self.checkpoints = checkpoints
+        self.stopping = Stopping(self, options, clock)
+        """How it ends."""
         self._interval_secs = checkpoint_interval_secs
         if checkpoints is not None:
             self._interval_secs = checkpoints.interval_secs
@@ -83,10 +72,6 @@ class Lifecycle:
         self._clock = clock
         self._run: SupervisedRun | None = None
         self._session: Any = None
-        self._ending = Ending()
-        self._finished = threading.Event()
-        self._watch: SignalWatch | None = None
-        self._close_lock = threading.Lock()
         self._chief: ChiefWatch | None = None
 
     @property
@@ -120,23 +105,43 @@ class Lifecycle:
     @property
     def ending(self) -> Ending:
         """What has been seen so far of the session's end."""
-        return self._ending
+        return self.stopping.facts
 
-    def begin(self) -> SupervisedRun:
+    @property
+    def begun(self) -> SupervisedRun | None:
+        """What `run` returns; None before the first session."""
+        return self._run
+
+    @property
+    def coord(self) -> Coordinator:
+        """The coordinator of the present session's threads."""
+        return self._coord
+
+    @property
+    def writer(self) -> Any:
+        """The summary writer, or None."""
+        return self._writer
+
+    @property
+    def logdir(self) -> str | None:
+        """The run's directory; None where nothing is written."""
+        return self._logdir
+
+    def begin(self, at_exit: Callable[[BaseException | None], object]) -> SupervisedRun:
         """Begin a session; one that is still open ends as requested.
+
+        Args:
+            at_exit: stops the session when the interpreter ends; see `Stopping.begun`.
 
         Raises:
             LogdirInUseError: if another live chief holds the logdir.
         """
         if self._run is not None:
-            self.end(None)
+            self.stopping.record(None)
             self._run.close(0.0)
             self.services.clear()
-        for other in list(_OPEN):  # a program may close a session, never stop its supervisor, and begin another
-            if other._logdir == self._logdir and private.CLOSED.get(other._session, False):
-                other.end(None)
-        self._ending = Ending(signum=self._watch.received if self._watch else None)
-        self._finished.clear()
+        open_sessions.end_abandoned(self._logdir)
+        self.stopping.begin()
         self._run = None
         if self._logdir and self._task is not None:
             wait_secs = self._options.finished_wait_secs
@@ -155,7 +160,9 @@ class Lifecycle:
         )
         run.begin()
         self._run = run
-        _OPEN.add(self)
+        self.stopping.begun(at_exit)
+        if self.ending.signum is not None:  # it came meanwhile
+            self._coord.request_stop()
         return run
 
     def use(self, checkpoints: Checkpointing) -> None:
@@ -165,12 +172,13 @@ class Lifecycle:
     def coordinate(self, coord: Coordinator) -> None:
         """Go on with another coordinator; a signal that came meanwhile asks it to stop at once."""
         self._coord = coord
-        if self._ending.signum is not None:
+        if self.ending.signum is not None:
             coord.request_stop()
 
     def ready(self, sess: Any, origin: Origin, services: Sequence[Mapping[str, Any]]) -> None:
         """Take note that the session is ready, and of where its model came from."""
         self._session = sess
+        self._coord.forget_who_asked()
         restored = origin.restored
         if self.checkpoints is not None:
             self.checkpoints.attach(sess, self.run, self._writer, restored, origin.skipped)
@@ -216,7 +224,7 @@ class Lifecycle:
 
     def finished(self) -> None:
         """Take note that there is nothing to do: the run had finished when this process came. Asks for a stop."""
-        self._ending.had_finished = True
+        self.ending.had_finished = True
         self._coord.request_stop()
 
     def service_failed(self, name: str, error: BaseException, tick: int) -> None:
@@ -225,126 +233,8 @@ class Lifecycle:
         if self._run is not None:
             self._run.beat()
 
-    def finish(self, checkpoints: Checkpointing | None = None) -> None:
-        """Stop training in good order: save what is not on disk yet. After an error only with `Options.save_on_error`.
-
-        Args:
-            checkpoints: saves it. Default: what `use` said.
-
-        Raises:
-            SaveFailedError: if the final checkpoint could not be saved, with the last cause.
-        """
-        if self._run is None or self._run.ended:
-            return
-        self.run.enter("stopping")
-        checkpoints = checkpoints or self.checkpoints
-        if checkpoints is None or not checkpoints.serving or not self._is_wanted_last():
-            return
-        with self.run.phase("checkpointing"):
-            self._save_last(checkpoints)
-
-    def end(self, error: BaseException | None) -> None:
-        """Say that the session has ended; once per session.
-
-        Args:
-            error: what stopping raised, if anything.
-        """
-        if self._run is not None:
-            _OPEN.discard(self)
-            self._run.end(self._ending.outcome(error, self._coord))
-
-    def close_writer(self, stop_log: Any) -> None:
-        """Append STOP and close the writer, which a signal's deadline may be doing at the same moment."""
-        with self._close_lock:
-            self._writer.add_session_log(stop_log)
-            self._writer.close()
-
-    def stop_serving(self) -> None:
-        """Stop serving metrics; lingers until the end has been seen, as far as the moment allows."""
-        if self._run is None:
-            return
-        watch = self._watch
-        if watch is None or watch.received_at is None:
-            self._run.close()
-        elif watch.received == signal.SIGINT:
-            self._run.close(0.0)
-        else:
-            left = watch.received_at + self._options.signal_grace_secs - self._clock.monotonic()
-            self._run.close(min(self._options.metrics_linger_secs, max(0.0, left)))
-
-    @contextmanager
-    def signals(self, stop_log: Any) -> Iterator[None]:
-        """Turn SIGTERM and SIGINT into an orderly stop for the length of a block, then end as the signal would have.
-
-        Args:
-            stop_log: the ``SessionLog`` to append when the loop does not end in time.
-        """
-        if not self._options.handle_signals:
-            yield
-            return
-        watch = SignalWatch(lambda signum: self._on_signal(signum, stop_log), clock=self._clock)
-        try:
-            with watch:
-                self._watch = watch
-                try:
-                    yield
-                finally:
-                    self._finished.set()
-                    self._watch = None
-        except tf.errors.CancelledError:
-            if self._ending.gave_up:  # there was no training yet that could have failed
-                watch.finish()
-            raise
-        watch.finish()
-
     def _note_restored(self, restored: Restored | None) -> None:
         if restored is not None:
             self.run.saves.restored(
                 path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
             )
-
-    def _save_last(self, checkpoints: Checkpointing) -> None:
-        trigger: Trigger = "final" if self._ending.signum is None else "signal"
-        path, step = checkpoints.save_last(trigger, lambda: not self._is_wanted_last())
-        self._ending.final_checkpoint, self._ending.final_checkpoint_step = path, step
-
-    def _is_wanted_last(self) -> bool:
-        """Whether a session that ends like this is to be saved."""
-        return self._options.save_on_error if self._has_failed() else self._options.save_on_stop
-
-    def _has_failed(self) -> bool:
-        """Whether the session has an error, or was interrupted: then its variables are not to be trusted."""
-        body_error = self._ending.body_error
-        if body_error is not None and not self._ending.is_clean(body_error, self._coord):
-            return True
-        try:
-            self._coord.raise_requested_exception()
-        except BaseException:  # asked for, not handled: stopping raises it
-            return True
-        return False
-
-    def _on_signal(self, signum: int, stop_log: Any) -> None:
-        """Stop in good order within the grace time. Runs in the signal watch's thread."""
-        name = signal.Signals(signum).name
-        grace_secs = self._options.signal_grace_secs
-        _LOG.warning("%s: stopping in good order, within %.0f s (Ctrl-C once more: at once).", name, grace_secs)
-        deadline = self._clock.monotonic() + grace_secs
-        self._ending.signum = signum
-        self._coord.request_stop()
-        if self._finished.wait(grace_secs * LOOP_SHARE):
-            return
-        checkpoints = self.checkpoints
-        if checkpoints is not None and checkpoints.serving and self._is_wanted_last():
-            _LOG.warning("The training loop does not end by itself: a checkpoint is saved beside it.")
-            try:
-                self._save_last(checkpoints)
-            except Exception:  # the process is about to end; the loop may still get to its own save
-                _LOG.exception("The checkpoint could not be saved")
-        if self._finished.wait(max(0.0, deadline - self._clock.monotonic())):
-            return
-        _LOG.error("The training loop did not end within %.0f s of %s; the process ends now.", grace_secs, name)
-        self.end(None)
-        if self._writer is not None:
-            self.close_writer(stop_log)
-        if self._watch is not None:
-            self._watch.end_process()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from supervisor_core.runtime.coordinator import Coordinator
+from supervisor_core.tf1.cluster.closing import close_at_end
 from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.finalized import explain_finalized
 from supervisor_core.tf1.lifecycle import Lifecycle
@@ -45,14 +46,13 @@ def managed_session(
     supervisor: Managed,
     lifecycle: Lifecycle,
     *,
-    stop_log: Any,
     close_summary_writer: bool,
     master: str,
     config: Any,
     start_standard_services: bool,
 ) -> Iterator[Any]:
     """Prepare a session, yield it, and end everything in good order; see `Supervisor.managed_session`."""
-    with lifecycle.signals(stop_log):
+    with lifecycle.stopping.signals():
         try:
             try:
                 sess = supervisor.prepare_or_wait_for_session(
@@ -65,7 +65,7 @@ def managed_session(
             supervisor.coord.register_release(sess.close, after_secs=RELEASE_AFTER_SECS)
             yield from _guarded(supervisor, lifecycle, sess, close_summary_writer)
         finally:
-            lifecycle.stop_serving()
+            lifecycle.stopping.stop_serving()
 
 
 def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
@@ -74,6 +74,8 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
         try:
             yield sess
         except BaseException as error:
+            if lifecycle.stopping.is_forked:
+                raise
             ending.stop_was_requested |= supervisor.coord.should_stop()
             ending.body_error = error
             if not isinstance(error, Exception):
@@ -83,7 +85,8 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
         finally:
             _stop(supervisor, ending.body_error, close_summary_writer)
     finally:
-        _close(sess)
+        if not lifecycle.stopping.is_forked:  # whose TensorFlow has no threads that could close anything
+            close_at_end(sess, lifecycle.stopping.closing_secs)
     _raise_unless_clean(ending, supervisor)
 
 
@@ -114,10 +117,3 @@ def _give_up(supervisor: Managed, lifecycle: Lifecycle, close_summary_writer: bo
         supervisor.stop(close_summary_writer=close_summary_writer, ignore_live_threads=True)
     except Exception as error:
         _LOG.info("Stopping after a failed preparation failed: %s", error)
-
-
-def _close(sess: Any) -> None:
-    try:
-        sess.close()
-    except Exception as error:  # as in the original: pending calls end with it, and whatever it raises is of no use
-        _LOG.info("Closing the session failed: %s", error)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.events.telemetry import Trigger
+from supervisor_core.runtime.coordinator import text_of
 
 _AT_NODE = re.compile(r"^Node: '[^']*'\n(.+)$", re.MULTILINE)
 """Where ``Session.run`` hides what went wrong, between the stack of the node's making and the node."""
@@ -55,6 +56,6 @@ class Attempt:
 
 def _words(error: Exception) -> str:
     """The one line of an error's text that says what went wrong."""
-    text = str(error)
+    text = text_of(error)
     found = _AT_NODE.search(text)
     return found.group(1) if found else text.partition("\n")[0]

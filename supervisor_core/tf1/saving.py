@@ -95,6 +95,7 @@ class CheckpointSaver:
         self._options = options
         self._clock = clock
         self._lock = threading.Lock()
+        self._wait_secs = options.snapshot_wait_secs  # in the present save
         directory = os.path.dirname(self._save_path) if logdir is None else os.fspath(logdir)
         basename = os.path.relpath(self._save_path, directory) if logdir else last_part(self._save_path)
         self._place = (directory, basename)
@@ -157,13 +158,20 @@ class CheckpointSaver:
         """How much a snapshot holds; infinite where that is not known."""
         return math.inf if self._snapshot is None else self._snapshot.size_bytes
 
-    def save(self, sess: Any, trigger: Trigger, is_new: Callable[[int | None], bool] = lambda step: True) -> SaveResult:
+    def save(
+        self,
+        sess: Any,
+        trigger: Trigger,
+        is_new: Callable[[int | None], bool] = lambda step: True,
+        wait_secs: float = math.inf,
+    ) -> SaveResult:
         """Save a checkpoint now, and return when it is durable, or has failed.
 
         Args:
             sess: the session; of a supervised one the plain session inside is used, past the gate.
             trigger: why, for the record.
             is_new: asked with the snapshot's step, between two steps, whether to write it at all.
+            wait_secs: how long to wait for the steps under way, if that is less than `Options.snapshot_wait_secs`.
 
         Returns:
             What became of it; a failure is in the result, not raised.
@@ -176,6 +184,7 @@ class CheckpointSaver:
             try:
                 self._sweep_once()
                 self._rotation.set_aside_skipped()
+                self._wait_secs = min(wait_secs, self._options.snapshot_wait_secs)
                 self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt, is_new)
             except Exception as error:
                 attempt.failed(error)
@@ -203,7 +212,7 @@ class CheckpointSaver:
             self._loss.bind(session)
         try:
             snapshot.prepare()
-            with self._gate.exclusive(self._options.snapshot_wait_secs) as held:
+            with self._gate.exclusive(self._wait_secs) as held:
                 wanted = not self._refuses(session, attempt)
                 if wanted:
                     attempt.step = snapshot.take()
@@ -237,7 +246,7 @@ class CheckpointSaver:
         if self._loss is not None:
             self._loss.bind(session)
         draft: Draft | None = None
-        gate = self._gate.exclusive(self._options.snapshot_wait_secs) if between_steps else nullcontext()
+        gate = self._gate.exclusive(self._wait_secs) if between_steps else nullcontext()
         try:
             with gate as held:
                 if self._refuses(session, attempt):

@@ -39,7 +39,6 @@ from supervisor_core.tf1.standard_services import StandardServices, start_loop
 
 _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-_STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
 _EAGER = "with eager execution. Build and run the model in a graph: with tf.Graph().as_default(): ..."
 
 
@@ -184,7 +183,8 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         self._coord.clear_stop()
         if self._summary_writer:
             self._summary_writer.reopen()
-        self._lifecycle.begin()
+        self._lifecycle.begin(self._stop_at_exit)
+        self._lifecycle.stopping.watch_until_stopped()
         try:
             if self._is_chief:
                 sess = self._session_manager.prepare_session(
@@ -221,7 +221,8 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             return FinishedSession(self._graph, str(error))
         except BaseException as error:
             self._lifecycle.ending.body_error = error
-            self._lifecycle.end(error)
+            self._lifecycle.stopping.record(error)
+            self._lifecycle.stopping.stopped()
             raise
         self._lifecycle.run.enter("training")
         return sess
@@ -248,6 +249,9 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
     ) -> None:
         """Stop the services: a final checkpoint after a clean end, then STOP. The session stays open.
 
+        After a SIGTERM or SIGINT outside of a managed session's block, which stops the services itself, the process
+        then ends as the signal would have ended it. In a forked child of the session's process nothing happens.
+
         Args:
             threads: threads to join besides the services, queue runners and loops.
             close_summary_writer: log STOP and close the writer.
@@ -258,24 +262,16 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             RuntimeError: if threads did not end within ``stop_grace_secs``.
             SaveFailedError: if the final checkpoint could not be saved.
         """
-        self._lifecycle.ending.stop_was_requested |= self._coord.should_stop()
-        self._coord.request_stop()
-        stopped_by: BaseException | None = None
+        stopping = self._lifecycle.stopping
         try:
-            try:
-                self._lifecycle.finish()
-            finally:
-                self._coord.join(
-                    threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads
-                )
-        except BaseException as error:
-            stopped_by = error
-            raise
+            stopping.stop(
+                self._stop_grace_secs,
+                save=stopping.save,
+                join=lambda secs: self._coord.join(threads, secs, ignore_live_threads),
+                close=self._close_writer if close_summary_writer else lambda: None,
+            )
         finally:
-            self._lifecycle.end(stopped_by)
-            if close_summary_writer and self._summary_writer:
-                self._lifecycle.close_writer(_STOP)
-                self._graph_added_to_summary = False
+            stopping.stopped()
 
     def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
         """Append a summary, a ``Summary`` or one serialized, to the run's events file.
@@ -352,12 +348,19 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         return managed_session(
             self,
             self._lifecycle,
-            stop_log=_STOP,
             close_summary_writer=close_summary_writer,
             master=master,
             config=config,
             start_standard_services=start_standard_services,
         )
+
+    def _close_writer(self) -> None:
+        self._lifecycle.stopping.close_writer()
+        self._graph_added_to_summary = False
+
+    def _stop_at_exit(self, error: BaseException | None) -> None:
+        self._lifecycle.ending.body_error = error
+        self.stop(ignore_live_threads=True)
 
     def _init_ready_op(self, ready_op: Any = USE_DEFAULT, ready_for_local_init_op: Any = USE_DEFAULT) -> None:
         """Settle what says whether the model is ready; this and the next methods are there to be overridden."""
@@ -432,7 +435,6 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             interval_secs=self._save_model_secs,
             gate=self._gate,
             options=self._options,
-            final_retry_secs=self._stop_grace_secs,
             clock=self._clock,
         )
 

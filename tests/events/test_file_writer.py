@@ -17,6 +17,7 @@ from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.summary_pb2 import Summary
 
+from supervisor_core.errors import EventsWriteError
 from supervisor_core.events import FileWriter
 
 ReadLogdir = Callable[..., Any]
@@ -219,6 +220,29 @@ def test_a_closed_writer_warns_and_does_nothing(tmp_path: Path, read_logdir: Rea
         warnings.simplefilter("error")
         writer.close()
     assert [contents.steps for contents in read_logdir(tmp_path)] == [[1]]
+
+
+def test_a_full_disk_raises_nothing_into_the_training(
+    tmp_path: Path, faulty: Any, read_logdir: ReadLogdir, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """flush() returns while the disk is full, as add_summary() does; said once, and written when there is room."""
+    monkeypatch.setattr("supervisor_core.events.writer.filesystem_of", lambda logdir: faulty)
+    writer = FileWriter(tmp_path)
+    writer.add_summary(simple(), 1)
+    writer.flush()
+    faulty.room = 20
+    for step in (2, 3):
+        writer.add_summary(simple(), step)
+        writer.flush()
+    assert (writer.failing, writer.pending, writer.dropped) == (True, 2, 0)
+    assert caplog.text.count("No space left") == 1
+    with pytest.raises(EventsWriteError, match="2 events could not be written"):
+        writer.sync()
+    faulty.room = None
+    writer.flush()
+    assert (writer.failing, writer.pending) == (False, 0)
+    writer.close()
+    assert [contents.steps for contents in read_logdir(tmp_path)] == [[1, 2, 3]]
 
 
 def test_the_warning_points_at_the_caller(tmp_path: Path) -> None:

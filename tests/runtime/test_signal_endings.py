@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,13 @@ class Trainer:
         assert self.process.stdout is not None
         came = self.process.stdout.readline()
         assert came == line + "\n", came + self.process.communicate(timeout=60)[1]
+
+    def send_until_it_ends(self, signum: int) -> None:
+        """Send a signal again and again: what comes right after the first one counts as the same."""
+        while self.process.poll() is None:
+            self.process.send_signal(signum)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=0.1)
 
     def end(self) -> tuple[int, str, str]:
         """Wait for the end; return the exit status and what else was written to both outputs."""
@@ -121,8 +129,8 @@ def test_no_signal(trainer: Any) -> None:
     assert process.end() == (0, "ready\nsaved\nwent on\n", "")
 
 
-def test_repeated_sigterm(trainer: Any) -> None:
-    """Further SIGTERMs change nothing, and are acted upon once."""
+def test_a_signal_that_comes_twice_at_once(trainer: Any) -> None:
+    """A SIGTERM that a wrapper sends to the process and to its group counts once, and is acted upon once."""
     process = trainer(
         """
         with SignalWatch(on_signal) as watch:
@@ -157,7 +165,7 @@ def test_second_sigint(trainer: Any, first: int) -> None:
     process.process.send_signal(first)
     process.expect(f"acting upon {int(first)}")
     process.expect("stopping")
-    process.process.send_signal(signal.SIGINT)
+    process.send_until_it_ends(signal.SIGINT)
     status, out, err = process.end()
     assert (status, out) == (-signal.SIGINT, "")
     assert err.endswith("KeyboardInterrupt\n")
@@ -182,6 +190,66 @@ def test_stuck_in_native_code(trainer: Any) -> None:
     process.expect("acting upon 15")
     process.expect("received 15")
     assert process.end() == (-signal.SIGTERM, "", "")
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_second_sigterm(trainer: Any, first: int) -> None:
+    """A SIGTERM after another signal ends the process at once, though what acts upon the first is still at work."""
+    process = trainer(
+        STUCK
+        + """
+        def work(signum):
+            say(f"acting upon {signum}")
+            threading.Event().wait()
+        with SignalWatch(work):
+            stuck()
+        """.replace("\n        ", "\n")
+    )
+    process.expect("ready")
+    process.process.send_signal(first)
+    process.expect(f"acting upon {int(first)}")
+    process.send_until_it_ends(signal.SIGTERM)
+    assert process.end() == (-signal.SIGTERM, "", "")
+
+
+def test_interrupt(trainer: Any) -> None:
+    """`interrupt` raises KeyboardInterrupt in the main thread, out of a blocking call too, once; `finish` no more."""
+    process = trainer(
+        """
+        with SignalWatch(lambda signum: watch.interrupt()) as watch:
+            try:
+                say("ready")
+                signal.pause()
+                threading.Event().wait()
+            except KeyboardInterrupt:
+                say("interrupted")
+        watch.finish()
+        say("went on")
+        """
+    )
+    process.expect("ready")
+    process.process.send_signal(signal.SIGINT)
+    status, out, err = process.end()
+    assert (status, out, err) == (0, "interrupted\nwent on\n", "")
+
+
+def test_other_signals(trainer: Any) -> None:
+    """A further signal is acted upon each time it comes, and ends nothing."""
+    process = trainer(
+        """
+        with SignalWatch(on_signal, others={signal.SIGUSR1: lambda signum: say(f"saving for {signum}")}) as watch:
+            say("ready")
+            stop.wait()
+            say(f"received {watch.received}")
+        """
+    )
+    process.expect("ready")
+    for _ in range(2):
+        process.process.send_signal(signal.SIGUSR1)
+        process.expect(f"saving for {int(signal.SIGUSR1)}")
+    process.process.send_signal(signal.SIGTERM)
+    process.expect("acting upon 15")
+    assert process.end() == (0, "received 15\n", "")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])

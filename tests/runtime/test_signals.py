@@ -70,7 +70,7 @@ def test_acting_runs_in_a_thread() -> None:
     with SignalWatch(act):
         signal.raise_signal(signal.SIGINT)
         assert acted.wait(60)
-    assert names == ["signal-watch"]
+    assert names == ["signal-act"]
 
 
 @pytest.mark.usefixtures("restored")

@@ -29,6 +29,26 @@ def close_session(session: Any) -> None:
         _LOG.warning("A process of the cluster does not answer: the session is left without having been closed.")
 
 
+def close_at_end(session: Any, secs: float) -> None:
+    """Close a session because training has ended; never raises.
+
+    TensorFlow waits for a run that hangs, in native code, where no Ctrl-C reaches it. So this waits for so long at
+    most, and leaves the session as it is then.
+    """
+    try:
+        try:
+            closing = BlockingCall(session.close, name="supervisor_close")
+        except RuntimeError:  # no more threads, as at the interpreter's end
+            session.close()
+            return
+        if closing.wait(secs):
+            closing.result()
+        else:
+            _LOG.warning("A run that does not return keeps the session from being closed: it is left as it is.")
+    except Exception as error:  # as in the original: pending calls end with it, and whatever it raises is of no use
+        _LOG.info("Closing the session failed: %s", error)
+
+
 def is_remote(master: str | bytes) -> bool:
     """Whether a session on this master goes through a server, whose cluster may keep it waiting for ever."""
     return "://" in (master.decode() if isinstance(master, bytes) else master)

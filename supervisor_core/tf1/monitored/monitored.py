@@ -17,6 +17,7 @@ from supervisor_core.errors import RunFinishedError
 from supervisor_core.options import Options
 from supervisor_core.tf1.additions import Additions
 from supervisor_core.tf1.cluster.away import AWAY
+from supervisor_core.tf1.cluster.closing import close_at_end
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.finalized import explain_finalized
 from supervisor_core.tf1.monitored.hooked_runs import HookedRuns
@@ -80,7 +81,7 @@ class Monitored(Additions):
             logdir=logdir,
         )
         self._loss = SessionLoss(options)
-        self._runtime.begin()
+        self._runtime.begin(self._close_at_exit)
         try:
             Additions.__init__(self, self._runtime.lifecycle)
             for hook in self._hooks:
@@ -164,6 +165,8 @@ class Monitored(Additions):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         clean = kind is None or kind in _CLEAN_ENDS
+        if self._lifecycle.stopping.is_forked:
+            return clean
         if kind is tf.errors.OutOfRangeError:
             self._lifecycle.ending.exhausted = True
         if error is not None and not clean:
@@ -256,11 +259,11 @@ class Monitored(Additions):
             break
         runtime.lifecycle.run.enter("training")
 
-    def _end_session(self, *, lost: bool) -> None:
+    def _end_session(self, *, lost: bool, secs: float | None = None) -> None:
         """Stop the session's threads and close it; after a loss nothing of that may fail."""
         session, self._session = self._session, None
         try:
-            self._runtime.stop_threads(None if session is None else session.close, at_once=lost)
+            self._runtime.stop_threads(None if session is None else session.close, at_once=lost, secs=secs)
         except Exception as error:
             if not lost:
                 if not isinstance(error, AWAY):
@@ -268,49 +271,50 @@ class Monitored(Additions):
                 _LOG.error("A process of the cluster was gone when the session was closed: %s", error)
         finally:
             if session is not None:
-                _close_quietly(session)
+                close_at_end(session, self._lifecycle.stopping.closing_secs)
 
     def _close(self, error: BaseException | None) -> None:
         if self._closed:
             raise RuntimeError("Session is already closed.")
         self._closed = True
-        ending, coord = self._lifecycle.ending, self._runtime.coord
-        ending.stop_was_requested |= coord.should_stop()
-        ending.body_error = error
-        raised: BaseException | None = None
+        if self._lifecycle.stopping.is_forked:
+            return
+        self._lifecycle.ending.body_error = error
         try:
-            self._lifecycle.run.enter("stopping")
-            try:
-                if error is not None:
-                    self._runtime.save_after_error()
-                elif not ending.had_finished:  # else no hook has seen the session
-                    for hook in self._hooks:
-                        hook.end(self._session)
-            finally:
-                self._end_session(lost=False)
-        except BaseException as failure:
-            raised = failure
-            raise
+            self._runtime.stop(lambda: self._save(error), lambda secs: self._end_session(lost=False, secs=secs))
         finally:
             self._runs = None
-            self._finish(raised)
+            self._unfinalize()
+
+    def _save(self, error: BaseException | None) -> None:
+        """Have the hooks end, which save; after an exception only the runtime may save."""
+        self._lifecycle.run.enter("stopping")
+        if error is not None:
+            self._runtime.save_after_error()
+        elif not self._lifecycle.ending.had_finished:  # else no hook has seen the session
+            for hook in self._hooks:
+                hook.end(self._session)
+
+    def _close_at_exit(self, error: BaseException | None) -> None:
+        if not self._closed:
+            self._close(error)
 
     def _give_up(self, error: BaseException) -> None:
         """End what a failed start has begun; its own error is the one that counts."""
         self._closed = True
-        lifecycle = self._runtime.lifecycle
         try:
-            lifecycle.ending.body_error = error
+            self._lifecycle.ending.body_error = error
             self._end_session(lost=True)
         finally:
-            self._finish(error)
+            self._runs = None
+            try:
+                self._runtime.end(error)
+            finally:
+                self._unfinalize()
 
-    def _finish(self, error: BaseException | None) -> None:
-        try:
-            self._runtime.end(error)
-        finally:
-            if not self._graph_was_finalized:
-                unfinalize(self._default_graph)
+    def _unfinalize(self) -> None:
+        if not self._graph_was_finalized:
+            unfinalize(self._default_graph)
 
     @property
     def _sess(self) -> Any:
@@ -323,10 +327,3 @@ class Monitored(Additions):
 
     def _is_closed(self) -> bool:
         return self._session is None
-
-
-def _close_quietly(session: Any) -> None:
-    try:
-        session.close()
-    except Exception as error:  # as in the original: a session that is given up owes nobody an error
-        _LOG.info("Closing the session failed: %s", error)

@@ -7,7 +7,7 @@ part in it (`OwnHook`) say what there is to do: without any of them nothing is w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,7 +42,6 @@ from supervisor_core.tf1.standard_services import CHECKPOINT, STEP_READER
 
 _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-_STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
 _NO_GLOBAL_STEP = (
     "The graph has no global step: runs are counted instead, checkpoints bear no step, and there are no step rates. "
     "tf.compat.v1.train.get_or_create_global_step() makes one."
@@ -104,8 +103,11 @@ class MonitoredRuntime:
         self._graph_record: GraphRecord | None = None
         self._lost: _Lost | None = None
 
-    def begin(self) -> None:
+    def begin(self, at_exit: Callable[[BaseException | None], object]) -> None:
         """Take the logdir's lease, open the writer, watch for signals.
+
+        Args:
+            at_exit: closes the session when the interpreter ends, should nothing else close it.
 
         Raises:
             LogdirInUseError: if another live chief saves to the same directory.
@@ -125,9 +127,9 @@ class MonitoredRuntime:
         )
         try:
             if self._directory or (self._is_worker and self._name_source):
-                self._open.enter_context(self.lifecycle.signals(_STOP))
-            self._open.callback(self.lifecycle.stop_serving)
-            self.lifecycle.begin()
+                self._open.enter_context(self.lifecycle.stopping.signals())
+            self._open.callback(self.lifecycle.stopping.stop_serving)
+            self.lifecycle.begin(at_exit)
         except BaseException:  # refused: not a word into the run of the one at work
             self._writers.close()
             self._open.close()
@@ -231,13 +233,13 @@ class MonitoredRuntime:
         Raises:
             SaveFailedError: if it could not be saved.
         """
-        self.lifecycle.finish(checkpoints)
+        self.lifecycle.stopping.save(checkpoints)
 
     def save_after_error(self) -> None:
-        """Save what is not on the disk yet though training has failed, if the options want that. Never raises."""
-        for checkpoints in self._checkpoints.values() if self.options.save_on_error else ():
+        """Save what is not on the disk yet though an exception ended the loop, if that is wanted. Never raises."""
+        for checkpoints in self._checkpoints.values():
             try:
-                self.lifecycle.finish(checkpoints)
+                self.lifecycle.stopping.save(checkpoints)
             except Exception:  # the error that ended the training is the one to be raised
                 _LOG.exception("The checkpoint after the error could not be saved")
 
@@ -255,12 +257,13 @@ class MonitoredRuntime:
         self.coord = Coordinator(clean_stop_exception_types=(), clock=self._clock)
         self.lifecycle.coordinate(self.coord)
 
-    def stop_threads(self, release: Any, *, at_once: bool) -> None:
+    def stop_threads(self, release: Any, *, at_once: bool, secs: float | None = None) -> None:
         """Ask the present session's threads to stop and wait for them, releasing those that block.
 
         Args:
             release: closes the session.
             at_once: whether to do that straight away.
+            secs: how long to wait at most. Default: as long as threads have to end.
 
         Raises:
             BaseException: what was reported to the coordinator.
@@ -271,23 +274,36 @@ class MonitoredRuntime:
                 checkpoints.settle(SETTLE_SECS)
         if release is not None:
             self.coord.register_release(release, after_secs=0.0 if at_once else RELEASE_AFTER_SECS)
-        self.coord.join(stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=True)
+        grace_secs = self._stop_grace_secs if secs is None else secs
+        self.coord.join(stop_grace_period_secs=grace_secs, ignore_live_threads=True)
 
-    def end(self, error: BaseException | None) -> None:
-        """Say that the run has ended; close the writer; if a signal asked for the end, end as it would have.
+    def stop(self, save: Callable[[], object], join: Callable[[float], object]) -> None:
+        """End the run, in the order of `Stopping`; if a signal asked for that, end as it would have.
 
         Args:
-            error: what closing raised, if anything.
+            save: saves what is not on the disk yet.
+            join: waits for the threads, so many seconds at most, and closes the session.
         """
         with self._open:  # which at last stops serving metrics, and ends the process if a signal asked for that
+            self.lifecycle.stopping.stop(self._stop_grace_secs, save=save, join=join, close=self._close_writers)
+
+    def end(self, error: BaseException) -> None:
+        """Say that the run has ended before it was ready.
+
+        Args:
+            error: why.
+        """
+        with self._open:
             try:
-                self.lifecycle.end(error)
+                self.lifecycle.stopping.record(error)
             finally:
-                for hook in self._own:
-                    hook.join(None)
-                if self._writer is not None:
-                    self.lifecycle.close_writer(_STOP)
-                self._writers.close()
+                self._close_writers()
+
+    def _close_writers(self) -> None:
+        for hook in self._own:
+            hook.join(None)
+        self.lifecycle.stopping.close_writer()
+        self._writers.close()
 
     def _record_graph(self, graph: Any) -> None:
         saver = self._savers[0]._get_saver() if self._savers else None
@@ -314,7 +330,6 @@ class MonitoredRuntime:
                 interval_secs=hook.interval_secs,
                 gate=self._gate,
                 options=self.options,
-                final_retry_secs=self._stop_grace_secs,
                 watched=self.losses.newest,
                 clock=self._clock,
             )

@@ -1,0 +1,71 @@
+"""The sessions that are under way in this process, and what becomes of them when the interpreter ends.
+
+A program that calls ``prepare_or_wait_for_session()`` and never ``stop()`` ends all the same. Then this stops its
+sessions, from an ``atexit`` hook: threads that are no daemons have ended by then (one of them may be what trains);
+daemon threads, TensorFlow and logging still work; no thread can be started on some versions of Python (3.12.1), and no
+pool of ``concurrent.futures`` takes work on any.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+from collections.abc import Callable
+from typing import Protocol
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+class OpenSession(Protocol):
+    """A session that has begun and not ended."""
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether it is that of the process that this one was forked from."""
+
+    def is_abandoned_in(self, logdir: str | None) -> bool:
+        """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
+
+    def record(self, error: BaseException | None) -> None:
+        """Say that it has ended."""
+
+
+Stop = Callable[[BaseException | None], object]
+"""Stops a session; is given the exception that ends the interpreter, if there is one."""
+
+_OPEN: dict[OpenSession, Stop] = {}
+"""Held until they end, though the program lets go of them: that is the case to be prepared for."""
+
+
+def opened(session: OpenSession, stop: Stop) -> None:
+    """Have a session stopped when the interpreter ends."""
+    _OPEN[session] = stop
+
+
+def closed(session: OpenSession) -> None:
+    """Leave a session alone, since it has ended."""
+    _OPEN.pop(session, None)
+
+
+def end_abandoned(logdir: str | None) -> None:
+    """End the sessions in a directory whose TensorFlow session a program has closed without stopping anything."""
+    for session in list(_OPEN):
+        if session.is_abandoned_in(logdir):
+            session.record(None)
+
+
+def stop_open_sessions() -> None:
+    """Stop all that are open; called when the interpreter ends."""
+    # Where a session is interactive, the last error is not what ends it.
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    for session, stop in list(_OPEN.items()):
+        if not session.is_forked:
+            _LOG.warning("The program ends without having stopped its session: it is stopped now.")
+            try:
+                stop(error)
+            except Exception:  # the others, and the interpreter's own clean-up, are still to come
+                _LOG.exception("The session could not be stopped")
+
+
+atexit.register(stop_open_sessions)

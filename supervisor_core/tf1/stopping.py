@@ -1,0 +1,400 @@
+"""How a supervised session ends: every ending, from its cause to its last write, in the order in which it happens.
+
+    training    until the loop leaves its block, the program calls ``stop()`` or ``close()``, a signal comes, another
+                chief takes the logdir over, or the interpreter ends
+    stopping    a stop is requested: `Stopping.stop`, or `Stopping._signalled` in the signal's thread
+    saving      what is not on disk, if a session that ends like this is to be saved: `Stopping.save`
+    joining     services, queue runners and loops have the time that is left to end
+    recording   the stop record; the lock is released: `Stopping.record`
+    closing     STOP, and the writer is closed: `Stopping.close_writer`
+    ended       metrics linger, then the process ends as a signal would have ended it: `Stopping.signals`
+
+There is one `Deadline`: made at the signal, or at a stop without one, and handed down to everything that waits. The
+loop's own thread goes through the states. From a signal on, another thread watches the deadline, writes the last
+records itself where the loop's does not get there, and ends the process; and should that hang too, a C thread, which
+needs no interpreter, does. ``docs/stopping.md`` has the table: what ends how.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from supervisor_core.clock import Clock
+from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, WaitTimeoutError
+from supervisor_core.events.telemetry import Trigger
+from supervisor_core.options import Options
+from supervisor_core.runtime.blocking_call import BlockingCall
+from supervisor_core.runtime.dead_man import DeadMan
+from supervisor_core.runtime.deadline import NEVER, Deadline
+from supervisor_core.runtime.signals import SignalWatch
+from supervisor_core.tf1 import open_sessions
+from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.ending import Ending
+from supervisor_core.tf1.final_save import FinalSave
+from supervisor_core.tf1.signals import watch_signals
+
+if TYPE_CHECKING:
+    from supervisor_core.tf1.lifecycle import Lifecycle
+
+_LOG = logging.getLogger("supervisor_core")
+_STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
+
+RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
+"""Which part of the grace time after a signal, at most so many seconds of it, is kept for the last records."""
+INTERRUPT_SHARE = 0.5
+"""Which part of the grace time after a Ctrl-C a loop that asks ``should_stop()`` has to end by itself."""
+DYING_SECS, AGAIN_SECS = 0.05, 1.0
+"""What the process has to die at the end of that time, and for its last records after a second signal, in seconds."""
+RECORDS_SECS, JOIN_SECS = 10.0, 5.0
+"""How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
+
+
+class Stopping:
+    """The ending of one session after the other; see the module's docstring.
+
+    Args:
+        session: what ends.
+        options: grace time and what is to be saved.
+        clock: the time.
+    """
+
+    def __init__(self, session: Lifecycle, options: Options, clock: Clock) -> None:
+        self.facts = Ending()
+        self._session = session
+        self._options = options
+        self._clock = clock
+        self._pid = os.getpid()
+        self._deadline = NEVER
+        self._left = threading.Event()
+        self._finished = threading.Event()
+        self._watch: SignalWatch | None = None
+        self._own_watch: SignalWatch | None = None
+        self._dead_man = DeadMan()
+        self._final_save = FinalSave()
+        self._record_lock, self._close_lock = threading.RLock(), threading.RLock()
+
+    def begin(self) -> None:
+        """Forget the ending of the session before. A signal that came while this one was prepared still counts."""
+        self.facts = Ending(signum=self._watch.received if self._watch else None)
+        if self.facts.signum is None:
+            self._deadline = NEVER
+        self._left.clear()
+        self._finished.clear()
+
+    def begun(self, at_exit: Callable[[BaseException | None], object]) -> None:
+        """Have the session stopped when the interpreter ends, should nothing else stop it.
+
+        Args:
+            at_exit: stops it; is given the exception that ends the interpreter, if there is one.
+        """
+        open_sessions.opened(self, at_exit)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a forked child of the process that the session belongs to: then it touches nothing."""
+        return os.getpid() != self._pid
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no session under way."""
+        run = self._session.begun
+        return run is None or run.ended
+
+    def is_abandoned_in(self, logdir: str | None) -> bool:
+        """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
+        return self._session.logdir == logdir and private.CLOSED.get(self._session.session, False)
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Turn SIGTERM and SIGINT into an orderly stop for the length of a block, then end as the signal would have."""
+        watch = self._watch_signals()
+        try:
+            if watch is None:
+                yield
+                return
+            try:
+                with watch:
+                    self._watch = watch
+                    try:
+                        yield
+                    finally:
+                        self._watch = None
+                        self._finished.set()
+            except tf.errors.CancelledError:
+                if self.facts.gave_up:  # there was no training yet that could have failed
+                    watch.finish()
+                raise
+            watch.finish()
+        finally:
+            self._dead_man.disarm()
+
+    def watch_until_stopped(self) -> None:
+        """Do as `signals`, where there is no block: until the session is stopped."""
+        if self._watch is None and (watch := self._watch_signals()) is not None:
+            self._own_watch = self._watch = watch.__enter__()
+
+    # The end, in order. In the thread of the loop, or of whoever stops the session.
+
+    def stop(
+        self,
+        grace_secs: float,
+        *,
+        save: Callable[[], object],
+        join: Callable[[float], object],
+        close: Callable[[], object],
+    ) -> None:
+        """End the session; in a forked child nothing happens.
+
+        Args:
+            grace_secs: seconds that this may take without a signal; after one its deadline counts.
+            save: saves what is not on the disk yet; see `save`.
+            join: waits for the threads, so many seconds at most.
+            close: closes the writers; see `close_writer`.
+
+        Raises:
+            BaseException: what one of these raises, the first one that does.
+        """
+        if self.is_forked:
+            return
+        coord = self._session.coord
+        self.facts.stop_was_requested |= coord.should_stop()
+        self._press(grace_secs)
+        self._left.set()
+        coord.request_stop()
+        raised: BaseException | None = None
+        try:
+            try:
+                save()
+            finally:
+                join(self._join_secs(grace_secs))
+        except BaseException as error:
+            raised = error
+            raise
+        finally:
+            try:
+                self.record(raised)
+            finally:
+                close()
+
+    def save(self, checkpoints: Checkpointing | None = None) -> None:
+        """Save what is not on disk yet, if a session that ends like this is to be saved.
+
+        After a signal a save that cannot be done in time is given up; the log and the stop record say why.
+
+        Args:
+            checkpoints: saves it. Default: the session's own.
+
+        Raises:
+            SaveFailedError: if it could not be saved, and no signal presses.
+        """
+        run = self._session.begun
+        if run is None or run.ended or self.is_forked:
+            return
+        run.enter("stopping")
+        if (checkpoints := self._checkpoints(checkpoints)) is None or not self._is_wanted():
+            return
+        with run.phase("checkpointing"):
+            try:
+                self._save_last(checkpoints)
+            except SaveFailedError as error:
+                if self.facts.signum is None:
+                    raise
+                self._give_up_save(error)
+
+    def record(self, error: BaseException | None) -> None:
+        """Write the stop record and release the lock; once per session.
+
+        Args:
+            error: what stopping raised, if anything.
+        """
+        run, deadline = self._session.begun, self._last_words()
+        if run is None or self.is_forked or not self._record_lock.acquire(timeout=deadline.timeout):
+            return
+        try:
+            open_sessions.closed(self)
+            run.end(self.facts.outcome(error, self._session.coord), deadline)
+        finally:
+            self._record_lock.release()
+
+    def close_writer(self) -> None:
+        """Append STOP and close the writer, which the signal's thread may be doing at the same moment."""
+        writer, deadline = self._session.writer, self._last_words()
+        if writer is None or self.is_forked or getattr(writer, "closed", False):
+            return
+        if not self._close_lock.acquire(timeout=deadline.timeout):
+            return
+        try:
+            writer.add_session_log(_STOP)
+            if hasattr(writer, "sync"):  # our own, whose close has a time limit
+                writer.close(deadline.timeout)
+            else:
+                writer.close()
+        except (EventsWriteError, WaitTimeoutError) as error:  # what ended the session is what its end is to raise
+            _LOG.error("%s", error)
+        finally:
+            self._close_lock.release()
+
+    def stop_serving(self) -> None:
+        """Stop serving metrics; lingers until the end has been seen, as far as the moment allows."""
+        if (run := self._session.begun) is None or self.is_forked:
+            return
+        linger_secs = self._options.metrics_linger_secs if self.facts.signum != signal.SIGINT else 0.0
+        run.close(linger_secs if self.facts.signum is None else self._work().remaining(linger_secs))
+
+    def stopped(self) -> None:
+        """End the watch of `watch_until_stopped`, and the process if a signal asked for that."""
+        watch, self._own_watch = self._own_watch, None
+        if watch is None or self.is_forked:
+            return
+        self._watch = None
+        self._finished.set()
+        try:
+            watch.__exit__(None, None, None)
+            if threading.current_thread() is threading.main_thread():
+                watch.finish()
+        finally:
+            self._dead_man.disarm()
+
+    @property
+    def closing_secs(self) -> float:
+        """How long to wait for the TensorFlow session to be closed, in seconds."""
+        return max(AGAIN_SECS, self._last_words().timeout)
+
+    # A signal, in a thread of its own.
+
+    def _signalled(self, signum: int) -> None:
+        """End the session, and the process, by the deadline, whatever the loop's own thread does."""
+        watch, coord, name = self._watch, self._session.coord, signal.Signals(signum).name
+        if watch is None:  # the block has just been left
+            return
+        grace_secs = self._options.signal_grace_secs
+        at = watch.received_at
+        self._deadline = Deadline((self._clock.monotonic() if at is None else at) + grace_secs, self._clock)
+        self.facts.signum = signum
+        heeded = coord.is_heeded
+        _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
+        if watch.ends_process(signum):
+            self._dead_man.arm(self._deadline)
+        coord.request_stop()
+        if not self._left.is_set():
+            self._save_beside()
+        if not watch.ends_process(signum):
+            return  # a handler of the program's decides when, and how, the process ends
+        if signum == signal.SIGINT:
+            self._left.wait(self._work().remaining(grace_secs * INTERRUPT_SHARE) if heeded else 0.0)
+            if not self._left.is_set():
+                watch.interrupt()
+                if self._await(watch.wait_interrupted) and watch.interrupted:
+                    self._dead_man.disarm()  # the program's own clean-up takes the time that it takes
+                    return
+        elif not heeded and not self._left.is_set():
+            _LOG.warning("The training loop does not ask should_stop(): the process ends now.")
+            self._end_process(watch, signum)
+            return
+        if not self._await(self._finished.wait) and not watch.received_again:
+            _LOG.error("The session did not end within %.0f s of %s; the process ends now.", grace_secs, name)
+            self._end_process(watch, signum)
+
+    def _signalled_again(self, signum: int) -> None:
+        """End the process now. A second Ctrl-C is `KeyboardInterrupt`, where the main thread can be interrupted."""
+        if (watch := self._watch) is None or not watch.ends_process(signum):
+            return
+        self._deadline = Deadline.after(AGAIN_SECS, self._clock)
+        if signum == signal.SIGINT and watch.wait_interrupted(AGAIN_SECS):
+            self._dead_man.disarm()
+            return
+        self._deadline = Deadline.after(AGAIN_SECS, self._clock)
+        _LOG.error("%s again: the process ends at once.", signal.Signals(signum).name)
+        self._end_process(watch, signum)
+
+    def _await(self, wait: Callable[[float], object]) -> bool:
+        """Wait for something, or the end of the session, as long as there is time; return whether there was."""
+        while not self._work().is_over:
+            if self._finished.is_set() or wait(min(0.2, self._work().timeout)):
+                return True
+        return self._finished.is_set()
+
+    def _end_process(self, watch: SignalWatch, signum: int) -> None:
+        """Write the last records, as far as there is time, and end the process by the signal."""
+        with suppress(RuntimeError):  # no more threads: then there are no last records
+            writing = BlockingCall(self._write_last_records, name="supervisor-last-records")
+            writing.wait(self._deadline.earlier(DYING_SECS).timeout)
+        watch.end_process(signum)
+
+    def _write_last_records(self) -> None:
+        self.record(None)
+        self.close_writer()
+
+    def _save_beside(self) -> None:
+        """Save a checkpoint while the loop goes on, so that nothing is lost whatever becomes of the loop."""
+        if (checkpoints := self._checkpoints()) is None or not self._is_wanted():
+            return
+        try:
+            self._save_last(checkpoints)
+        except Exception as error:  # the process is about to end; the loop may still get to its own save
+            self._give_up_save(error)
+
+    def _is_wanted(self) -> bool:
+        """Whether a session that ends like this is to be saved."""
+        body_error, coord, watch = self.facts.body_error, self._session.coord, self._watch
+        if isinstance(body_error, KeyboardInterrupt) and watch is not None and watch.interrupted:
+            return False  # saved when the signal came; whoever sends a second one wants to be gone
+        failure = None if body_error is None or self.facts.is_clean(body_error, coord) else body_error
+        try:
+            coord.raise_requested_exception()
+        except BaseException as error:  # asked for, not handled: stopping raises it
+            failure = error
+        if isinstance(failure, LogdirInUseError):
+            return False  # another chief's logdir by now
+        return self._options.save_on_stop if failure is None else self._options.save_on_error
+
+    def _checkpoints(self, given: Checkpointing | None = None) -> Checkpointing | None:
+        """Return what saves the session under way; None where nothing is to be saved."""
+        checkpoints = given or self._session.checkpoints
+        return None if self.is_over or checkpoints is None or not checkpoints.serving else checkpoints
+
+    def _save_last(self, checkpoints: Checkpointing) -> None:
+        trigger: Trigger = "final" if self.facts.signum is None else "signal"
+        saved = self._final_save.run(checkpoints, trigger, lambda: not self._is_wanted(), self._work)
+        self.facts.final_checkpoint, self.facts.final_checkpoint_step = saved
+        self.facts.save_error = None
+
+    def _give_up_save(self, error: BaseException) -> None:
+        self.facts.save_error = error
+        _LOG.error("%s", error, exc_info=None if isinstance(error, SaveFailedError) else error)
+
+    def _press(self, grace_secs: float) -> None:
+        """See to it that there is a deadline."""
+        if self.facts.signum is None:
+            self._deadline = Deadline.after(grace_secs, self._clock)
+        elif (watch := self._watch) is None or watch.interrupted:  # the program has taken what time it wanted
+            again = watch is not None and watch.received_again
+            self._deadline = Deadline.after(AGAIN_SECS if again else JOIN_SECS, self._clock)
+
+    def _work(self) -> Deadline:
+        """Until when there is time to save, and to wait for threads."""
+        if self.facts.signum is None:
+            return self._deadline
+        return self._deadline.earlier(min(RESERVE_SECS, RESERVE_SHARE * self._options.signal_grace_secs))
+
+    def _join_secs(self, grace_secs: float) -> float:
+        left = self._work().remaining(grace_secs)
+        return left if self.facts.signum is not None else max(left, min(grace_secs, JOIN_SECS))
+
+    def _last_words(self) -> Deadline:
+        """Until when there is time for the last records."""
+        if self.facts.signum is not None:
+            return self._deadline
+        return Deadline.after(max(RECORDS_SECS, self._deadline.remaining()), self._clock)
+
+    def _watch_signals(self) -> SignalWatch | None:
+        return watch_signals(self._options, self._signalled, self._signalled_again, self._checkpoints, self._clock)
