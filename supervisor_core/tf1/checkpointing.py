@@ -202,14 +202,19 @@ class Checkpointing:
             self._lock.release()
 
     def save_last(
-        self, trigger: Trigger, has_failed: Callable[[], bool], deadline: Callable[[], Deadline]
+        self,
+        trigger: Trigger,
+        has_failed: Callable[[], bool],
+        deadline: Callable[[], Deadline],
+        retry_until: Deadline,
     ) -> tuple[str | None, int | None]:
         """Save what is not on the disk yet; return path and step of the newest checkpoint.
 
         Args:
             trigger: why.
             has_failed: whether the session has turned out to be broken meanwhile, so that nothing is to be saved.
-            deadline: returns until when to try again where the outside world refuses it; a signal may bring it forward.
+            deadline: returns until when it has to be saved; a signal may bring it forward.
+            retry_until: until when to try again where the outside world refuses it.
 
         Raises:
             SaveFailedError: if it could not be saved.
@@ -234,7 +239,7 @@ class Checkpointing:
                 _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s", delay, error)
                 again = Deadline.after(delay, self._clock)
                 while not again.is_over:
-                    if deadline().remaining() < again.remaining():
+                    if min(deadline().remaining(), retry_until.remaining()) < again.remaining():
                         raise SaveFailedError(self.last_words(f"no time is left to try again; {reason}")) from error
                     self._pause.wait(again.remaining(LOOK_AGAIN_SECS))
 

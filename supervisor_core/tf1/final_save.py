@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import Trigger
@@ -30,6 +31,7 @@ class FinalSave:
         trigger: Trigger,
         has_failed: Callable[[], bool],
         deadline: Callable[[], Deadline],
+        retry_until: Deadline,
     ) -> tuple[str | None, int | None]:
         """Save; return path and step of the newest checkpoint.
 
@@ -41,6 +43,7 @@ class FinalSave:
             trigger: why.
             has_failed: see `Checkpointing.save_last`.
             deadline: returns until when; a signal may bring it forward.
+            retry_until: until when to try again where the outside world refuses it.
 
         Raises:
             SaveFailedError: if it could not be saved, or not in time.
@@ -48,11 +51,10 @@ class FinalSave:
         if not self._lock.acquire(timeout=deadline().timeout):
             raise SaveFailedError(checkpoints.last_words(_HANGS))
         try:
-            call = BlockingCall(
-                lambda: checkpoints.save_last(trigger, has_failed, deadline), name="supervisor-final-save"
-            )
+            save = partial(checkpoints.save_last, trigger, has_failed, deadline, retry_until)
+            call = BlockingCall(save, name="supervisor-final-save")
         except RuntimeError:
-            return checkpoints.save_last(trigger, has_failed, deadline)
+            return save()
         else:
             while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
                 if deadline().is_over:

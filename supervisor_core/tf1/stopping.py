@@ -103,12 +103,6 @@ class Stopping:
         """Whether this is a forked child of the process that the session belongs to: then it touches nothing."""
         return os.getpid() != self._pid
 
-    @property
-    def is_over(self) -> bool:
-        """Whether there is no session under way."""
-        run = self._session.begun
-        return run is None or run.ended
-
     def is_abandoned_in(self, logdir: str | None) -> bool:
         """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
         return self._session.logdir == logdir and private.CLOSED.get(self._session.session, False)
@@ -359,12 +353,14 @@ class Stopping:
 
     def _checkpoints(self, given: Checkpointing | None = None) -> Checkpointing | None:
         """Return what saves the session under way; None where nothing is to be saved."""
-        checkpoints = given or self._session.checkpoints
-        return None if self.is_over or checkpoints is None or not checkpoints.serving else checkpoints
+        run, checkpoints = self._session.begun, given or self._session.checkpoints
+        return None if run is None or run.ended or checkpoints is None or not checkpoints.serving else checkpoints
 
     def _save_last(self, checkpoints: Checkpointing) -> None:
         trigger: Trigger = "final" if self.facts.signum is None else "signal"
-        saved = self._final_save.run(checkpoints, trigger, lambda: not self._is_wanted(), self._work)
+        saved = self._final_save.run(
+            checkpoints, trigger, lambda: not self._is_wanted(), self._pressing, self._deadline
+        )
         self.facts.final_checkpoint, self.facts.final_checkpoint_step = saved
         self.facts.save_error = None
 
@@ -380,8 +376,12 @@ class Stopping:
             again = watch is not None and watch.received_again
             self._deadline = Deadline.after(AGAIN_SECS if again else JOIN_SECS, self._clock)
 
+    def _pressing(self) -> Deadline:
+        """Until when there is time to save: without a signal a save takes the time that it takes."""
+        return NEVER if self.facts.signum is None else self._work()
+
     def _work(self) -> Deadline:
-        """Until when there is time to save, and to wait for threads."""
+        """Until when there is time to wait for what has to end first."""
         if self.facts.signum is None:
             return self._deadline
         return self._deadline.earlier(min(RESERVE_SECS, RESERVE_SHARE * self._options.signal_grace_secs))
