@@ -16,6 +16,11 @@ from typing import Any
 
 import tensorflow as tf
 
+try:
+    from tensorflow.python.distribute.distribute_coordinator import _WorkerContext
+except ImportError:
+    _WorkerContext = type("_WorkerContext", (), {})  # which nothing is an instance of
+
 _LOG = logging.getLogger("supervisor_core")
 
 TENSORFLOW = tuple(int(part) for part in tf.__version__.split(".")[:2])
@@ -197,6 +202,18 @@ _NO_INSTANCE = "a service is an instance of LooperThread only, not of the origin
 SUMMARY_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVSummaryThread", _NO_INSTANCE)
 STEP_COUNTER_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVStepCounterThread", _NO_INSTANCE)
 CHECKPOINT_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVTimerCheckpointThread", _NO_INSTANCE)
+
+# Distribution strategies.
+WORKER_CONTEXT = PrivateSymbol(
+    "tensorflow.python.distribute.distribute_coordinator_context",
+    "get_current_worker_context",
+    "a MonitoredTrainingSession in a worker of a distribution strategy goes by its arguments alone: each worker saves",
+)
+STRATEGY = PrivateSymbol(
+    _WorkerContext,
+    "_strategy",
+    "a worker of a collective strategy that is not to save does not, and those that do may wait for it for ever",
+)
 
 SYMBOLS = tuple(value for value in list(globals().values()) if isinstance(value, PrivateSymbol))
 """All of them."""

@@ -7,10 +7,12 @@ import logging
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute.distribute_coordinator import _WorkerContext
 
 import supervisor_core
 from supervisor_core.options import Options
@@ -48,6 +50,8 @@ class Outcome:
     grows_afterwards: bool = True
     empty_value: int = 3
     """What a graph without variables computed."""
+    second_worker_saves_in: tuple[str, ...] = ("tmp_worker_1",)
+    """Where the second worker of a collective strategy has its checkpoints, below the run's directory."""
 
 
 UNCACHED = {"cached": False, "prepared": False}
@@ -83,6 +87,8 @@ EFFECTS: dict[PrivateSymbol, dict[str, Any]] = {
     private.LAST_CHECKPOINTS: {},
     private.WRITER_CACHE: {"events_files": 2},
     private.LOG_FIRST_N: {},
+    private.WORKER_CONTEXT: {"second_worker_saves_in": (".",)},
+    private.STRATEGY: {"second_worker_saves_in": ()},
     private.TIMELINE: {"has_timeline": False},
     private.SUMMARY_THREAD: {},  # the next three are read at import; test_part3_subclasses takes them away before
     private.STEP_COUNTER_THREAD: {},
@@ -173,6 +179,25 @@ def without_variables(logdir: str) -> dict[str, Any]:
             return {"empty_value": int(sess.run(three))}
 
 
+class MultiWorkerMirroredStrategy:
+    """What a monitored session asks the strategy of that name, in a worker that is not to save."""
+
+    extended = SimpleNamespace(experimental_should_init=True, should_checkpoint=False, should_save_summary=False)
+
+
+def under_a_strategy(logdir: str) -> dict[str, Any]:
+    """The second worker of a collective strategy."""
+    with tf.Graph().as_default():
+        v1.train.get_or_create_global_step()
+        with (
+            _WorkerContext(MultiWorkerMirroredStrategy(), None, "worker", 1),
+            supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_steps=1),
+        ):
+            pass
+    found = glob.glob(f"{logdir}/**/checkpoint", recursive=True)
+    return {"second_worker_saves_in": tuple(os.path.relpath(os.path.dirname(path), logdir) for path in found)}
+
+
 @pytest.mark.parametrize("missing", [None, *SYMBOLS], ids=lambda symbol: repr(symbol) if symbol else "nothing")
 def test_training_goes_on_without_it(
     missing: PrivateSymbol | None,
@@ -194,6 +219,7 @@ def test_training_goes_on_without_it(
             **supervised(str(tmp_path / "supervised")),
             **monitored(str(tmp_path / "monitored"), read_telemetry),
             **without_variables(str(tmp_path / "empty")),
+            **under_a_strategy(str(tmp_path / "strategy")),
         }
     warnings = [record.getMessage() for record in caplog.records if record.getMessage().startswith("TensorFlow ")]
     expected = Outcome() if missing is None else replace(Outcome(), **EFFECTS[missing])
@@ -224,6 +250,7 @@ def test_this_tensorflow_has_every_symbol() -> None:
     with tf.Graph().as_default() as graph, v1.Session() as sess:
         variable = v1.get_variable("v", initializer=0.0, use_resource=True)
         holders = [sess, graph, graph.get_operations()[0], tf.constant(0), variable, v1.train.Saver([variable])]
+        holders.append(_WorkerContext(None, None, None, None))
         missing = []
         for symbol in SYMBOLS:
             if isinstance(symbol.owner, str):

@@ -22,10 +22,12 @@ from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.finalized import explain_finalized
 from supervisor_core.tf1.monitored.hooked_runs import HookedRuns
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
-from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
+from supervisor_core.tf1.monitored.session_chain import CoordinatedCreator, CoordinatedLink, RecoverableLink
+from supervisor_core.tf1.monitored.session_creator import WorkerSessionCreator
 from supervisor_core.tf1.monitored.session_loss import SessionLoss
 from supervisor_core.tf1.monitored.step_function import check_step_function
 from supervisor_core.tf1.monitored.unfinalized import unfinalize
+from supervisor_core.tf1.monitored.worker_context import default_creator
 
 _LOG = logging.getLogger("supervisor_core")
 _CLEAN_ENDS = (tf.errors.OutOfRangeError, StopIteration)
@@ -66,7 +68,7 @@ class Monitored(Additions):
         self._graph_was_finalized = graph.finalized
         self._default_graph = graph
         self._hooks = list(hooks or ())
-        self._creator = session_creator or ChiefSessionCreator()
+        self._creator = session_creator or default_creator()
         self._recovers = recovers
         self._session: Any = None
         self._runs: HookedRuns | None = None
@@ -129,7 +131,7 @@ class Monitored(Additions):
         while True:
             runs = self._open_runs()
             try:
-                return step_fn(self.StepContext(self._session, runs.run))
+                return step_fn(self.StepContext(self._tf_sess(), runs.run))
             except Exception as error:
                 if not self._recovered_from(error):
                     raise
@@ -317,9 +319,25 @@ class Monitored(Additions):
             unfinalize(self._default_graph)
 
     @property
+    def _inner(self) -> Any:
+        """The session inside; None once it is closed."""
+        return self._session
+
+    @property
     def _sess(self) -> Any:
-        """The plain session inside, for programs that go from one ``_sess`` to the next until they find it."""
-        return getattr(self._session, "ungated", lambda: self._session)()
+        """The next session, for programs that go from one ``_sess`` to the next; None once it is closed."""
+        if self._session is None:
+            return None
+        return RecoverableLink(self) if self._recovers else CoordinatedLink(self)
+
+    @property
+    def _coordinated_creator(self) -> CoordinatedCreator:
+        return CoordinatedCreator(self)
+
+    @property
+    def _coordinator(self) -> Any:
+        """The coordinator of the present session; None once it is closed."""
+        return None if self._closed else self._runtime.coord
 
     def _tf_sess(self) -> Any:
         """The session inside, as programs have got into the habit of asking for it; None once it is closed."""

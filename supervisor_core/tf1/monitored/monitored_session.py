@@ -26,7 +26,8 @@ class MonitoredSession(Monitored, tf.compat.v1.train.MonitoredSession):
     of a worker in a `MonitoredTrainingSession` with a directory, which it shares with its chief.
 
     Args:
-        session_creator: makes the TensorFlow session. Default: a `ChiefSessionCreator`.
+        session_creator: makes the TensorFlow session. Default: a `ChiefSessionCreator`; in a worker of a
+            distribution strategy, the one that the strategy says.
         hooks: ``SessionRunHook`` objects, TensorFlow's own, ours, or the program's.
         stop_grace_period_secs: seconds that threads have to end when the session is closed.
         options: what the original does not know; see `Options`.

@@ -13,6 +13,13 @@ from supervisor_core.tf1.monitored.monitored_session import MonitoredSession
 from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
 from supervisor_core.tf1.monitored.step_counter_hook import StepCounterHook
 from supervisor_core.tf1.monitored.summary_saver_hook import SummarySaverHook
+from supervisor_core.tf1.monitored.worker_context import (
+    collective_save_interval,
+    creator_in,
+    current_worker_context,
+    directory_in,
+    is_collective,
+)
 
 USE_DEFAULT = object()
 """Stands for "use the default" where None means "do without"."""
@@ -82,30 +89,36 @@ def MonitoredTrainingSession(  # noqa: N802 - the original's name
     summaries = _interval(save_summaries_steps, save_summaries_secs, (100, None))
     checkpoints = _interval(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
-    if not is_chief:
-        worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
-        return _TrainingSession(worker, hooks, stop_grace_period_secs, options=options, _logdir=checkpoint_dir)
+    events_dir, saves_dir = summary_dir or checkpoint_dir, checkpoint_dir
+    context = current_worker_context()
+    creator: Any
+    if context is not None:
+        is_chief = context.is_chief
+        events_dir = directory_in(context, events_dir, context.should_save_summary)
+        saves_dir = directory_in(context, saves_dir, context.should_checkpoint)
+        checkpoints = collective_save_interval(checkpoints) if is_collective(context) else checkpoints
+        creator = creator_in(context, scaffold, config, checkpoint_dir, max_wait_secs)
+    elif is_chief:
+        creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
+    else:
+        events_dir = saves_dir = None
+        creator = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
     own: list[Any] = []
-    events_dir = summary_dir or checkpoint_dir
     if events_dir and log_step_count_steps and log_step_count_steps > 0:
         own.append(StepCounterHook(output_dir=events_dir, every_n_steps=log_step_count_steps))
     if events_dir and _is_wanted(summaries):
         steps, secs = summaries
         own.append(SummarySaverHook(scaffold=scaffold, save_steps=steps, save_secs=secs, output_dir=events_dir))
-    if checkpoint_dir and _is_wanted(checkpoints):
+    if saves_dir and _is_wanted(checkpoints):
         steps, secs = checkpoints
         own.append(
             CheckpointSaverHook(
-                checkpoint_dir, save_steps=steps, save_secs=secs, scaffold=scaffold, save_graph_def=save_graph_def
+                saves_dir, save_steps=steps, save_secs=secs, scaffold=scaffold, save_graph_def=save_graph_def
             )
         )
-    return _TrainingSession(
-        ChiefSessionCreator(scaffold, master, config, checkpoint_dir),
-        [*(chief_only_hooks or ()), *own, *(hooks or ())],
-        stop_grace_period_secs,
-        options=options,
-        _logdir=checkpoint_dir,
-    )
+    hooks, chief_only = list(hooks or ()), list(chief_only_hooks or ()) if is_chief else []
+    every = [*chief_only, *own, *hooks] if context is None else [*hooks, *chief_only, *own]
+    return _TrainingSession(creator, every, stop_grace_period_secs, options=options, _logdir=checkpoint_dir)
 
 
 def _interval(steps: Any, secs: Any, default: tuple[Any, Any]) -> tuple[Any, Any]:
