@@ -94,7 +94,7 @@ def rows_of(family: str) -> list[Row]:
 
 
 def batches_of(row: Row, trials: int) -> list[Batch]:
-    """Divide so many trials of a fault into batches."""
+    """Divide the trials of a fault into batches."""
     size = row.fault.batch
     if row.skipped is not None:
         return []
@@ -102,7 +102,7 @@ def batches_of(row: Row, trials: int) -> list[Batch]:
 
 
 def run(batches: list[Batch], seed: int, jobs: int, keep: bool) -> None:
-    """Make the trials of some batches, so many at a time."""
+    """Make the trials of some batches, ``jobs`` at a time."""
     parent = tempfile.mkdtemp(prefix="faults-")
     with ThreadPoolExecutor(jobs) as pool, Launcher(Path(parent)) as launcher:
         futures: list[tuple[Batch, Future[list[Outcome]]]] = []

@@ -102,7 +102,7 @@ def _judge(
         f"rewinds {rewinds}, of {true}",
     )
     downtimes = [restart["downtime_secs"] for restart in restarts]
-    # A clock that was set forward is not to be told from a machine that was off; one that was set back is.
+    # A clock that was set forward looks like a machine that was off; one that was set back does not.
     most = [60.0 + max(0.0, later - earlier) for earlier, later in pairwise(offs)]
     right = len(downtimes) == 2 and all(0 <= (secs or 0) < limit for secs, limit in zip(downtimes, most, strict=True))
     findings.fault(not right, f"downtimes of {downtimes} s")

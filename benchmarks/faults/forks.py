@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from benchmarks.faults import truth
 from benchmarks.faults.launcher import Process, TrialError
@@ -51,9 +52,9 @@ def _status_of_child(training: Process, findings: Findings) -> int | None:
         return None
 
 
-def _judge_next(trial: Trial, findings: Findings, training: Process, logdir: object) -> None:
+def _judge_next(trial: Trial, findings: Findings, training: Process, logdir: Path) -> None:
     """See that the logdir is free when the parent has ended, though a child may live."""
-    next_one = trial.train(logdir, steps=1)  # type: ignore[arg-type]
+    next_one = trial.train(logdir, steps=1)
     try:
         resumed = int(next_one.until("ready")[0])
         findings.fault(resumed != training.last("left"), f"the next session resumes at {resumed}")

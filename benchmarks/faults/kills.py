@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 from benchmarks.faults import truth
 from benchmarks.faults.launcher import Process
@@ -13,7 +14,7 @@ from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 def _kill(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
     """Kill a run again and again; each session is judged by where the next one resumes."""
     resource, floats = trial.rng.random() < 0.5, trial.rng.choice([64, 4096, 65536])
-    findings, resumable, reported = None, {0}, -1
+    findings, newest, reported = None, 0, -1
     for number in range(trials + 1):
         before = truth.events_files(trial.logdir)
         training = trial.train(facade=facade, resource=resource, floats=floats)
@@ -23,13 +24,13 @@ def _kill(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
         else:
             first = int(training.until("ready")[0])
             if findings is not None:
-                _judge_resume(findings, training, first, resumable, reported)
+                _judge_resume(findings, training, first, newest, reported)
                 yield findings.outcome()
             if number == trials:
                 return
             training.listen(trial.rng.uniform(0.0, 0.6))
         if early and findings is not None:
-            yield from _judged_early(findings, training, resumable, reported)
+            yield from _judged_early(findings, training, newest, reported)
         training.kill(signal.SIGKILL)
         training.wait()
         findings = Findings()
@@ -38,24 +39,24 @@ def _kill(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
         reported = max([reported, *truth.events(written).saved])
         on_disk = truth.checkpoints(trial.logdir)
         findings.fault(bool(on_disk.broken), f"not whole: {on_disk.broken}")
-        resumable = on_disk.resumable
+        newest = on_disk.whole[-1] if on_disk.whole else 0
 
 
-def _judged_early(findings: Findings, training: Process, resumable: set[int], reported: int) -> Iterator[Outcome]:
+def _judged_early(findings: Findings, training: Process, newest: int, reported: int) -> Iterator[Outcome]:
     """Judge the kill before by a session that is killed at its start, as far as it came."""
     first = training.last("ready")
     if first is not None:
-        _judge_resume(findings, training, first, resumable, reported)
+        _judge_resume(findings, training, first, newest, reported)
     yield findings.outcome()
 
 
-def _judge_resume(findings: Findings, training: Process, first: int, resumable: set[int], reported: int) -> None:
-    findings.fault(first not in resumable, f"resumed at {first}, not at one of {sorted(resumable)}")
+def _judge_resume(findings: Findings, training: Process, first: int, newest: int, reported: int) -> None:
+    findings.fault(first != newest, f"resumed at {first}, not at the newest whole checkpoint, {newest}")
     findings.lose(first < reported, f"resumed at {first}, though {reported} had been reported saved")
     findings.fault(any(line[0] == "torn" for line in training.said), f"what was restored at {first} mixes steps")
 
 
-def _judge_events(findings: Findings, training: Process, written: list) -> None:  # type: ignore[type-arg]
+def _judge_events(findings: Findings, training: Process, written: list[Path]) -> None:
     flushed = training.last("flushed")
     if flushed is None:
         return

@@ -69,7 +69,7 @@ class Process:
                 return line[1:]
 
     def listen(self, secs: float) -> None:
-        """Read what it says for so many seconds, or until it ends."""
+        """Read what it says until the time is over or it ends."""
         deadline = time.monotonic() + secs
         while self._next(deadline) is not None:
             pass

@@ -173,7 +173,7 @@ def harmed(config: Config) -> Iterator[None]:
 
 
 def set_clock(secs: float, real: Callable[[], float] = time.time) -> None:
-    """Set this process's wall clock off by so many seconds."""
+    """Set this process's wall clock off by some seconds."""
     time.time = lambda: real() + secs
 
 

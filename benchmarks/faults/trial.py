@@ -112,4 +112,4 @@ class Fault:
     batch: int = 1
     """How many trials share a directory: one run that is harmed again and again."""
     run: Callable[[Trial, int], Iterator[Outcome]]
-    """Makes so many trials; yields what became of each."""
+    """Makes the given number of trials; yields what became of each."""
