@@ -142,11 +142,13 @@ def make(batch: Batch, launcher: Launcher, home: Path, seed: int) -> list[Outcom
 def report(batch: Batch, outcomes: list[Outcome], seed: int) -> None:
     """Count what became of a batch, and say what was not survived."""
     batch.row.outcomes.extend(outcomes)
+    survived = sum(outcome.survived for outcome in outcomes)
+    print(f"{batch.name}: {batch.row.fault.name}: {survived} of {len(outcomes)} survived", file=sys.stderr)
     for number, outcome in enumerate(outcomes):
         for kind, texts in (("lost", outcome.lost), ("wrong", outcome.wrong)):
             for text in texts:
                 print(f"{batch.row.fault.name}: trial {number}: {kind}: {text}", file=sys.stderr)
-    if not all(outcome.survived for outcome in outcomes):
+    if survived < len(outcomes):
         again = f"--only {batch.row.family} --batch {batch.name} --seed {seed} --keep"
         print(f"  again: python -m benchmarks.faults {again}", file=sys.stderr)
 
