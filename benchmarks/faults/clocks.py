@@ -122,6 +122,7 @@ FAULTS = tuple(
         survived="resumes at the newest whole checkpoint; order, states, step, rewind and downtime are right",
         long=4,
         short=1,
+        quick=1 if setting.name == "clock set back an hour between sessions" else 0,
         run=partial(_set, setting=setting),
     )
     for setting in _SETTINGS

@@ -89,6 +89,7 @@ FAULTS = (
         survived=_HEALED,
         long=16,
         short=4,
+        quick=1,
         run=lambda trial, trials: _fill(trial, trials, "supervisor"),
     ),
     Fault(

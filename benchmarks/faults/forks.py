@@ -78,6 +78,7 @@ FAULTS = tuple(
         survived=_SAME,
         long=4,
         short=1,
+        quick=1 if facade == "supervisor" and kind == "leaves" else 0,
         run=partial(_fork, kind=kind, facade=facade),
     )
     for facade, title in (("supervisor", "Supervisor"), ("monitored", "MonitoredTrainingSession"))

@@ -122,7 +122,7 @@ ENDINGS = (
     Ending("SIGINT, the disk is full", _INT, full=True, saves=False, cleans_up=True),
     Ending("SIGINT twice, a run hangs", _INT, "hangs", again=True, saves=False, within_secs=1.0),
 )
-_QUICK = ("SIGTERM, the loop asks",)
+_QUICK = ("SIGTERM, the loop asks", "SIGTERM, the disk is full", "SIGINT, the loop never asks")
 FAULTS = tuple(
     Fault(
         name=ending.name,

@@ -24,7 +24,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("family", ["kills", "damages", "zombies", "signals", "retention"])
+@pytest.mark.parametrize("family", ["kills", "damages", "zombies", "forks", "signals", "clocks", "retention", "disks"])
 def test_every_trial_is_survived(rows: list[dict[str, Any]], family: str) -> None:
     """Each fault of a family was tried, and every trial left what it must leave."""
     ours = [row for row in rows if row["family"] == family]
