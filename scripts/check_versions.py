@@ -110,16 +110,15 @@ IN_CI = (
 
 
 def everything() -> Iterator[Environment]:
-    """Both resolutions on every Python; every TensorFlow on the oldest and the newest Python that it has wheels for."""
+    """Both resolutions on every Python; every TensorFlow on the newest Python that it has wheels for, and both ends."""
     for python in PYTHONS:
         yield Environment(python, lowest=True)
         yield Environment(python, lowest=False)
     yield Environment(PYTHONS[0], lowest=True, tensorflow="")
-    yield Environment(PYTHONS[-1], lowest=False, tensorflow="")
-    for tensorflow in TENSORFLOWS:
+    for tensorflow in TENSORFLOWS[:-1]:
         has_wheel = [each for each in PYTHONS if _number(tensorflow) >= _number(OLDEST_ON.get(each, "0.0"))]
-        for python in (has_wheel[0], has_wheel[-1]):
-            yield Environment(python, lowest=False, tensorflow=tensorflow)
+        yield Environment(has_wheel[-1], lowest=False, tensorflow=tensorflow)
+    yield Environment(PYTHONS[-1], lowest=False, tensorflow="")
 
 
 def find_python(version: str) -> Path | None:
@@ -194,6 +193,15 @@ def run(*command: object) -> str:
     return done.stdout
 
 
+def fetch_as_pip_does() -> None:
+    """Have uv fetch packages from where this machine's pip does: uv does not read pip's settings."""
+    for line in run(sys.executable, "-m", "pip", "config", "list").splitlines():
+        setting, _, value = line.partition("=")
+        variable = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}.get(setting.rpartition(".")[2])
+        if variable:
+            os.environ.setdefault(variable, value.strip("'"))
+
+
 def _clean() -> dict[str, str]:
     """The environment without what would put other packages in the way of those that are tested."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -224,6 +232,7 @@ def main() -> int:
         work = Path(directory)
         run(sys.executable, "-m", "venv", work / "uv")
         run(work / "uv" / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check", UV)
+        fetch_as_pip_does()
         wheel = build_wheel(work)
         for environment in chosen:
             print(f"== {environment.name}", flush=True)
