@@ -19,6 +19,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.options import Options
+from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.retry import Backoff
@@ -89,6 +90,7 @@ class Checkpointing:
         )
         self._lock = threading.RLock()
         self._pause = threading.Event()  # never set: to wait on
+        self._last_failure: str | None = None  # of the save at the end
         self._sess: Any = None
         self._run: SupervisedRun | None = None
         self._writer: Any = None
@@ -118,6 +120,7 @@ class Checkpointing:
             path = None if restored is None else restored.path
             self._saver.attach(run.publisher, holds=run.holds, restored=path, skipped=skipped)
             self.serving = False
+            self._last_failure = None
             self._newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.runs, run.progress.steps)
 
@@ -197,6 +200,7 @@ class Checkpointing:
                 return None
             self._warn_if_stuck(result, moment.counted[0] - counted[0])
             self._newest, self._counted = (result.path, result.step), moment.counted
+            self._last_failure = None
             return result.path
         finally:
             self._lock.release()
@@ -233,14 +237,18 @@ class Checkpointing:
             except Exception as error:
                 failures += 1
                 delay = backoff.next_delay(failures)
-                reason = f"{type(error).__name__}: {error}"
+                self._last_failure = f"{type(error).__name__}: {text_of(error)}"
                 if not is_outside_fault(error):
-                    raise SaveFailedError(self.last_words(reason)) from error
-                _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s", delay, error)
+                    raise SaveFailedError(self.last_words()) from error
                 again = Deadline.after(delay, self._clock)
+                said = False
                 while not again.is_over:
                     if min(deadline().remaining(), retry_until.remaining()) < again.remaining():
-                        raise SaveFailedError(self.last_words(f"no time is left to try again; {reason}")) from error
+                        raise SaveFailedError(self.last_words("no time is left to try again")) from error
+                    if not said:
+                        _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s",
+                                     delay, self._last_failure)  # fmt: skip
+                    said = True
                     self._pause.wait(again.remaining(LOOK_AGAIN_SECS))
 
     def _correct_progress(self) -> None:
@@ -250,8 +258,13 @@ class Checkpointing:
             if self._run is not None and step is not None and self._run.progress.runs == self._counted[0]:
                 self._run.progress.step_read(step)
 
-    def last_words(self, reason: str) -> str:
-        """Return what to say when the final checkpoint is given up: why, and which one is the newest."""
+    def last_words(self, reason: str | None = None) -> str:
+        """Return what to say when the final checkpoint is given up: why, and which one is the newest.
+
+        Args:
+            reason: why, besides the failure of the last attempt, if there was one.
+        """
+        reason = "; ".join(filter(None, (reason, self._last_failure)))
         newest = f"the newest checkpoint is {self._newest[0]}" if self._newest else "there is no checkpoint"
         return (
             f"The final checkpoint could not be saved ({reason}); {newest}. What was trained since is lost when this "

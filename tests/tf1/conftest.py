@@ -21,9 +21,11 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 import pytest
 import tensorflow as tf
 
+from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.plan import Plan
 from supervisor_core.tf1.plans import Plans
 from supervisor_core.tf1.session import SupervisedSession
+from supervisor_core.tf1.stopping import Stopping
 
 TELEMETRY = "supervisor/"
 
@@ -88,6 +90,16 @@ def _quiet_tensorflow() -> Iterator[None]:
 def logdir(tmp_path: Path) -> str:
     """A directory for one run, not yet created."""
     return str(tmp_path / "run")
+
+
+@pytest.fixture(autouse=True)
+def _no_open_sessions() -> Iterator[None]:
+    """Leave no session open that a test has left open: they would all be stopped when the tests' interpreter ends."""
+    yield
+    for session in reversed(open_sessions._OPEN):
+        assert isinstance(session, Stopping)
+        session.stopped()
+    open_sessions._OPEN.clear()
 
 
 @pytest.fixture
