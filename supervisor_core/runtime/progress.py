@@ -75,6 +75,7 @@ class Progress:
         self._booked = dict.fromkeys(BUCKETS, 0.0)
         self._held_up = 0.0
         self._runs = 0
+        self._changes = 0
         self._steps = 0
         self._last_step: float | None = None
         self._last_progress = now
@@ -96,6 +97,11 @@ class Progress:
         return self._runs
 
     @property
+    def changes(self) -> int:
+        """Those of them that may have changed what a checkpoint holds."""
+        return self._changes
+
+    @property
     def steps(self) -> int:
         """Steps done by this session."""
         return self._steps
@@ -109,19 +115,21 @@ class Progress:
             step = self._global_step()
             return self._steps if step is None else step
 
-    def run_ended(self, is_step: bool, started: float, ended: float) -> None:
+    def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
         """Take note that the training thread has finished a run. The hot path: called for every step.
 
         Args:
             is_step: whether the run moves the global step.
             started: monotonic seconds at which it began.
             ended: monotonic seconds at which it ended.
+            changes: whether it may have changed what a checkpoint holds.
         """
         with self._lock:
             if ended - self._last_progress > self._budget:
                 self._book(ended)
             self._last_progress = ended
             self._runs += 1
+            self._changes += changes
             if is_step:
                 self._steps += 1
                 self._last_step = ended

@@ -95,7 +95,7 @@ class Checkpointing:
         self._run: SupervisedRun | None = None
         self._writer: Any = None
         self._newest: tuple[str, int | None] | None = None
-        self._counted = (0, 0)  # runs and steps of the session up to the newest checkpoint
+        self._counted = (0, 0)  # changes and steps of the session up to the newest checkpoint
         self._warned = False
 
     def attach(
@@ -122,7 +122,7 @@ class Checkpointing:
             self.serving = False
             self._last_failure = None
             self._newest = None if restored is None else (restored.path, restored.step)
-            self._counted = (run.progress.runs, run.progress.steps)
+            self._counted = (run.progress.changes, run.progress.steps)
 
     @property
     def consistent(self) -> bool:
@@ -136,13 +136,13 @@ class Checkpointing:
 
     @property
     def is_saved(self) -> bool:
-        """Whether nothing has run since the newest checkpoint, so that memory is as the disk."""
+        """Whether no run has changed anything since the newest checkpoint, so that memory is as the disk."""
         with self._lock:
             return (
                 self._newest is not None
                 and self._run is not None
                 and isinstance(self._sess, SupervisedSession)
-                and self._run.progress.runs == self._counted[0]
+                and self._run.progress.changes == self._counted[0]
             )
 
     def settle(self, timeout_secs: float) -> None:
@@ -154,7 +154,7 @@ class Checkpointing:
     def save(
         self, trigger: Trigger, taken: Callable[[], None] = lambda: None, deadline: Deadline = NEVER
     ) -> str | None:
-        """Save a checkpoint now, unless nothing has run since the last one; return its path.
+        """Save a checkpoint now, unless nothing has changed since the last one; return its path.
 
         Args:
             trigger: why.
@@ -175,7 +175,7 @@ class Checkpointing:
             newest, counted = self._newest, self._counted
             if not isinstance(self._sess, SupervisedSession):
                 newest = None  # nobody counts the runs of such a session, so there may always be something to save
-            if newest is not None and run.progress.runs == counted[0]:
+            if newest is not None and run.progress.changes == counted[0]:
                 return newest[0]  # as it stands on the disk, so it is in memory
             moment = _Moment(run.progress, None if newest is None else newest[1], counted)
 
@@ -255,7 +255,7 @@ class Checkpointing:
         """Where training has ended, the newest checkpoint's step is the last one."""
         with self._lock:
             step = self._newest[1] if self._newest is not None else None
-            if self._run is not None and step is not None and self._run.progress.runs == self._counted[0]:
+            if self._run is not None and step is not None and self._run.progress.changes == self._counted[0]:
                 self._run.progress.step_read(step)
 
     def last_words(self, reason: str | None = None) -> str:
@@ -311,13 +311,13 @@ class _Moment:
     """
 
     def __init__(self, progress: Any, newest_step: int | None, counted: tuple[int, int]) -> None:
-        self.counted = (progress.runs, progress.steps)
+        self.counted = (progress.changes, progress.steps)
         self._progress = progress
         self._newest_step = newest_step
         self._before = counted
 
     def is_new(self, step: int | None) -> bool:
         """Take note of what has been counted; return whether there is anything to write. Called between two steps."""
-        self.counted = (self._progress.runs, self._progress.steps)
-        runs, steps = (now - before for now, before in zip(self.counted, self._before, strict=True))
-        return step is None or step != self._newest_step or runs != steps
+        self.counted = (self._progress.changes, self._progress.steps)
+        changes, steps = (now - before for now, before in zip(self.counted, self._before, strict=True))
+        return step is None or step != self._newest_step or changes != steps

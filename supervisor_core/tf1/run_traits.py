@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from supervisor_core.tf1.fetches import elements
-from supervisor_core.tf1.training_ops import TrainingOps
+from supervisor_core.tf1.training_ops import ChangingOps, TrainingOps
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -35,6 +35,8 @@ class RunTraits(NamedTuple):
     """Passes the gate and is reported to the observer."""
     is_step: bool
     """Moves the global step; where there is none to look at, every supervised run counts."""
+    changes: bool = True
+    """May change what a checkpoint holds; False where it surely only reads."""
 
 
 class RunAnalysis:
@@ -51,6 +53,7 @@ class RunAnalysis:
     def __init__(self, graph: Any, global_step: Any = None) -> None:
         self._graph = graph
         self._training_ops = None if global_step is None else TrainingOps(graph, global_step)
+        self._changing_ops = ChangingOps(graph)
         self._warned = False
 
     def of(self, fetches: Any, feed_keys: Any = ()) -> RunTraits:
@@ -62,7 +65,7 @@ class RunAnalysis:
         if fetched and all(self._fills_queue(element) for element in fetched):
             return RunTraits(supervised=False, is_step=False)
         if self._training_ops is None:
-            return RunTraits(supervised=True, is_step=True)
+            return RunTraits(supervised=True, is_step=True, changes=self._changes(fetched))
         tensors = [element for element in fed if isinstance(element, tf.Tensor)]
         try:
             is_step = self._training_ops.updates(fetched, tensors)
@@ -71,7 +74,14 @@ class RunAnalysis:
             if not self._warned:
                 self._warned = True
                 _LOG.warning("Cannot tell from the graph which runs are steps; some are not counted.", exc_info=True)
-        return RunTraits(supervised=True, is_step=is_step)
+        return RunTraits(supervised=True, is_step=is_step, changes=is_step or self._changes(fetched))
+
+    def _changes(self, fetched: Sequence[Any]) -> bool:
+        try:
+            return not fetched or self._changing_ops.reached_by(fetched)
+        except Exception:  # whatever is not known to be harmless may not be
+            _LOG.debug("Cannot tell from the graph whether a run changes anything.", exc_info=True)
+            return True
 
     def _fills_queue(self, element: Any) -> bool:
         if not isinstance(element, tf.Operation):

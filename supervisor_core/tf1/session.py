@@ -36,13 +36,14 @@ class SharedGate(Protocol):
 class RunObserver(Protocol):
     """Is told of runs as they end; called in the thread of the run, so it must be quick."""
 
-    def run_ended(self, is_step: bool, started: float, ended: float) -> None:
+    def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
         """Take note of a run that went well.
 
         Args:
             is_step: whether the run moved the global step.
             started: monotonic seconds when it began; waiting at the gate comes before that.
             ended: monotonic seconds when its results were there.
+            changes: whether the run may have changed what a checkpoint holds.
         """
 
 
@@ -150,7 +151,7 @@ class SupervisedSession(tf.compat.v1.Session):
             if plan is None:
                 self._plans.remember(fetches, feed_dict, secs)
             return result
-        supervised, is_step = plan.traits
+        supervised, is_step, changes = plan.traits
         gate = self._gate if supervised else None
         if gate is not None:
             gate.enter()
@@ -162,7 +163,7 @@ class SupervisedSession(tf.compat.v1.Session):
             if gate is not None:
                 gate.leave()
         if supervised and self._observer is not None:
-            self._observer.run_ended(is_step, started, ended)
+            self._observer.run_ended(is_step, started, ended, changes)
         plan.ran(started, ended)
         return plan.results(fetches, values)
 
@@ -214,7 +215,7 @@ class SupervisedSession(tf.compat.v1.Session):
             if gate is not None:
                 gate.leave()
         if traits.supervised and self._observer is not None:
-            self._observer.run_ended(traits.is_step, started, ended)
+            self._observer.run_ended(traits.is_step, started, ended, traits.changes)
         return result, ended - started
 
 

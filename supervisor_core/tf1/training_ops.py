@@ -1,10 +1,12 @@
-"""`TrainingOps`: which operations of a graph move its global step.
+"""`TrainingOps`: which operations of a graph move its global step; `ChangingOps`: which change anything at all.
 
 A run is a step of the training when something it executes writes the global step variable. That can be read off the
 graph, once for each version of it: from the variable along the operations that hand its reference on, to those that
 write through it; and from these along data and control edges to everything that cannot run without them.
 
 Setting the variable up is no step: its initializer, and assignments of what was restored from a checkpoint.
+
+A run that reads variables, and nothing else, leaves a model that was saved as it is on the disk.
 """
 
 from __future__ import annotations
@@ -47,6 +49,38 @@ _HAND_ON = frozenset(
         "Switch",
     }
 )
+_HARMLESS = (
+    _READS
+    | _HAND_ON
+    | {
+        "Assert",
+        "AutoReloadVariable",
+        "Const",
+        "DisableCopyOnRead",
+        "MergeV2Checkpoints",
+        "NoOp",
+        "PlaceholderWithDefault",
+        "Print",
+        "PrintV2",
+        "SaveV2",
+        "ShardedFilename",
+        "VarHandleOp",
+        "Variable",
+        "VariableV2",
+    }
+)
+"""What takes or is a variable, or has another effect, and leaves every variable as it is."""
+_HARMLESS_IN_FUNCTIONS = _HARMLESS | {
+    "Add",
+    "AddV2",
+    "Cast",
+    "Equal",
+    "Fill",
+    "Identity",
+    "IdentityN",
+    "Pack",
+    "Reshape",
+}
 _ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
 _RESTORES = frozenset({"Restore", "RestoreSlice", "RestoreV2"})
 # Operation -> its attributes that name functions, and which of its inputs is their first argument.
@@ -148,6 +182,77 @@ class TrainingOps:
             return True
         names, first = calls
         return any(_function_writes(self._graph, name, index - first, set()) for name in names for index in positions)
+
+
+class ChangingOps:
+    """Tells runs that may change what a checkpoint holds from those that surely do not. Thread-safe.
+
+    Whatever is not known to leave everything as it is counts as a change: queues, iterators, random numbers, tables.
+
+    Args:
+        graph: the graph; it may still grow.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._stateful: dict[str, bool] = {}  # by type of operation
+        # By name of operation: what it depends on never changes any more.
+        self._reading: set[str] = set()
+        self._changing: set[str] = set()
+
+    def reached_by(self, fetches: Iterable[Any]) -> bool:
+        """Return whether a run of these fetches may change anything.
+
+        Args:
+            fetches: operations and tensors of the graph.
+        """
+        return any([self._is_reached_by(_op(fetch)) for fetch in fetches])
+
+    def _is_reached_by(self, fetched: Any) -> bool:
+        if fetched.name in self._changing:
+            return True
+        pending, seen = [fetched], {fetched.name}
+        while pending:
+            op = pending.pop()
+            if op.name in self._reading:
+                continue
+            if self._changes(op):
+                self._changing.add(fetched.name)
+                return True
+            for other in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
+                if other.name not in seen:
+                    seen.add(other.name)
+                    pending.append(other)
+        self._reading |= seen
+        return False
+
+    def _changes(self, op: Any) -> bool:
+        if op.type in _HARMLESS:
+            return False
+        stateful = self._stateful.get(op.type)
+        if stateful is None:
+            definition = op.op_def
+            stateful = definition.is_stateful or any(argument.is_ref for argument in definition.input_arg)
+            self._stateful[op.type] = stateful
+        if not stateful and not any(tensor.dtype in (tf.resource, tf.variant) for tensor in op.inputs):
+            return False
+        calls = _calls(self._graph, op.node_def)
+        return calls is None or any([self._function_changes(name, set()) for name in calls[0]])
+
+    def _function_changes(self, name: str, seen: set[str]) -> bool:
+        if name in seen:
+            return False
+        seen.add(name)
+        definition = _definition(self._graph, name)
+        if definition is None:
+            return True
+        for node in definition.node_def:
+            if node.op in _HARMLESS_IN_FUNCTIONS:
+                continue
+            calls = _calls(self._graph, node)
+            if calls is None or any([self._function_changes(callee, seen) for callee in calls[0]]):
+                return True
+        return False
 
 
 def _op(element: Any) -> Any:

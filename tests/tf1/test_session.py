@@ -35,7 +35,7 @@ class Diary:
     def leave(self) -> None:
         self.lines.append("leave")
 
-    def run_ended(self, is_step: bool, started: float, ended: float) -> None:
+    def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
         self.lines.append("step" if is_step else "run")
         self.times = started, ended
 
@@ -370,7 +370,7 @@ def test_many_threads_run_at_once(model: Any) -> None:
     counted: list[bool] = []
 
     class Counter:
-        def run_ended(self, is_step: bool, started: float, ended: float) -> None:
+        def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
             with lock:
                 counted.append(is_step)
 

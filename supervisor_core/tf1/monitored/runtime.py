@@ -7,8 +7,8 @@ part in it (`OwnHook`) say what there is to do: without any of them nothing is w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,6 +226,16 @@ class MonitoredRuntime:
         checkpoints.serving = True
         self.lifecycle.services.add(service)
         return service
+
+    @contextmanager
+    def waiting_for_save(self) -> Iterator[None]:
+        """Book the time of a block, in which the thread that trains waits for a save, as the save's."""
+        started = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            if self._progress.phase == "training":
+                self._progress.held_up(self._clock.monotonic() - started)
 
     def save_last(self, checkpoints: Checkpointing) -> None:
         """Save what is not on the disk yet, because the session ends.

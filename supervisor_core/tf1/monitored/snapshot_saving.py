@@ -56,7 +56,8 @@ class SnapshotSaving:
             self._service.ensure_started()
             return True
         wait = until_written or not checkpoints.consistent or checkpoints.size_bytes <= SMALL_BYTES
-        return self._service.save_now(until_written=wait) is not None
+        with self._runtime.waiting_for_save():
+            return self._service.save_now(until_written=wait) is not None
 
     def finish(self) -> None:
         """Save what has changed since the last save though the step has not."""
