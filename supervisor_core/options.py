@@ -53,6 +53,10 @@ class Options:
     """What this process is called among the cluster's, as ``worker:1``. Default: the task in the environment's
     ``TF_CONFIG``, or that of the graph's devices, or host and process."""
 
+    write_telemetry: bool = True
+    """Write this project's own records into the events file; where the program has no summary writer and there is a
+    logdir, into one of their own. False: the events file holds what the original's would."""
+
     heartbeat_secs: float = 10.0
     """Seconds between heartbeat records. 0 writes them only when the phase changes."""
 
@@ -152,7 +156,14 @@ class Options:
             bound = getattr(self, name)
             if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
                 raise OptionsError(f"Options.{name} is {bound!r}; expected None or a whole number from 0.")
-        for name in ("save_on_stop", "save_on_error", "handle_signals", "verify_checkpoints", "exclusive_logdir"):
+        for name in (
+            "write_telemetry",
+            "save_on_stop",
+            "save_on_error",
+            "handle_signals",
+            "verify_checkpoints",
+            "exclusive_logdir",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise OptionsError(f"Options.{name} is {getattr(self, name)!r}; expected True or False.")
         for name in ("run_name", "worker_name", "metrics_address"):

@@ -59,6 +59,7 @@ class SupervisedRun:
         is_chief: whether to hold the logdir's lease; workers do not.
         task: what a worker is called among the cluster's processes, as ``worker:1``; None for a chief, and for a
             process that belongs to no cluster.
+        gives_way: whether this chief writes no checkpoints: then one that does takes the logdir over from it.
         on_taken_over: called when another chief has taken the logdir over, with the error that says so; in any thread.
         clock: the time.
     """
@@ -74,6 +75,7 @@ class SupervisedRun:
         checkpoint_interval_secs: float | None = None,
         is_chief: bool = True,
         task: str | None = None,
+        gives_way: bool = False,
         on_taken_over: Callable[[BaseException], None] = lambda error: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -84,7 +86,8 @@ class SupervisedRun:
         self._interval_secs = checkpoint_interval_secs
         self._clock = clock
         self._writer = writer
-        self._recorder: TelemetrySink = Recorder(writer, self._check)
+        self._recorder: TelemetrySink = Recorder(writer if options.write_telemetry else None, self._check)
+        self._gives_way = gives_way
         self._lease: LogdirLease | None = None
         self._roster: Roster | None = None
         self._beacon: Beacon | None = None
@@ -95,6 +98,7 @@ class SupervisedRun:
                 logdir,
                 timeout_secs=options.lease_timeout_secs,
                 exclusive=options.exclusive_logdir,
+                gives_way=gives_way,
                 clock=clock,
                 on_taken_over=on_taken_over,
             )
@@ -205,8 +209,9 @@ class SupervisedRun:
         """Have nothing appended to the events files of a directory once another chief has taken the logdir over.
 
         By whichever of this process's writers; until the session has released the lease. The logdir itself is guarded.
+        What the program adds of its own is not, where this session gives way: only its telemetry ends.
         """
-        if self._lease is not None:
+        if self._lease is not None and not self._gives_way:
             self._guarded.append(directory)
             guard_directory(directory, self._check)
 

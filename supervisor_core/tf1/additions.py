@@ -9,14 +9,12 @@ from supervisor_core.tf1.lifecycle import Lifecycle
 
 
 class Additions:
-    """Seeing a run, and steering it, beyond the original's API.
+    """Seeing a run, and steering it, beyond the original's API."""
 
-    Args:
-        lifecycle: the session under way.
-    """
-
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        self._lifecycle = lifecycle
+    @property
+    def _lifecycle(self) -> Lifecycle:
+        """The facade's sessions; each facade says which."""
+        raise NotImplementedError
 
     @property
     def metrics_url(self) -> str | None:

@@ -33,13 +33,13 @@ class GraphRecord:
 
     Args:
         graph: the graph.
-        graph_def: the same as it is trained, with its shapes.
+        graph_def: the same as it is trained, with its shapes. Default: as it is now.
         meta_graph_def: that with its collections and saver.
     """
 
     def __init__(self, graph: Any, graph_def: Any, meta_graph_def: Any) -> None:
         self._graph = graph
-        self._graph_def = graph_def
+        self._graph_def = graph_def if graph_def is not None else graph.as_graph_def(add_shapes=True)
         self._meta_graph_def = meta_graph_def
 
     def write_file(self, logdir: str) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.registry import ServiceRegistry
@@ -23,6 +24,11 @@ from supervisor_core.tf1.restore import Restored
 from supervisor_core.tf1.stopping import Stopping
 
 _LOG = logging.getLogger("supervisor_core")
+
+Claim = Literal["required", "if free", "gives way"]
+"""How a chief takes its logdir. ``required``: it writes checkpoints; where another one does already, it is refused.
+``if free``: it may come to write some; if another one does already, it is a guest. ``gives way``: it cannot; it is a
+guest wherever another has written any, and from when another begins to."""
 
 
 class Lifecycle:
@@ -56,7 +62,7 @@ class Lifecycle:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.services = ServiceRegistry()
-        self.checkpoints = checkpoints
+        self._checkpoints = checkpoints
         self.stopping = Stopping(self, options, clock)
         """How it ends."""
         self._interval_secs = checkpoint_interval_secs
@@ -73,6 +79,24 @@ class Lifecycle:
         self._run: SupervisedRun | None = None
         self._session: Any = None
         self._chief: ChiefWatch | None = None
+        self._refusal: LogdirInUseError | None = None
+        self._is_ready = False
+
+    @property
+    def checkpoints(self) -> Checkpointing | None:
+        """Takes the checkpoints; None where none are taken, and for a guest."""
+        return None if self.is_guest else self._checkpoints
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether the logdir belongs to another process's run: then nothing is written there but what the program adds
+        to its events file itself."""
+        return self._refusal is not None
+
+    def refuse_guest(self) -> None:
+        """Raise `LogdirInUseError` for a guest that would write checkpoints."""
+        if self._refusal is not None and self._checkpoints is not None:
+            raise self._refusal
 
     @property
     def run(self) -> SupervisedRun:
@@ -96,6 +120,16 @@ class Lifecycle:
     def has_begun(self) -> bool:
         """Whether there is, or was, a session since the last `begin`; not when the logdir was refused."""
         return self._run is not None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a session has begun and not ended."""
+        return self._run is not None and not self._run.ended
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the session that has begun was said to be `ready`."""
+        return self._is_ready
 
     @property
     def options(self) -> Options:
@@ -127,14 +161,15 @@ class Lifecycle:
         """The run's directory; None where nothing is written."""
         return self._logdir
 
-    def begin(self, at_exit: Callable[[BaseException | None], object]) -> SupervisedRun:
+    def begin(self, at_exit: Callable[[BaseException | None], object], claim: Claim = "required") -> SupervisedRun:
         """Begin a session; one that is still open ends as requested.
 
         Args:
             at_exit: stops the session when the interpreter ends; see `Stopping.begun`.
+            claim: how a chief takes the logdir; see `Claim`.
 
         Raises:
-            LogdirInUseError: if another live chief holds the logdir.
+            LogdirInUseError: if another live chief holds the logdir, and it is required.
         """
         if self._run is not None:
             self.stopping.record(None)
@@ -142,23 +177,20 @@ class Lifecycle:
             self.services.clear()
         open_sessions.end_abandoned(self._logdir)
         self.stopping.begin()
-        self._run = None
+        self._run = self._refusal = None
+        self._is_ready = False
         if self._logdir and self._task is not None:
             wait_secs = self._options.finished_wait_secs
             self._chief = ChiefWatch(self._logdir, finished_wait_secs=wait_secs, clock=self._clock)
-        run = SupervisedRun(
-            logdir=self._logdir,
-            facade=self._facade,
-            options=self._options,
-            writer=self._writer,
-            services=self.services,
-            checkpoint_interval_secs=self._interval_secs,
-            is_chief=self._is_chief,
-            task=self._task,
-            on_taken_over=lambda error: self._coord.request_stop(error),
-            clock=self._clock,
-        )
-        run.begin()
+        run = self._new_run(is_chief=self._is_chief, writer=self._writer, gives_way=claim == "gives way")
+        try:
+            run.begin()
+        except LogdirInUseError as error:
+            if claim == "required":
+                raise
+            self._become_guest(error)
+            run = self._new_run(is_chief=False, writer=None, gives_way=False)
+            run.begin()
         self._run = run
         self.stopping.begun(at_exit)
         if self.ending.signum is not None:  # it came meanwhile
@@ -167,7 +199,7 @@ class Lifecycle:
 
     def use(self, checkpoints: Checkpointing) -> None:
         """Have the session's last checkpoint, and one at a signal, saved by this."""
-        self.checkpoints = checkpoints
+        self._checkpoints = checkpoints
 
     def coordinate(self, coord: Coordinator) -> None:
         """Go on with another coordinator; a signal that came meanwhile asks it to stop at once."""
@@ -178,6 +210,7 @@ class Lifecycle:
     def ready(self, sess: Any, origin: Origin, services: Sequence[Mapping[str, Any]]) -> None:
         """Take note that the session is ready, and of where its model came from."""
         self._session = sess
+        self._is_ready = True
         self._coord.forget_who_asked()
         restored = origin.restored
         if self.checkpoints is not None:
@@ -232,6 +265,26 @@ class Lifecycle:
         _LOG.info("Service %s: tick %d failed: %s", name, tick, error)
         if self._run is not None:
             self._run.beat()
+
+    def _new_run(self, *, is_chief: bool, writer: Any, gives_way: bool) -> SupervisedRun:
+        return SupervisedRun(
+            logdir=self._logdir,
+            facade=self._facade,
+            options=self._options,
+            writer=writer,
+            services=self.services,
+            checkpoint_interval_secs=self._interval_secs,
+            is_chief=is_chief,
+            task=self._task,
+            gives_way=gives_way,
+            on_taken_over=self._become_guest if gives_way else lambda error: self._coord.request_stop(error),
+            clock=self._clock,
+        )
+
+    def _become_guest(self, error: BaseException) -> None:
+        assert isinstance(error, LogdirInUseError)
+        self._refusal = error
+        _LOG.info("%s belongs to another run: this process writes no telemetry there. %s", self._logdir, error)
 
     def _note_restored(self, restored: Restored | None) -> None:
         if restored is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -27,10 +27,6 @@ class Managed(Protocol):
     def coord(self) -> Coordinator:
         """Its coordinator."""
 
-    @property
-    def summary_writer(self) -> Any:
-        """Its summary writer, or None."""
-
     def prepare_or_wait_for_session(self, master: str, config: Any, *, start_standard_services: bool) -> Any:
         """Return a session whose model is ready."""
 
@@ -46,6 +42,7 @@ def managed_session(
     supervisor: Managed,
     lifecycle: Lifecycle,
     *,
+    prepared: Callable[[Any], object],
     close_summary_writer: bool,
     master: str,
     config: Any,
@@ -58,6 +55,7 @@ def managed_session(
                 sess = supervisor.prepare_or_wait_for_session(
                     master, config, start_standard_services=start_standard_services
                 )
+                prepared(sess)
             except BaseException:
                 _give_up(supervisor, lifecycle, close_summary_writer)
                 raise
@@ -110,8 +108,8 @@ def _stop(supervisor: Managed, body_error: BaseException | None, close_summary_w
 def _give_up(supervisor: Managed, lifecycle: Lifecycle, close_summary_writer: bool) -> None:
     """End what a failed preparation has begun; its own error is the one that counts."""
     if not lifecycle.has_begun:  # refused: not a word into the run of the one at work
-        if supervisor.summary_writer:
-            supervisor.summary_writer.close()
+        if lifecycle.writer is not None:
+            lifecycle.writer.close()
         return
     try:
         supervisor.stop(close_summary_writer=close_summary_writer, ignore_live_threads=True)

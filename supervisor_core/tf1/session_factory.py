@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -20,16 +21,27 @@ class SessionFactory:
         lifecycle: whose present session's progress is told of every run.
         global_step: what makes a run a step.
         clock: the time.
+        begin: called before a session is made while none is under way, as by a program that prepares its own.
     """
 
-    def __init__(self, gate: Gate, lifecycle: Lifecycle, global_step: Any, clock: Clock) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        lifecycle: Lifecycle,
+        global_step: Any,
+        clock: Clock,
+        begin: Callable[[], object] = lambda: None,
+    ) -> None:
         self._gate = gate
         self._lifecycle = lifecycle
         self._global_step = global_step
         self._clock = clock
+        self._begin = begin
 
     def new(self, target: str, graph: Any, config: Any) -> Any:
         """Return a new session on a TensorFlow master."""
+        if not self._lifecycle.is_under_way:
+            self._begin()
         return self.supervise(tf.compat.v1.Session(target, graph=graph, config=config))
 
     def supervise(self, sess: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`StandardServices`: which services a session has, and starting them in their order; `start_loop`: the program's."""
+"""`StandardServices`: which services a session has, and starting them in their order; and the program's own threads."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from supervisor_core.tf1.services import (
     StepReader,
     SummaryService,
 )
+from supervisor_core.tf1.session import SupervisedSession
 
 SUMMARY, STEP_COUNTER, CHECKPOINT, STEP_READER = "summary", "step_counter", "checkpoint", "step_reader"
 """The services' names, as metrics and records bear them."""
@@ -50,7 +51,7 @@ class StandardServices:
         if secs and self._writer:
             if self._summary_op is not None:
                 self._intervals[SUMMARY] = secs
-            if self._global_step is not None:
+            if self._global_step is not None and not lifecycle.is_guest:
                 self._intervals[STEP_COUNTER] = secs
         if checkpoints is not None and checkpoints.interval_secs is not None:
             self._intervals[CHECKPOINT] = checkpoints.interval_secs
@@ -141,3 +142,12 @@ def start_loop(
     )
     lifecycle.services.add(service).start()
     return service
+
+
+def start_queue_threads(sess: Any, queue_runners: Iterable[Any], coord: Coordinator) -> list[Any]:
+    """Start the threads of queue runners, around the gate, and return them."""
+    inner = sess.ungated() if isinstance(sess, SupervisedSession) else sess
+    threads: list[Any] = []
+    for queue_runner in queue_runners:
+        threads.extend(queue_runner.create_threads(inner, coord=coord, daemon=True, start=True))
+    return threads

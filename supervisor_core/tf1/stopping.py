@@ -227,7 +227,8 @@ class Stopping:
         if not self._close_lock.acquire(timeout=deadline.timeout):
             return
         try:
-            writer.add_session_log(_STOP)
+            if not self._session.is_guest:  # STOP would be that of another process's session
+                writer.add_session_log(_STOP)
             if hasattr(writer, "sync"):  # our own, whose close has a time limit
                 writer.close(deadline.timeout)
             else:

@@ -10,32 +10,28 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
-from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1 import defaults
 from supervisor_core.tf1.additions import Additions
-from supervisor_core.tf1.checkpointing import Checkpointing
-from supervisor_core.tf1.cluster.announcement import announcement_for
+from supervisor_core.tf1.cluster.announcement import Announcement, announcement_for
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
-from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
+from supervisor_core.tf1.engine import Engine
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.managed_session import managed_session
 from supervisor_core.tf1.origin import Origin
-from supervisor_core.tf1.session import SupervisedSession
-from supervisor_core.tf1.session_factory import SessionFactory
 from supervisor_core.tf1.session_manager import SessionManager
-from supervisor_core.tf1.standard_services import StandardServices, start_loop
+from supervisor_core.tf1.standard_services import StandardServices, start_loop, start_queue_threads
 
 _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
@@ -57,7 +53,8 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         local_init_op: run for every new session. Default: local variables and tables. None runs nothing.
         logdir: where checkpoints and events go. None writes nothing.
         summary_op: computes summaries. Default: all of the graph's, merged. None runs no summary service.
-        saver: saves and restores. Default: one for all global variables. None saves nothing.
+        saver: saves and restores. Default: one for all global variables. None saves nothing: then the logdir may be
+            that of another process's run, into which nothing is written but what the program adds itself.
         global_step: an integer of size 1 that counts steps. Default: the graph's ``global_step``. None: not recorded.
         save_summaries_secs: seconds between summaries, and between step rates. 0: none.
         save_model_secs: seconds between checkpoints. 0: none.
@@ -65,7 +62,8 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         stop_grace_secs: seconds that threads have to end once a stop was requested.
         checkpoint_basename: what checkpoint files are called.
         session_manager: creates the sessions. Default: a `SessionManager`.
-        summary_writer: where summaries go. Default: a `FileWriter` on the logdir. None: nowhere.
+        summary_writer: where summaries go. Default: a `FileWriter` on the logdir. None: nowhere; telemetry goes to an
+            events file of its own (`Options.write_telemetry`).
         init_fn: called with the session after ``init_op``, when nothing was restored.
         local_init_run_options: ``RunOptions`` for ``local_init_op``.
         options: what the original does not know; see `Options`.
@@ -82,6 +80,13 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
     """
 
     USE_DEFAULT = defaults.USE_DEFAULT
+
+    # For subclasses whose constructor is a copy of the original's.
+    _options = Options()
+    _announcement: Announcement | None = None
+    _shared_logdir: str | None = None
+    _checkpoint_basename: str | None = None
+    _graph_def: Any = None
 
     def __init__(
         self,
@@ -111,7 +116,6 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         if tf.executing_eagerly():
             raise RuntimeError(f"Supervisors are incompatible {_EAGER}")
         self._options = options if options is not None else Options()
-        self._clock: Clock = SYSTEM_CLOCK
         self._graph = graph if graph is not None else tf.compat.v1.get_default_graph()
         with self._graph.as_default():
             self._init_ready_op(ready_op=ready_op, ready_for_local_init_op=ready_for_local_init_op)
@@ -125,12 +129,13 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         self._graph_def = self._graph.as_graph_def(add_shapes=True)
         self._meta_graph_def = export_meta_graph(self._graph, self._graph_def, self._saver)
         self._is_chief = is_chief
-        self._coord = Coordinator(clock=self._clock)
+        self._coord: Any = Coordinator()
         self._recovery_wait_secs = recovery_wait_secs
         self._stop_grace_secs = stop_grace_secs
         self._init_fn = init_fn
         self._local_init_run_options = local_init_run_options
         self._checkpoint_basename = checkpoint_basename
+        self._shared_logdir = logdir
         self._logdir = logdir if is_chief else None
         self._save_summaries_secs = save_summaries_secs if is_chief else None
         self._save_model_secs = save_model_secs if is_chief else None
@@ -139,20 +144,6 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         if is_chief and summary_writer is Supervisor.USE_DEFAULT:
             self._summary_writer = FileWriter(logdir) if logdir else None
         self._graph_added_to_summary = False
-        self._gate = Gate(clock=self._clock)
-        lifecycle = Lifecycle(
-            coord=self._coord,
-            options=self._options,
-            facade="Supervisor",
-            logdir=logdir,
-            writer=self._summary_writer,
-            is_chief=is_chief,
-            task=None if is_chief else task_name(self._options, self._graph),
-            checkpoints=self._build_checkpoints(),
-            clock=self._clock,
-        )
-        Additions.__init__(self, lifecycle)
-        self._sessions = SessionFactory(self._gate, lifecycle, self._global_step, self._clock)
         self._init_session_manager(session_manager=session_manager)
         self._verify_setup()
         self._graph.finalize()
@@ -181,10 +172,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             NoUsableCheckpointError: if there are checkpoints and none can be read.
         """
         self._coord.clear_stop()
-        if self._summary_writer:
-            self._summary_writer.reopen()
-        self._lifecycle.begin(self._stop_at_exit)
-        self._lifecycle.stopping.watch_until_stopped()
+        self._begin(serves=start_standard_services)
         try:
             if self._is_chief:
                 sess = self._session_manager.prepare_session(
@@ -198,17 +186,11 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                     init_feed_dict=self._init_feed_dict,
                     init_fn=self._init_fn,
                 )
-                sess = self._sessions.supervise(sess)
+                sess = self._engine.sessions.supervise(sess)
                 self._write_graph()
             else:
                 sess = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
-            services = (
-                StandardServices(self, sess, self._lifecycle, self._options).described()
-                if start_standard_services
-                else ()
-            )
-            origin = Origin.told_by(self._session_manager, sess, self._global_step)
-            self._lifecycle.ready(sess, origin, services)
+            self._ready(sess, serves=start_standard_services)
             if start_standard_services:
                 if self._is_chief:
                     _LOG.info("Starting standard services.")
@@ -224,7 +206,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             self._lifecycle.stopping.record(error)
             self._lifecycle.stopping.stopped()
             raise
-        self._lifecycle.run.enter("training")
+        self._prepared(sess)
         return sess
 
     def start_standard_services(self, sess: Any) -> list[Any] | None:
@@ -240,8 +222,10 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         if not self._logdir:
             _LOG.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
-        if self._global_step is not None and self._summary_writer:
-            self._summary_writer.add_session_log(_START, read_global_step(sess, self._global_step))
+        self._ready(sess, serves=True)
+        self._lifecycle.refuse_guest()
+        if self._global_step is not None and self._engine.writer and not self._lifecycle.is_guest:
+            self._engine.writer.add_session_log(_START, read_global_step(sess, self._global_step))
         return StandardServices(self, sess, self._lifecycle, self._options).start()
 
     def stop(
@@ -268,7 +252,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                 self._stop_grace_secs,
                 save=stopping.save,
                 join=lambda secs: self._coord.join(threads, secs, ignore_live_threads),
-                close=self._close_writer if close_summary_writer else lambda: None,
+                close=self._close_writer if close_summary_writer or self._engine.is_writer_own else lambda: None,
             )
         finally:
             stopping.stopped()
@@ -304,11 +288,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             raise RuntimeError(f"Queues are not compatible {_EAGER}")
         if queue_runners is None:
             queue_runners = self._graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
-        inner = sess.ungated() if isinstance(sess, SupervisedSession) else sess
-        threads: list[Any] = []
-        for queue_runner in queue_runners:
-            threads.extend(queue_runner.create_threads(inner, coord=self._coord, daemon=True, start=True))
-        return threads
+        return start_queue_threads(sess, queue_runners, self._coord)
 
     def loop(
         self,
@@ -348,11 +328,46 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         return managed_session(
             self,
             self._lifecycle,
+            prepared=self._prepared,
             close_summary_writer=close_summary_writer,
             master=master,
             config=config,
             start_standard_services=start_standard_services,
         )
+
+    @cached_property
+    def _engine(self) -> Engine:
+        if not isinstance(self._coord, Coordinator):  # a subclass's constructor has made TensorFlow's
+            self._coord = Coordinator()
+        logdir, announces = self._shared_logdir or self._logdir, self._announcement is not None
+        return Engine(self, self._options, logdir, announces=announces, begin=self._begin)
+
+    @cached_property
+    def _lifecycle(self) -> Lifecycle:
+        return self._engine.lifecycle
+
+    def _begin(self, *, serves: bool = False) -> None:
+        """Begin a session: take the logdir, open the writer, watch for signals."""
+        if self._engine.writer:
+            self._engine.writer.reopen()
+        self._lifecycle.begin(self._stop_at_exit, self._engine.claim(serves=serves))
+        self._lifecycle.stopping.watch_until_stopped()
+
+    def _prepared(self, sess: Any) -> None:
+        """Say that training begins; where a subclass prepares the session its own way, `managed_session` says so."""
+        if self._lifecycle.is_under_way and not self._lifecycle.ending.had_finished:
+            self._ready(sess, serves=False)
+            if self._lifecycle.run.progress.phase in ("starting", "restoring"):
+                self._lifecycle.run.enter("training")
+
+    def _ready(self, sess: Any, *, serves: bool) -> None:
+        """Say that the session is ready, and where its model came from; once. One that the program made begins here."""
+        if not self._lifecycle.is_under_way:
+            self._begin(serves=serves)
+        if self._lifecycle.is_ready:
+            return
+        services = StandardServices(self, sess, self._lifecycle, self._options).described() if serves else ()
+        self._lifecycle.ready(sess, Origin.told_by(self._session_manager, sess, self._global_step), services)
 
     def _close_writer(self) -> None:
         self._lifecycle.stopping.close_writer()
@@ -402,10 +417,10 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                 graph=self._graph,
                 recovery_wait_secs=self._recovery_wait_secs,
                 local_init_run_options=self._local_init_run_options,
-                session_factory=self._sessions.new,
+                session_factory=self._engine.sessions.new,
                 announcement=self._announcement,
                 checkpoint_basename=self._checkpoint_basename,
-                surroundings=RunSurroundings(self._lifecycle, self._coord.wait_for_stop, self._clock),
+                surroundings=RunSurroundings(self._lifecycle, self._coord.wait_for_stop),
             )
         self._session_manager = session_manager
 
@@ -416,27 +431,14 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
     def _write_graph(self) -> None:
         """Write ``graph.pbtxt``, and graph and meta graph once into each events file."""
         assert self._is_chief
+        if self._lifecycle.is_guest:
+            return
         record = GraphRecord(self._graph, self._graph_def, self._meta_graph_def)
         if self._logdir:
             record.write_file(self._logdir)
         if self._summary_writer and not self._graph_added_to_summary:
             record.write_events(self._summary_writer)
             self._graph_added_to_summary = True
-
-    def _build_checkpoints(self) -> Checkpointing | None:
-        if not (self._is_chief and self._save_path and self._saver and self._save_model_secs):
-            return None
-        return Checkpointing(
-            graph=self._graph,
-            saver=self._saver,
-            save_path=self._save_path,
-            global_step=self._global_step,
-            meta_graph_def=self._meta_graph_def,
-            interval_secs=self._save_model_secs,
-            gate=self._gate,
-            options=self._options,
-            clock=self._clock,
-        )
 
     PrepareSession = prepare_or_wait_for_session
     StartQueueRunners = start_queue_runners

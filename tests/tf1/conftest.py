@@ -214,8 +214,8 @@ def start_training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
     """Returns a function that starts a program with a new logdir and further arguments; it does not wait for it."""
     with ExitStack() as stack:
 
-        def start(program: Path, *arguments: str) -> Training:
-            logdir = str(tmp_path_factory.mktemp("process") / "run")
+        def start(program: Path, *arguments: str, logdir: str | None = None) -> Training:
+            logdir = logdir or str(tmp_path_factory.mktemp("process") / "run")
             command = [sys.executable, str(program), logdir, *arguments]
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=os.getcwd()

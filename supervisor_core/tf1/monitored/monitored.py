@@ -20,6 +20,7 @@ from supervisor_core.tf1.cluster.away import AWAY
 from supervisor_core.tf1.cluster.closing import close_at_end
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.finalized import explain_finalized
+from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.monitored.hooked_runs import HookedRuns
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
 from supervisor_core.tf1.monitored.session_chain import CoordinatedCreator, CoordinatedLink, RecoverableLink
@@ -85,7 +86,6 @@ class Monitored(Additions):
         self._loss = SessionLoss(options)
         self._runtime.begin(self._close_at_exit)
         try:
-            Additions.__init__(self, self._runtime.lifecycle)
             for hook in self._hooks:
                 hook.begin()
             self._open_first()
@@ -94,6 +94,10 @@ class Monitored(Additions):
             raise
         if not self._lifecycle.ending.had_finished:
             self._lifecycle.run.enter("training")
+
+    @property
+    def _lifecycle(self) -> Lifecycle:
+        return self._runtime.lifecycle
 
     @property
     def graph(self) -> Any:

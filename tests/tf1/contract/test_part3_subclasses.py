@@ -13,6 +13,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.training import supervisor as original
 
+from supervisor_core.events.file_writer import FileWriter
+
 v1 = tf.compat.v1
 
 SUPERVISOR_METHODS = (
@@ -319,3 +321,77 @@ def test_arguments_may_be_given_by_position(facade: Any, build_model: Any, logdi
     assert supervisor.save_path == os.path.join(logdir, "named")
     with supervisor.managed_session("", None, False, True) as sess:
         assert called == [sess]
+
+
+class CopiedConstructor:
+    """A constructor that does itself what the original's does, and does not call it."""
+
+    def __init__(self, logdir: str, summary_writer: Any) -> None:
+        sv: Any = self
+        sv._graph = tf.compat.v1.get_default_graph()
+        with sv._graph.as_default():
+            sv._init_ready_op()
+            sv._init_init_op()
+            sv._init_local_init_op()
+            sv._init_saver()
+            sv._init_summary_op()
+            sv._init_global_step()
+        sv._meta_graph_def = v1.train.export_meta_graph(graph=sv._graph, saver_def=sv._saver.saver_def)
+        sv._is_chief, sv._coord = True, v1.train.Coordinator()
+        sv._recovery_wait_secs, sv._stop_grace_secs, sv._init_fn, sv._local_init_run_options = 30, 120, None, None
+        sv._logdir, sv._save_path = logdir, os.path.join(logdir, "model.ckpt")
+        sv._save_summaries_secs = sv._save_model_secs = 100
+        sv._summary_writer = summary_writer
+        sv._graph_added_to_summary = False
+        sv._init_session_manager(session_manager=None)
+        sv._verify_setup()  # and the graph is not finalized: what such a program is after
+
+
+class PreparesItself:
+    """A preparation that does itself what the original's does: queue runners come before the model is initialized."""
+
+    def prepare_or_wait_for_session(self, master: str = "", config: Any = None, **rest: Any) -> Any:
+        sv: Any = self
+        sv._coord.clear_stop()
+        sess, restored = sv._session_manager.recover_session(master, sv.saver, checkpoint_dir=sv._logdir)
+        sv.start_queue_runners(sess)
+        if not restored:
+            sess.run(sv.init_op, feed_dict=sv._init_feed_dict)
+        assert sv._session_manager._model_ready(sess) == (True, None)
+        sv._write_graph()
+        if rest.get("start_standard_services", True):
+            sv.start_standard_services(sess)
+        return sess
+
+
+@pytest.mark.parametrize("habit", [CopiedConstructor, PreparesItself])
+def test_subclasses_that_copy_a_method_train(
+    habit: Any, facade: Any, build_model: Any, logdir: str, read_events: Any
+) -> None:
+    """Subclasses that replace the constructor, or the preparation, with a copy train, save, resume and end."""
+    for expected in (0, 3):
+        with tf.Graph().as_default():
+            model = build_model()
+            writer = FileWriter(logdir)  # not TensorFlow's, which loses events of two sessions in one second
+            supervisor = type("Own", (habit, facade.Supervisor), {})(logdir=logdir, summary_writer=writer)
+            with supervisor.managed_session() as sess:
+                assert sess.run(model.global_step) == expected
+                while sess.run(model.global_step) < expected + 3:
+                    sess.run(model.train_op)
+                supervisor.saver.save(sess, supervisor.save_path, global_step=supervisor.global_step)
+    statuses = [
+        event.session_log.status for file in read_events(logdir) for event in file if event.HasField("session_log")
+    ]
+    assert statuses.count(v1.SessionLog.START) == statuses.count(v1.SessionLog.STOP) == 2
+
+
+def test_services_can_be_started_in_a_session_of_the_program_s_own(facade: Any, build_model: Any, logdir: str) -> None:
+    """A program that makes its session itself, and asks the supervisor for the services alone, gets checkpoints."""
+    model = build_model()
+    supervisor = facade.Supervisor(logdir=logdir)
+    with v1.Session(graph=tf.compat.v1.get_default_graph()) as sess:
+        sess.run(supervisor.init_op)
+        supervisor.start_standard_services(sess)
+        while v1.train.latest_checkpoint(logdir) is None:
+            sess.run(model.train_op)
+        supervisor.stop()

@@ -1,0 +1,88 @@
+"""`Engine`: what works behind a `Supervisor`'s API, built from the supervisor's attributes when it is first needed.
+
+Only from attributes that the original has too. So a subclass whose constructor is a copy of the original's, or which
+sets some of them itself after the constructor, gets what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.options import Options
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.cluster.task_name import task_name
+from supervisor_core.tf1.lifecycle import Claim, Lifecycle
+from supervisor_core.tf1.session_factory import SessionFactory
+
+
+class Engine:
+    """The parts of one supervisor.
+
+    Args:
+        supervisor: whose attributes say what is supervised.
+        options: how the run behaves.
+        logdir: the run's directory, which a worker knows too.
+        announces: whether workers may wait for this process.
+        begin: begins a session; see `SessionFactory`.
+    """
+
+    def __init__(
+        self,
+        supervisor: tf.compat.v1.train.Supervisor,
+        options: Options,
+        logdir: str | None,
+        *,
+        announces: bool,
+        begin: Callable[[], object],
+    ) -> None:
+        self._is_unsaved = supervisor.saver is None and not announces
+        gate = Gate(clock=SYSTEM_CLOCK)
+        self.writer = supervisor.summary_writer
+        """Takes the telemetry: the program's summary writer, or one of our own; None where nothing is written."""
+        self.is_writer_own = self.writer is None
+        """Whether the program has no summary writer."""
+        if self.writer is None and supervisor.is_chief and logdir and options.write_telemetry:
+            self.writer = FileWriter(logdir)
+        self.lifecycle = Lifecycle(
+            coord=supervisor.coord,
+            options=options,
+            facade="Supervisor",
+            logdir=logdir,
+            writer=self.writer,
+            is_chief=supervisor.is_chief,
+            task=None if supervisor.is_chief else task_name(options, supervisor._graph),
+            checkpoints=_checkpoints(supervisor, options, gate),
+            clock=SYSTEM_CLOCK,
+        )
+        self.sessions = SessionFactory(gate, self.lifecycle, supervisor.global_step, SYSTEM_CLOCK, begin)
+
+    def claim(self, *, serves: bool) -> Claim:
+        """Return how the logdir is taken, by what this process can come to write there.
+
+        Args:
+            serves: whether the services are started at once.
+        """
+        if self._is_unsaved:
+            return "gives way"
+        return "required" if serves else "if free"
+
+
+def _checkpoints(supervisor: tf.compat.v1.train.Supervisor, options: Options, gate: Gate) -> Checkpointing | None:
+    if not (supervisor.is_chief and supervisor.save_path and supervisor.saver and supervisor.save_model_secs):
+        return None
+    return Checkpointing(
+        graph=supervisor._graph,
+        saver=supervisor.saver,
+        save_path=supervisor.save_path,
+        global_step=supervisor.global_step,
+        meta_graph_def=supervisor._meta_graph_def,
+        interval_secs=supervisor.save_model_secs,
+        gate=gate,
+        options=options,
+        clock=SYSTEM_CLOCK,
+    )
