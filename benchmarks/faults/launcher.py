@@ -48,6 +48,8 @@ class Process:
         self.pid = pid
         self.errors = errors
         self.said: list[list[str]] = []
+        self.said_at: dict[str, float] = {}
+        """When each word came last, monotonic."""
         self.returncode: int | None = None
         self._output = output
         self._rest = b""
@@ -129,6 +131,7 @@ class Process:
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         self.said.append(line.decode(errors="replace").split() or [""])
+        self.said_at[self.said[-1][0]] = time.monotonic()
         return self.said[-1]
 
 

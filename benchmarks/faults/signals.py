@@ -14,8 +14,8 @@ from benchmarks.faults.small_disk import SmallDisk
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 
 GRACE_SECS = 5.0
-SLACK_SECS = 2.5
-"""What a loaded machine may take to see the end of a process; the interpreter's own end is in it."""
+SLACK_SECS = 1.5
+"""What a loaded machine may take to run, and to see, the end of a process."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Ending:
     saves: bool = True
     """Whether the last step must be saved; if not, the newest checkpoint stays."""
     within_secs: float = GRACE_SECS
-    """How long it may take from the last signal on."""
+    """How long it may take from the last signal on; with clean-up, until that runs: then the interpreter takes a second
+    or two for TensorFlow's own end."""
     cleans_up: bool = False
     """Whether the program's own clean-up must run."""
     facade: str = "supervisor"
@@ -40,12 +41,11 @@ class Ending:
     @property
     def survived(self) -> str:
         """What it means that one was survived."""
-        parts = [f"ended by the signal within {self.within_secs:g} s (+ {SLACK_SECS:g} s)"]
+        end = "the program's clean-up ran" if self.cleans_up else "the process ended"
+        parts = [f"{end} within {self.within_secs:g} s (+ {SLACK_SECS:g} s)", "the status is the signal's"]
         parts.append("the last step is saved" if self.saves else "the newest checkpoint stays")
         if not self.full:
             parts.append("a stop record names the signal")
-        if self.cleans_up:
-            parts.append("the program's clean-up ran")
         return "; ".join(parts)
 
 
@@ -71,7 +71,7 @@ def _sent(trial: Trial, disk: SmallDisk, ending: Ending) -> Outcome:
     training.listen(trial.rng.uniform(0.3, 1.0))
     if ending.full:
         disk.fill(training)
-    kept, at_signal = truth.checkpoints(logdir), training.last("step") or 0
+    kept, at_signal = truth.named_step(logdir), training.last("step") or 0
     sent = time.monotonic()
     training.kill(ending.signum)
     if ending.again:
@@ -80,7 +80,7 @@ def _sent(trial: Trial, disk: SmallDisk, ending: Ending) -> Outcome:
         training.kill(ending.signum)
     findings = Findings()
     status = training.wait(90.0)
-    secs = time.monotonic() - sent
+    secs = (training.said_at.get("cleaned", time.monotonic()) if ending.cleans_up else time.monotonic()) - sent
     findings.fault(status != -ending.signum, f"ended with {status}{training.story()}")
     findings.fault(secs > ending.within_secs + SLACK_SECS, f"ended after {secs:.1f} s, of {ending.within_secs:g} s")
     unclean = ending.cleans_up and ["cleaned"] not in training.said
@@ -92,7 +92,7 @@ def _sent(trial: Trial, disk: SmallDisk, ending: Ending) -> Outcome:
     if ending.saves:
         findings.lose(newest < at_signal, f"the newest checkpoint is {newest}; the signal came after step {at_signal}")
     else:
-        findings.lose(newest < kept.whole[-1], f"checkpoint {kept.whole[-1]} is gone")
+        findings.lose(newest < (kept or 0), f"checkpoint {kept} is gone")
     if not ending.full:
         _judge_record(findings, logdir, ending, newest)
     return findings.outcome(secs)
@@ -101,8 +101,9 @@ def _sent(trial: Trial, disk: SmallDisk, ending: Ending) -> Outcome:
 def _judge_record(findings: Findings, logdir: Path, ending: Ending, newest: int) -> None:
     stops = truth.events(truth.events_files(logdir)).of_kind("stop")
     found = [(stop["reason"], stop["signal"], stop["final_checkpoint_step"]) for stop in stops]
-    expected = [("signal", ending.signum.name, newest if ending.saves else None)]
-    findings.fault(found != expected, f"stop records: {found}, expected {expected}")
+    finals = [newest] if ending.saves else [newest, None]
+    expected = [[("signal", ending.signum.name, final)] for final in finals]
+    findings.fault(found not in expected, f"stop records: {found}, expected one of {expected}")
 
 
 _TERM, _INT = signal.SIGTERM, signal.SIGINT
