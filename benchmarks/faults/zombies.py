@@ -18,7 +18,7 @@ def _zombie(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
     options = {"lease_timeout_secs": _TIMEOUT_SECS}
     floats = trial.rng.choice([64, 65536])
     for _ in range(trials):
-        common: dict[str, Any] = {"facade": facade, "floats": floats, "options": options}
+        common: dict[str, Any] = {"facade": facade, "floats": floats, "options": options, "pause_secs": 0.005}
         before = truth.events_files(trial.logdir)
         first = trial.train(lockless_host="host-a", **common)
         first.until("ready")
