@@ -29,6 +29,8 @@ class Ending:
     """Whether there was nothing to do: the run had finished when this process came."""
     gave_up: bool = False
     """Whether it ended while it waited for the cluster, because a stop was requested."""
+    ignores_live_threads: bool = False
+    """Whether a thread that does not end is only named in the log, and fails nothing."""
     save_error: BaseException | None = None
     """Why the final checkpoint was given up after a signal."""
     final_checkpoint: str | None = None

@@ -27,13 +27,13 @@ class Managed(Protocol):
     def coord(self) -> Coordinator:
         """Its coordinator."""
 
-    def prepare_or_wait_for_session(self, master: str, config: Any, *, start_standard_services: bool) -> Any:
+    def prepare_or_wait_for_session(self, *, master: str, config: Any, start_standard_services: bool) -> Any:
         """Return a session whose model is ready."""
 
     def request_stop(self, ex: BaseException) -> None:
         """Report an error, and ask everything to stop."""
 
-    def stop(self, *, close_summary_writer: bool, ignore_live_threads: bool) -> None:
+    def stop(self, *, close_summary_writer: bool) -> None:
         """Stop the services, and save what is not saved."""
 
 
@@ -48,12 +48,15 @@ def managed_session(
     config: Any,
     start_standard_services: bool,
 ) -> Iterator[Any]:
-    """Prepare a session, yield it, and end everything in good order; see `Supervisor.managed_session`."""
+    """Prepare a session, yield it, save and stop; see `Supervisor.managed_session`.
+
+    A subclass may override what is called here, with the arguments that the original passes: no others are passed.
+    """
     with lifecycle.stopping.signals():
         try:
             try:
                 sess = supervisor.prepare_or_wait_for_session(
-                    master, config, start_standard_services=start_standard_services
+                    master=master, config=config, start_standard_services=start_standard_services
                 )
                 prepared(sess)
             except BaseException:
@@ -81,7 +84,7 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
             explain_finalized(error)
             supervisor.request_stop(error)
         finally:
-            _stop(supervisor, ending.body_error, close_summary_writer)
+            _stop(supervisor, ending, close_summary_writer)
     finally:
         if not lifecycle.stopping.is_forked:  # whose TensorFlow has no threads that could close anything
             close_at_end(sess, lifecycle.stopping.closing_secs)
@@ -95,10 +98,11 @@ def _raise_unless_clean(ending: Ending, supervisor: Managed) -> None:
         raise error
 
 
-def _stop(supervisor: Managed, body_error: BaseException | None, close_summary_writer: bool) -> None:
+def _stop(supervisor: Managed, ending: Ending, close_summary_writer: bool) -> None:
+    body_error = ending.body_error
+    ending.ignores_live_threads = True
     try:
-        # A run that has finished is never failed by a thread that has not; the coordinator's log names it.
-        supervisor.stop(close_summary_writer=close_summary_writer, ignore_live_threads=True)
+        supervisor.stop(close_summary_writer=close_summary_writer)
     except BaseException as error:
         if body_error is not None and error is not body_error and error.__context__ is None:
             error.__context__ = body_error
@@ -111,7 +115,8 @@ def _give_up(supervisor: Managed, lifecycle: Lifecycle, close_summary_writer: bo
         if lifecycle.writer is not None:
             lifecycle.writer.close()
         return
+    lifecycle.ending.ignores_live_threads = True
     try:
-        supervisor.stop(close_summary_writer=close_summary_writer, ignore_live_threads=True)
+        supervisor.stop(close_summary_writer=close_summary_writer)
     except Exception as error:
         _LOG.info("Stopping after a failed preparation failed: %s", error)

@@ -136,6 +136,12 @@ class Stopping:
         if self._watch is None and (watch := self._watch_signals()) is not None:
             self._own_watch = self._watch = watch.__enter__()
 
+    def raise_lost_interrupt(self) -> None:
+        """Raise the `KeyboardInterrupt` of a Ctrl-C that came before there was a loop, and was lost on its way: native
+        code that calls Python, and finalizers, drop what is raised in them."""
+        if self._watch is not None and self._watch.interrupted:
+            raise KeyboardInterrupt
+
     # The end, in order. In the thread of the loop, or of whoever stops the session.
 
     def stop(

@@ -197,6 +197,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                     self.start_standard_services(sess)
                 _LOG.info("Starting queue runners.")
                 self.start_queue_runners(sess)
+            self._lifecycle.stopping.raise_lost_interrupt()
         except RunFinishedError as error:
             _LOG.warning("%s", error)
             self._lifecycle.finished()
@@ -247,6 +248,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             SaveFailedError: if the final checkpoint could not be saved.
         """
         stopping = self._lifecycle.stopping
+        ignore_live_threads |= self._lifecycle.ending.ignores_live_threads
         try:
             stopping.stop(
                 self._stop_grace_secs,
@@ -375,7 +377,8 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
 
     def _stop_at_exit(self, error: BaseException | None) -> None:
         self._lifecycle.ending.body_error = error
-        self.stop(ignore_live_threads=True)
+        self._lifecycle.ending.ignores_live_threads = True
+        self.stop()
 
     def _init_ready_op(self, ready_op: Any = USE_DEFAULT, ready_for_local_init_op: Any = USE_DEFAULT) -> None:
         """Settle what says whether the model is ready; this and the next methods are there to be overridden."""

@@ -89,6 +89,7 @@ class Monitored(Additions):
             for hook in self._hooks:
                 hook.begin()
             self._open_first()
+            self._lifecycle.stopping.raise_lost_interrupt()
         except BaseException as error:
             self._give_up(error)
             raise

@@ -31,6 +31,8 @@ SUPERVISOR_METHODS = (
     "_write_graph",
     "start_standard_services",
     "start_queue_runners",
+    "prepare_or_wait_for_session",
+    "stop",
 )
 MANAGER_METHODS = (
     "_restore_checkpoint",

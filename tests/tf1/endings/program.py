@@ -209,6 +209,32 @@ def nothing_to_save(t: Training) -> None:
         with_clean_up(lambda: t.train_on(sess))
 
 
+def lose_interrupt(sess: Any) -> None:
+    """Be interrupted in a finalizer, which drops what is raised in it."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            LET_GO.wait(60)
+
+    Finalized()
+
+
+def interrupt_lost(t: Training) -> None:
+    """Lose a Ctrl-C while the session is prepared."""
+    with t.supervisor(init_fn=lose_interrupt).managed_session() as sess:
+        t.train(sess)
+
+
+def monitored_interrupt_lost(t: Training) -> None:
+    """The same in a monitored session."""
+    scaffold = tf.compat.v1.train.Scaffold(init_fn=lambda scaffold, sess: lose_interrupt(sess))
+    with supervisor_core.MonitoredTrainingSession(
+        checkpoint_dir=t.logdir, scaffold=scaffold, options=t.options
+    ) as sess:
+        t.train(sess)
+
+
 def hangs(t: Training) -> None:
     """Hang in a run."""
     with t.supervisor().managed_session() as sess:

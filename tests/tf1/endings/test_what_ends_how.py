@@ -240,3 +240,12 @@ def test_a_forked_child(start: Start, read_telemetry: Any, name: str) -> None:
     records = read_telemetry(process.logdir)
     assert [record.reason for record in records if record.kind == "stop"] == ["completed"]
     assert [record.step for record in records if record.kind == "checkpoint"] == [0, 6]
+
+
+@pytest.mark.parametrize("name", ["interrupt_lost", "monitored_interrupt_lost"])
+def test_an_interrupt_that_is_lost_before_the_loop_is_raised(start: Start, read_telemetry: Any, name: str) -> None:
+    """A Ctrl-C that a finalizer drops while the session is prepared still ends the program."""
+    process = plain(name)(start)
+    assert process.status_text == "SIGINT", process.err
+    assert not [line for line in process.lines if line.startswith("trained")]
+    assert [record.reason for record in read_telemetry(process.logdir) if record.kind == "stop"] == ["signal"]
