@@ -26,6 +26,7 @@ from supervisor_core.options import PHASES, STALL_TIMEOUT_SECS, Options
         {"max_save_failures": 1.5},
         {"max_recoveries": -1},
         {"max_recoveries": True},
+        {"save_signal": "SIGTERM"},
         {"save_on_stop": "yes"},
         {"save_on_error": 1},
         {"run_name": ""},

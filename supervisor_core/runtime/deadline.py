@@ -28,7 +28,7 @@ class Deadline:
 
     @classmethod
     def after(cls, secs: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:
-        """Return the moment that is so many seconds from now."""
+        """Return the moment ``secs`` seconds from now."""
         return cls(clock.monotonic() + secs, clock)
 
     def remaining(self, at_most: float = math.inf) -> float:
@@ -46,7 +46,7 @@ class Deadline:
         return self.clock.monotonic() >= self.at
 
     def earlier(self, secs: float) -> Deadline:
-        """Return the moment so many seconds before this one."""
+        """Return the moment ``secs`` seconds before this one."""
         return Deadline(self.at - secs, self.clock)
 
 

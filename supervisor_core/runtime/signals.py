@@ -27,7 +27,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """The signals that end a process, and that are watched."""
 
 ONE_PRESS_SECS = 0.5
-"""Signals that follow the first within so many seconds count as the same one. ``timeout`` and other wrappers send it
+"""Seconds after the first signal within which others count as the same one. ``timeout`` and other wrappers send it
 to the process and to its group, a terminal to all of the group: a program under them gets everything twice."""
 
 _HANDLED = 0x80
@@ -169,17 +169,17 @@ class SignalWatch:
             signal.pthread_kill(ident, signal.SIGINT)
 
     def wait_interrupted(self, secs: float) -> bool:
-        """Wait until a SIGINT was handed to the main thread, so many seconds at most; tell whether it was."""
+        """Wait ``secs`` seconds at most for a SIGINT to be handed to the main thread; tell whether it was."""
         return self._interrupted.wait(secs)
 
     def finish(self) -> None:
         """End the process as the first signal would have ended it; return if there was none, or it would not have.
 
-        Call it in the main thread when everything is saved. After a SIGTERM that nobody else handles the process dies
+        Call it in the main thread when everything is saved. After a SIGTERM without another handler the process dies
         of it (status -15, or 143 in a shell), with standard output and error flushed.
 
         Raises:
-            KeyboardInterrupt: after a SIGINT that nobody else handles, unless the program has had it already.
+            KeyboardInterrupt: after a SIGINT without another handler, unless the program has had it already.
         """
         signum = self.received
         if signum is None or os.getpid() != self._pid or not self.ends_process(signum):

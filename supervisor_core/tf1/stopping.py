@@ -49,7 +49,7 @@ _LOG = logging.getLogger("supervisor_core")
 _STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
 
 RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
-"""Which part of the grace time after a signal, at most so many seconds of it, is kept for the last records."""
+"""The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""
 INTERRUPT_SHARE = 0.5
 """Which part of the grace time after a Ctrl-C a loop that asks ``should_stop()`` has to end by itself."""
 DYING_SECS, AGAIN_SECS = 0.05, 1.0
@@ -157,7 +157,7 @@ class Stopping:
         Args:
             grace_secs: seconds that this may take without a signal; after one its deadline counts.
             save: saves what is not on the disk yet; see `save`.
-            join: waits for the threads, so many seconds at most.
+            join: waits for the threads; is given the seconds that it may take.
             close: closes the writers; see `close_writer`.
 
         Raises:
@@ -294,7 +294,9 @@ class Stopping:
             self._left.wait(self._work().remaining(grace_secs * INTERRUPT_SHARE) if heeded else 0.0)
             if not self._left.is_set():
                 watch.interrupt()
-                if self._await(watch.wait_interrupted) and watch.interrupted:
+                if not self._await(watch.wait_interrupted):
+                    watch.wait_interrupted(self._deadline.remaining() / 2)  # the save took all the time
+                if watch.interrupted:
                     self._dead_man.disarm()  # the program's own clean-up takes the time that it takes
                     return
         elif not heeded and not self._left.is_set():
@@ -334,6 +336,7 @@ class Stopping:
     def _write_last_records(self) -> None:
         self.record(None)
         self.close_writer()
+        self.stop_serving()
 
     def _save_beside(self) -> None:
         """Save a checkpoint while the loop goes on, so that nothing is lost whatever becomes of the loop."""

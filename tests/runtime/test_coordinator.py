@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import traceback
 from typing import Any
 
@@ -207,3 +208,18 @@ def test_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     Coordinator().request_stop(ValueError("bare"))
     assert caplog.messages == ["Error reported to Coordinator: <class 'ValueError'>, bare"]
+
+
+def test_whether_the_main_thread_asks(clock: Any) -> None:
+    """A coordinator knows whether the main thread asks for, or waits for, a stop; what other threads ask counts for
+    nothing, and neither does what was asked before `forget_who_asked`."""
+    for ask in (Coordinator.should_stop, lambda coord: coord.wait_for_stop(0), lambda coord: coord.join()):
+        coord = Coordinator(clock=clock)
+        service = threading.Thread(target=coord.should_stop)
+        service.start()
+        service.join()
+        assert not coord.is_heeded
+        ask(coord)
+        assert coord.is_heeded
+        coord.forget_who_asked()
+        assert not coord.is_heeded

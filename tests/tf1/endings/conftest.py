@@ -79,7 +79,7 @@ class Ended:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not come to its end: a process that nobody has waited for is a zombie then."""
+        """Whether it has not come to its end: a process that was not waited for is a zombie then."""
         state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state != "Z"
 

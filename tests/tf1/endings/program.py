@@ -296,7 +296,7 @@ def monitored_left_open(t: Training) -> None:
 def left_open_by_exception(t: Training) -> None:
     """Raise where nothing stops anything."""
     t.train(t.supervisor().prepare_or_wait_for_session())
-    raise ValueError("nobody stops anything")
+    raise ValueError("without a stop")
 
 
 def in_a_thread(t: Training) -> None:
