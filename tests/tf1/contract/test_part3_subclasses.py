@@ -275,9 +275,10 @@ print([issubclass(service, tf.compat.v1.train.LooperThread) for service in
 
 
 def test_a_tensorflow_without_the_service_classes_will_do() -> None:
-    """Where TensorFlow no longer has its classes of the services, ours are loopers all the same."""
+    """Where TensorFlow no longer has its classes of the services, ours are loopers all the same, and warnings say so."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "[True, True, True]", done.stderr
+    assert done.stderr.count("a service is an instance of LooperThread only") == 3
 
 
 def test_the_original_s_services_work_on_ours(ours: Any, build_model: Any, logdir: str) -> None:
