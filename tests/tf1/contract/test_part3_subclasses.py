@@ -275,7 +275,7 @@ print([issubclass(service, tf.compat.v1.train.LooperThread) for service in
 
 
 def test_a_tensorflow_without_the_service_classes_will_do() -> None:
-    """Where TensorFlow no longer has its classes of the services, ours are loopers all the same, and warnings say so."""
+    """Where TensorFlow no longer has its classes of the services, ours are loopers, and warnings say so."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "[True, True, True]", done.stderr
     assert done.stderr.count("a service is an instance of LooperThread only") == 3
