@@ -24,7 +24,7 @@ def export_meta_graph(graph: Any, graph_def: Any, saver: Any) -> Any:
         graph_def: its operations.
         saver: whose ``SaverDef`` goes into it; None for none.
     """
-    saver_def = None if saver is None else saver.saver_def
+    saver_def = saver.saver_def if saver else None
     return tf.compat.v1.train.export_meta_graph(graph_def=graph_def, graph=graph, saver_def=saver_def)
 
 

@@ -98,6 +98,10 @@ class Stopping:
         """
         open_sessions.opened(self, at_exit)
 
+    def comes_to_exit(self, error: BaseException | None) -> None:
+        """Record that the interpreter ends: there was no block, and no thread is waited for."""
+        self.facts.body_error, self.facts.ignores_live_threads = error, True
+
     @property
     def is_forked(self) -> bool:
         """Whether this is a forked child of the process that the session belongs to: then it touches nothing."""

@@ -248,7 +248,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             SaveFailedError: if the final checkpoint could not be saved.
         """
         stopping = self._lifecycle.stopping
-        ignore_live_threads |= self._lifecycle.ending.ignores_live_threads
+        ignore_live_threads |= stopping.facts.ignores_live_threads
         try:
             stopping.stop(
                 self._stop_grace_secs,
@@ -376,8 +376,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         self._graph_added_to_summary = False
 
     def _stop_at_exit(self, error: BaseException | None) -> None:
-        self._lifecycle.ending.body_error = error
-        self._lifecycle.ending.ignores_live_threads = True
+        self._lifecycle.stopping.comes_to_exit(error)
         self.stop()
 
     def _init_ready_op(self, ready_op: Any = USE_DEFAULT, ready_for_local_init_op: Any = USE_DEFAULT) -> None:
