@@ -141,9 +141,14 @@ class Checkpointing:
             return (
                 self._newest is not None
                 and self._run is not None
-                and isinstance(self._sess, SupervisedSession)
+                and self._counts_all
                 and self._run.progress.changes == self._counted[0]
             )
+
+    @property
+    def _counts_all(self) -> bool:
+        """Whether each run that changes the model is counted: not those of other processes, through a server."""
+        return isinstance(self._sess, SupervisedSession) and not getattr(self._sess.ungated(), "sess_str", "")
 
     def settle(self, timeout_secs: float) -> None:
         """Wait until no save is under way, though not for longer than so many seconds."""
@@ -175,7 +180,7 @@ class Checkpointing:
             newest, counted = self._newest, self._counted
             if not isinstance(self._sess, SupervisedSession):
                 newest = None  # nobody counts the runs of such a session, so there may always be something to save
-            if newest is not None and run.progress.changes == counted[0]:
+            if newest is not None and self._counts_all and run.progress.changes == counted[0]:
                 return newest[0]  # as it stands on the disk, so it is in memory
             moment = _Moment(run.progress, None if newest is None else newest[1], counted)
 

@@ -171,6 +171,8 @@ class Stopping:
             return
         coord = self._session.coord
         self.facts.stop_was_requested |= coord.should_stop()
+        if (watch := self._watch) is not None and watch.received is not None and self.facts.signum is None:
+            self._note_signal(watch, watch.received)  # whose thread has not come to it yet
         self._press(grace_secs)
         self._left.set()
         coord.request_stop()
@@ -282,9 +284,7 @@ class Stopping:
         if watch is None:  # the block has just been left
             return
         grace_secs = self._options.signal_grace_secs
-        at = watch.received_at
-        self._deadline = Deadline((self._clock.monotonic() if at is None else at) + grace_secs, self._clock)
-        self.facts.signum = signum
+        self._note_signal(watch, signum)
         heeded = coord.is_heeded
         _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
         if watch.ends_process(signum):
@@ -310,6 +310,12 @@ class Stopping:
         if not self._await(self._finished.wait) and not watch.received_again:
             _LOG.error("The session did not end within %.0f s of %s; the process ends now.", grace_secs, name)
             self._end_process(watch, signum)
+
+    def _note_signal(self, watch: SignalWatch, signum: int) -> None:
+        at = watch.received_at
+        since = self._clock.monotonic() if at is None else at
+        self._deadline = Deadline(since + self._options.signal_grace_secs, self._clock)
+        self.facts.signum = signum
 
     def _signalled_again(self, signum: int) -> None:
         """End the process now. A second Ctrl-C is `KeyboardInterrupt`, where the main thread can be interrupted."""

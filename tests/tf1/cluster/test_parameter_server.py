@@ -107,7 +107,7 @@ def test_it_ends_when_the_run_has_finished(
     serve: Callable[..., None], chief: LogdirLease, script: Script, logdir: str
 ) -> None:
     """At the next look after the chief's end, as completed, if nobody is given time to begin anew."""
-    serve(nothing, lambda: chief.acquire("a") and None, nothing, lambda: chief.release("completed"))
+    serve(nothing, lambda: chief.acquire("a") and None, nothing, lambda: chief.release("completed") and None)
     assert script.waits == [LOOK_SECS] * 4
     assert last_word(logdir)["ended"] == "completed"
 
@@ -115,7 +115,7 @@ def test_it_ends_when_the_run_has_finished(
 @pytest.mark.parametrize("reason", ["signal", "error"])
 def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: LogdirLease, reason: str) -> None:
     """Its chief comes back: the variables stay where they are."""
-    serve(lambda: chief.acquire("a") and None, lambda: chief.release(reason), *[nothing] * 100, lambda: True)
+    serve(lambda: chief.acquire("a") and None, lambda: chief.release(reason) and None, *[nothing] * 100, lambda: True)
 
 
 def test_a_finished_run_may_begin_anew(serve: Callable[..., None], chief: LogdirLease, script: Script) -> None:
@@ -134,11 +134,11 @@ def test_a_chief_may_open_one_session_after_the_other(
     again = LogdirLease(logdir)
     serve(
         nothing,
-        lambda: chief.release("completed"),
+        lambda: chief.release("completed") and None,
         nothing,
         lambda: again.acquire("b") and None,
         *[nothing] * 20,
-        lambda: again.release("completed"),
+        lambda: again.release("completed") and None,
         *[nothing] * 20,
         finished_wait_secs=60.0,
     )
@@ -150,7 +150,7 @@ def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: Logdi
     chief.acquire("a")
     serve(
         says(logdir),
-        lambda: chief.release("completed"),
+        lambda: chief.release("completed") and None,
         nothing,
         says(logdir, beats=2, stalled=True),
         nothing,
@@ -174,7 +174,7 @@ def test_who_does_not_train_does_not_keep_it(
 ) -> None:
     """A worker that failed, was killed, or has not yet begun; and another parameter server."""
     chief.acquire("a")
-    serve(says(logdir, **values), lambda: chief.release("completed"))
+    serve(says(logdir, **values), lambda: chief.release("completed") and None)
 
 
 def test_a_worker_elsewhere_is_missed_in_time(
@@ -184,7 +184,7 @@ def test_a_worker_elsewhere_is_missed_in_time(
     long as it may be, and no longer."""
     chief.acquire("a")
     beats = [says(logdir, host="elsewhere", boot="b", beats=number) for number in range(30)]
-    serve(*beats[:3], lambda: chief.release("completed"), *beats[3:], *[nothing] * 20, lease_timeout_secs=60.0)
+    serve(*beats[:3], lambda: chief.release("completed") and None, *beats[3:], *[nothing] * 20, lease_timeout_secs=60.0)
     assert 60.0 <= (len(script.waits) - 31) * LOOK_SECS <= 60.0 + 2 * LOOK_SECS
 
 
