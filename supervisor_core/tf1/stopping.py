@@ -289,6 +289,8 @@ class Stopping:
         _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
         if watch.ends_process(signum):
             self._dead_man.arm(self._deadline)
+            if self._watch is None:  # the block was left just before: its end has disarmed nothing
+                self._dead_man.disarm()
         coord.request_stop()
         if not self._left.is_set():
             self._save_beside()
