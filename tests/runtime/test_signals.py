@@ -49,7 +49,7 @@ def test_everything_is_put_back() -> None:
 @pytest.mark.usefixtures("restored")
 def test_received(clock: Any) -> None:
     """The first signal and its moment are kept after the block; later ones change nothing."""
-    with SignalWatch(lambda _: None, clock=clock) as watch:
+    with SignalWatch(lambda _: None, on_again=lambda _: None, clock=clock) as watch:
         assert (watch.received, watch.received_at) == (None, None)
         signal.raise_signal(signal.SIGTERM)
         clock.advance(5)
