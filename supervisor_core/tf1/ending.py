@@ -39,12 +39,12 @@ class Ending:
     def is_clean(self, error: BaseException, coord: Coordinator) -> bool:
         """Tell whether an error of the training loop is only the way in which it ended.
 
-        Exhausted input is; so is ``sys.exit()`` with 0 or nothing, an interrupt, any exit after a signal, and a run
-        that was cancelled because a stop had been requested.
+        Exhausted input is; so is ``sys.exit()`` with 0 or nothing, an interrupt, any exit after a signal, a block
+        that is let go without having been left, and a run that was cancelled because a stop had been requested.
         """
         if isinstance(error, SystemExit):
             return error.code in (None, 0) or self.signum is not None
-        if coord.is_clean_stop(error) or isinstance(error, KeyboardInterrupt):
+        if coord.is_clean_stop(error) or isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             return True
         return self.stop_was_requested and type(error) is tf.errors.CancelledError
 

@@ -75,7 +75,7 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
         try:
             yield sess
         except BaseException as error:
-            if lifecycle.stopping.is_forked:
+            if lifecycle.stopping.hands_off:
                 raise
             ending.stop_was_requested |= supervisor.coord.should_stop()
             ending.body_error = error
@@ -86,7 +86,7 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
         finally:
             _stop(supervisor, ending, close_summary_writer)
     finally:
-        if not lifecycle.stopping.is_forked:  # whose TensorFlow has no threads that could close anything
+        if not lifecycle.stopping.hands_off:  # whose TensorFlow has no threads that could close anything
             close_at_end(sess, lifecycle.stopping.closing_secs)
     _raise_unless_clean(ending, supervisor)
 

@@ -21,8 +21,11 @@ class OpenSession(Protocol):
     """A session that has begun and not ended."""
 
     @property
-    def is_forked(self) -> bool:
-        """Whether it is that of the process that this one was forked from."""
+    def hands_off(self) -> bool:
+        """Whether it is to be left alone, as that of the process that this one was forked from."""
+
+    def leave_alone(self) -> None:
+        """Do nothing from now on, whatever is called."""
 
     def is_abandoned_in(self, logdir: str | None) -> bool:
         """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
@@ -60,12 +63,14 @@ def stop_open_sessions() -> None:
     # Where a session is interactive, the last error is not what ends it.
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for session, stop in list(_OPEN.items()):
-        if not session.is_forked:
+        if not session.hands_off:
             _LOG.warning("The program ends without having stopped its session: it is stopped now.")
             try:
                 stop(error)
             except Exception:  # the others, and the interpreter's own clean-up, are still to come
                 _LOG.exception("The session could not be stopped")
+            finally:
+                session.leave_alone()
 
 
 atexit.register(stop_open_sessions)

@@ -72,7 +72,7 @@ class Stopping:
         self._session = session
         self._options = options
         self._clock = clock
-        self._pid = os.getpid()
+        self._pid, self._gone = os.getpid(), False
         self._deadline = NEVER
         self._left = threading.Event()
         self._finished = threading.Event()
@@ -103,9 +103,16 @@ class Stopping:
         self.facts.body_error, self.facts.ignores_live_threads = error, True
 
     @property
-    def is_forked(self) -> bool:
-        """Whether this is a forked child of the process that the session belongs to: then it touches nothing."""
-        return os.getpid() != self._pid
+    def hands_off(self) -> bool:
+        """Whether this session is to be left alone: in a forked child of its process, and when the interpreter ends and
+        has stopped it."""
+        return self._gone or os.getpid() != self._pid
+
+    def leave_alone(self) -> None:
+        """Do nothing from now on, whatever is called: what the interpreter still finalizes can start no threads."""
+        watch, self._watch, self._gone = self._watch, None, True
+        if watch is not None:
+            watch.__exit__(None, None, None)
 
     def is_abandoned_in(self, logdir: str | None) -> bool:
         """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
@@ -167,7 +174,7 @@ class Stopping:
         Raises:
             BaseException: what one of these raises, the first one that does.
         """
-        if self.is_forked:
+        if self.hands_off:
             return
         coord = self._session.coord
         self.facts.stop_was_requested |= coord.should_stop()
@@ -203,7 +210,7 @@ class Stopping:
             SaveFailedError: if it could not be saved, and no signal presses.
         """
         run = self._session.begun
-        if run is None or run.ended or self.is_forked:
+        if run is None or run.ended or self.hands_off:
             return
         run.enter("stopping")
         if (checkpoints := self._checkpoints(checkpoints)) is None or not self._is_wanted():
@@ -223,7 +230,7 @@ class Stopping:
             error: what stopping raised, if anything.
         """
         run, deadline = self._session.begun, self._last_words()
-        if run is None or self.is_forked or not self._record_lock.acquire(timeout=deadline.timeout):
+        if run is None or self.hands_off or not self._record_lock.acquire(timeout=deadline.timeout):
             return
         try:
             open_sessions.closed(self)
@@ -234,7 +241,7 @@ class Stopping:
     def close_writer(self) -> None:
         """Append STOP and close the writer, which the signal's thread may be doing at the same moment."""
         writer, deadline = self._session.writer, self._last_words()
-        if writer is None or self.is_forked or getattr(writer, "closed", False):
+        if writer is None or self.hands_off or getattr(writer, "closed", False):
             return
         if not self._close_lock.acquire(timeout=deadline.timeout):
             return
@@ -252,7 +259,7 @@ class Stopping:
 
     def stop_serving(self) -> None:
         """Stop serving metrics; lingers until the end has been seen, as far as the moment allows."""
-        if (run := self._session.begun) is None or self.is_forked:
+        if (run := self._session.begun) is None or self.hands_off:
             return
         linger_secs = self._options.metrics_linger_secs if self.facts.signum != signal.SIGINT else 0.0
         run.close(linger_secs if self.facts.signum is None else self._work().remaining(linger_secs))
@@ -260,7 +267,7 @@ class Stopping:
     def stopped(self) -> None:
         """End the watch of `watch_until_stopped`, and the process if a signal asked for that."""
         watch, self._own_watch = self._own_watch, None
-        if watch is None or self.is_forked:
+        if watch is None or self.hands_off:
             return
         self._watch = None
         self._finished.set()

@@ -172,7 +172,7 @@ class Monitored(Additions):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         clean = kind is None or kind in _CLEAN_ENDS
-        if self._lifecycle.stopping.is_forked:
+        if self._lifecycle.stopping.hands_off:
             return clean
         if kind is tf.errors.OutOfRangeError:
             self._lifecycle.ending.exhausted = True
@@ -284,7 +284,7 @@ class Monitored(Additions):
         if self._closed:
             raise RuntimeError("Session is already closed.")
         self._closed = True
-        if self._lifecycle.stopping.is_forked:
+        if self._lifecycle.stopping.hands_off:
             return
         self._lifecycle.ending.body_error = error
         try:

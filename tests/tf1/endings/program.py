@@ -288,6 +288,15 @@ def left_open(t: Training) -> None:
     t.train(t.supervisor().prepare_or_wait_for_session())
 
 
+BLOCKS: list[Any] = []
+
+
+def block_left_open(t: Training) -> None:
+    """End within a block that was entered by hand."""
+    BLOCKS.append(t.supervisor().managed_session())
+    t.train(BLOCKS[0].__enter__())
+
+
 def monitored_left_open(t: Training) -> None:
     """End without closing the monitored session."""
     t.train(t.monitored())

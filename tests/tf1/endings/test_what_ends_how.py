@@ -138,7 +138,7 @@ ROWS: dict[str, list[Callable[[Start], Any]]] = {
         signalled("hangs", signal.SIGINT, at="stuck", then=sends_again(signal.SIGINT)),
     ],
     "Ctrl-C, signals are not handled": [cleans_up(signalled("never_asks", signal.SIGINT, handle_signals=False))],
-    "the interpreter ends": [plain("left_open"), plain("monitored_left_open")],
+    "the interpreter ends": [plain("left_open"), plain("block_left_open"), plain("monitored_left_open")],
     "the interpreter ends by an exception": [plain("left_open_by_exception")],
     "another chief took over": [taken_over],
     "SIGTERM in a thread": [in_a_thread],
