@@ -14,20 +14,12 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
-import tensorflow as tf
-
-try:
-    from tensorflow.python.distribute.distribute_coordinator import _WorkerContext
-except ImportError:
-    _WorkerContext = type("_WorkerContext", (), {})  # which nothing is an instance of
-
 _LOG = logging.getLogger("supervisor_core")
 
-TENSORFLOW = tuple(int(part) for part in tf.__version__.split(".")[:2])
-"""Major and minor version of the TensorFlow that is installed."""
-
-_SESSION = tf.compat.v1.Session
-_SAVER = tf.compat.v1.train.Saver
+_SESSION = "tensorflow:compat.v1.Session"
+_GRAPH = "tensorflow:Graph"
+_OPERATION = "tensorflow:Operation"
+_SAVER = "tensorflow:compat.v1.train.Saver"
 _WRAPPERS = "tensorflow.python.client.pywrap_tf_session"
 _CLIENT = "tensorflow.python.client.session"
 
@@ -40,13 +32,14 @@ class PrivateSymbol:
     """One name that is not public.
 
     Args:
-        owner: the class whose instances (or which itself) has it, or the module's full name.
+        owner: a module's full name; or that of the class whose instances (or which itself) has it, as
+            ``"module:Class"``. TensorFlow is imported when something is missing, or loaded, and not before.
         name: the name there.
         without: what happens where it is missing.
         since: the first version of TensorFlow that has it; that it is missing before is nothing to warn of.
     """
 
-    def __init__(self, owner: type | str, name: str, without: str, since: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, owner: str, name: str, without: str, since: tuple[int, int] = (0, 0)) -> None:
         self.owner = owner
         self.name = name
         self.without = without
@@ -55,8 +48,8 @@ class PrivateSymbol:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        owner = self.owner if isinstance(self.owner, str) else self.owner.__name__
-        return f"{owner}.{self.name}"
+        module, _, qualified = self.owner.partition(":")
+        return f"{qualified.rpartition('.')[2] or module}.{self.name}"
 
     def of(self, holder: Any) -> Any:
         """Return it.
@@ -77,7 +70,8 @@ class PrivateSymbol:
         found = getattr(holder, self.name, _MISSING)
         if found is not _MISSING:
             return found
-        if not isinstance(self.owner, type) or isinstance(holder, self.owner) or holder is self.owner:
+        owner = self.owner_class()
+        if owner is None or isinstance(holder, owner) or holder is owner:
             self._warn()
         return default
 
@@ -91,7 +85,6 @@ class PrivateSymbol:
         Raises:
             AttributeError: if it, or the module, is missing.
         """
-        assert isinstance(self.owner, str)
         try:
             module = import_module(self.owner)
         except ImportError as error:
@@ -99,11 +92,35 @@ class PrivateSymbol:
             raise AttributeError(f"this TensorFlow has no {self.owner}") from error
         return self.of(module)
 
+    def owner_class(self) -> type | None:
+        """Return the class that has it; None where a module has it. A class that is missing has no instances."""
+        module, _, qualified = self.owner.partition(":")
+        if not qualified:
+            return None
+        try:
+            found: type = attrgetter(qualified)(import_module(module))
+        except (AttributeError, ImportError):
+            return _NoClass
+        return found
+
     def _warn(self) -> None:
         with self._lock:
             warned, self._warned = self._warned, True
-        if not warned and self.since <= TENSORFLOW:
+        if not warned and self.since <= tensorflow_version():
+            import tensorflow as tf
+
             _LOG.warning("TensorFlow %s has no %r: %s.", tf.__version__, self, self.without)
+
+
+class _NoClass:
+    """Stands for a class of TensorFlow that is not there."""
+
+
+def tensorflow_version() -> tuple[int, ...]:
+    """Return the major and minor version of the TensorFlow that is installed."""
+    import tensorflow as tf
+
+    return tuple(int(part) for part in tf.__version__.split(".")[:2])
 
 
 # What `Session.run` calls in the end, and how it takes fetches and feeds apart.
@@ -119,11 +136,11 @@ AS_ARRAY = PrivateSymbol(
 )
 C_SESSION = PrivateSymbol(_SESSION, "_session", _UNCACHED)
 DO_CALL = PrivateSymbol(_SESSION, "_do_call", _UNCACHED)
-TF_OUTPUT = PrivateSymbol(tf.Tensor, "_as_tf_output", _UNCACHED)
-C_OPERATION = PrivateSymbol(tf.Operation, "_c_op", _UNCACHED)
-HANDLE_FEEDERS = PrivateSymbol(tf.Graph, "_handle_feeders", _UNCACHED)
-UNFEEDABLE = PrivateSymbol(tf.Graph, "_unfeedable_tensors", _UNCACHED)
-UNFETCHABLE = PrivateSymbol(tf.Graph, "_unfetchable_ops", _UNCACHED)
+TF_OUTPUT = PrivateSymbol("tensorflow:Tensor", "_as_tf_output", _UNCACHED)
+C_OPERATION = PrivateSymbol(_OPERATION, "_c_op", _UNCACHED)
+HANDLE_FEEDERS = PrivateSymbol(_GRAPH, "_handle_feeders", _UNCACHED)
+UNFEEDABLE = PrivateSymbol(_GRAPH, "_unfeedable_tensors", _UNCACHED)
+UNFETCHABLE = PrivateSymbol(_GRAPH, "_unfetchable_ops", _UNCACHED)
 CLOSED = PrivateSymbol(
     _SESSION,
     "_closed",
@@ -154,18 +171,18 @@ EXTEND_GRAPH = PrivateSymbol(
 
 # What a graph is made of.
 FUNCTION = PrivateSymbol(
-    tf.Graph,
+    _GRAPH,
     "_get_function",
     f"{_UNPREPARED}; a run that calls a function with the global step counts as a step, whether or not it moves it",
 )
 CONTROL_OUTPUTS = PrivateSymbol(
-    tf.Operation, "_control_outputs", "finding the operations that are steps takes longer, once for each graph"
+    _OPERATION, "_control_outputs", "finding the operations that are steps takes longer, once for each graph"
 )
 GRAPH_ELEMENT = PrivateSymbol(
-    tf.Variable, "_as_graph_element", "a run that fetches a variable itself may not be counted as what it is"
+    "tensorflow:Variable", "_as_graph_element", "a run that fetches a variable itself may not be counted as what it is"
 )
 UNFINALIZE = PrivateSymbol(
-    tf.Graph,
+    _GRAPH,
     "_unsafe_unfinalize",
     "a graph that a scaffold has finalized stays so: in a cluster a monitored session's workers may start before its "
     "init_fn has run and a chief that was killed restores its model; after the session the graph cannot be added to",
@@ -182,7 +199,7 @@ LAST_CHECKPOINTS = PrivateSymbol(
     "a saver does not say when its checkpoints were saved: the times of their files are used",
 )
 WRITER_CACHE = PrivateSymbol(
-    tf.compat.v1.summary.FileWriterCache,
+    "tensorflow:compat.v1.summary.FileWriterCache",
     "_cache",
     "hooks of TensorFlow's own that write to the logdir of a monitored session do so in an events file of their own",
 )
@@ -210,7 +227,7 @@ WORKER_CONTEXT = PrivateSymbol(
     "a MonitoredTrainingSession in a worker of a distribution strategy goes by its arguments alone: each worker saves",
 )
 STRATEGY = PrivateSymbol(
-    _WorkerContext,
+    "tensorflow.python.distribute.distribute_coordinator:_WorkerContext",
     "_strategy",
     "a worker of a collective strategy that is not to save does not, and those that do may wait for it for ever",
 )

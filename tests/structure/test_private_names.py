@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,3 +94,14 @@ def test_every_symbol_is_used() -> None:
     names = [name for name, value in vars(private_symbols).items() if value in SYMBOLS]
     assert [name for name in names if f"private.{name}" not in text] == []
     assert len(names) == len(SYMBOLS) >= 20
+
+
+def test_the_list_loads_no_tensorflow() -> None:
+    """Whoever reads a symbol of a saver that is not TensorFlow's needs no TensorFlow for it."""
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "from supervisor_core.tf1 import private_symbols as private\n"
+        "assert private.LAST_CHECKPOINTS.get(object(), 7) == 7\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

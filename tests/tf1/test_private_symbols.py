@@ -19,12 +19,12 @@ from supervisor_core.options import Options
 from supervisor_core.tf1 import plan as plan_module
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.prepared_run import PreparedRun
-from supervisor_core.tf1.private_symbols import SYMBOLS, TENSORFLOW, PrivateSymbol
+from supervisor_core.tf1.private_symbols import SYMBOLS, PrivateSymbol, tensorflow_version
 from supervisor_core.tf1.service_policy import service_policy
 
 v1 = tf.compat.v1
 STEPS = plan_module.MIN_RUNS + 10
-OLDER = [symbol for symbol in SYMBOLS if symbol.since > TENSORFLOW]
+OLDER = [symbol for symbol in SYMBOLS if symbol.since > tensorflow_version()]
 
 
 @dataclass(frozen=True)
@@ -255,14 +255,15 @@ def test_this_tensorflow_has_every_symbol() -> None:
         holders.append(_WorkerContext(None, None, None, None))
         missing = []
         for symbol in SYMBOLS:
-            if isinstance(symbol.owner, str):
+            owner = symbol.owner_class()
+            if owner is None:
                 try:
                     symbol.load()
                 except AttributeError:
                     missing.append(symbol)
             else:
-                owned = [holder for holder in (*holders, symbol.owner) if isinstance(holder, symbol.owner)]
-                if not any(hasattr(holder, symbol.name) for holder in (*owned, symbol.owner)):
+                owned = [holder for holder in holders if isinstance(holder, owner)]
+                if not any(hasattr(holder, symbol.name) for holder in (*owned, owner)):
                     missing.append(symbol)
     assert missing == OLDER
 
