@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="of the random numbers (default: the time)")
     parser.add_argument("--batch", help="one batch alone, as a report names it")
     parser.add_argument("--jobs", type=int, default=2 * len(os.sched_getaffinity(0)), help="at a time (%(default)s)")
+    parser.add_argument("--patience", type=float, default=1.0, help="times the grace time, where others are at work")
     parser.add_argument("--keep", action="store_true", help="keep the trials' directories")
     parser.add_argument("--json", type=Path, help="a file for the results")
     parser.add_argument("--write", action="store_true", help="write the result into docs/faults.md")
@@ -76,7 +77,7 @@ def main() -> None:
         for batch in batches_of(row, arguments.trials or getattr(row.fault, arguments.size or "long"))
         if arguments.batch in (None, batch.name)
     ]
-    run(batches, seed, arguments.jobs, arguments.keep)
+    run(batches, seed, arguments)
     rows = [row for found in families.values() for row in found if row.outcomes or row.skipped]
     machine = f"{machine}; seed {seed}, {time.monotonic() - started:.0f} s"
     print(to_text(rows), machine, sep="\n")
@@ -101,34 +102,35 @@ def batches_of(row: Row, trials: int) -> list[Batch]:
     return [Batch(row, number, min(size, trials - at)) for number, at in enumerate(range(0, trials, size))]
 
 
-def run(batches: list[Batch], seed: int, jobs: int, keep: bool) -> None:
+def run(batches: list[Batch], seed: int, arguments: argparse.Namespace) -> None:
     """Make the trials of some batches, ``jobs`` at a time."""
     parent = tempfile.mkdtemp(prefix="faults-")
-    with ThreadPoolExecutor(jobs) as pool, Launcher(Path(parent)) as launcher:
+    with ThreadPoolExecutor(arguments.jobs) as pool, Launcher(Path(parent)) as launcher:
         futures: list[tuple[Batch, Future[list[Outcome]]]] = []
         try:
             for batch in batches:
                 home = Path(parent, batch.name)
-                futures.append((batch, pool.submit(make, batch, launcher, home, seed)))
+                futures.append((batch, pool.submit(make, batch, launcher, home, seed, arguments.patience)))
             for batch, future in futures:
                 report(batch, future.result(), seed)
-                if not keep:
-                    shutil.rmtree(Path(parent, batch.name))
+                if not arguments.keep:
+                    shutil.rmtree(Path(parent, batch.name), ignore_errors=True)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    if keep:
+    if arguments.keep:
         print(f"kept: {parent}")
     else:
-        shutil.rmtree(parent)
+        shutil.rmtree(parent, ignore_errors=True)
 
 
-def make(batch: Batch, launcher: Launcher, home: Path, seed: int) -> list[Outcome]:
+def make(batch: Batch, launcher: Launcher, home: Path, seed: int, patience: float) -> list[Outcome]:
     """Make the trials of one batch. What keeps one from being judged counts as wrong."""
     home.mkdir(parents=True)
     outcomes: list[Outcome] = []
     fault: Fault = batch.row.fault
-    with closing(Trial(launcher, home, random.Random(f"{seed}/{batch.name}"))) as trial:
+    rng = random.Random(f"{seed}/{batch.name}")
+    with closing(Trial(launcher, home, rng, patience)) as trial:
         try:
             for outcome in fault.run(trial, batch.trials):
                 outcomes.append(outcome)

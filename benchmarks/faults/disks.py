@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.faults import truth
-from benchmarks.faults.launcher import Process, TrialError
+from benchmarks.faults.launcher import HANG_SECS, Process, TrialError
 from benchmarks.faults.small_disk import SmallDisk
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 
@@ -47,10 +47,10 @@ def _fill(trial: Trial, trials: int, facade: str, kill: bool = False) -> Iterato
 
 def _await_save(training: Process, logdir: Path, after: int) -> None:
     """Wait until the state file names a later step."""
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + HANG_SECS
     while (truth.named_step(logdir) or -1) <= after:
         if time.monotonic() > deadline:
-            raise TrialError(f"no checkpoint after step {after} within 60 s{training.story()}")
+            raise TrialError(f"no checkpoint after step {after} within {HANG_SECS:g} s{training.story()}")
         training.until("step")
 
 

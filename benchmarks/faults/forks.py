@@ -46,7 +46,7 @@ def _status_of_child(training: Process, findings: Findings) -> int | None:
     """Return how the child ended, which its parent says; None where it hangs, which is noted."""
     training.until("forked")
     try:
-        return int(training.until("child", 30.0)[0])
+        return int(training.until("child")[0])
     except TrialError as error:
         findings.wrong.append(f"the child hangs: {error}")
         return None

@@ -25,7 +25,11 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = ("benchmarks.faults.training", "benchmarks.faults.appending")
-START_TIMEOUT_SECS = 120.0
+READY_TIMEOUT_SECS = 600.0
+"""For the imports, on a machine that is busy."""
+START_TIMEOUT_SECS = 60.0
+HANG_SECS = 300.0
+"""After this time a process counts as hung: on a machine that is busy, imports and ends take a minute."""
 TENSORFLOW_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 """Keeps it quiet, and off the graphics card."""
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -56,7 +60,7 @@ class Process:
         self._open = True
         self._exited = threading.Event()
 
-    def until(self, word: str, timeout_secs: float = 60.0) -> list[str]:
+    def until(self, word: str, timeout_secs: float = HANG_SECS) -> list[str]:
         """Wait for a line that begins with a word; return its values.
 
         Raises:
@@ -85,7 +89,7 @@ class Process:
         if self.returncode is None:
             os.kill(self.pid, signum)
 
-    def wait(self, timeout_secs: float = 60.0) -> int:
+    def wait(self, timeout_secs: float = HANG_SECS) -> int:
         """Read the rest of what it says, wait for its end, and return its status as `subprocess` has it.
 
         Raises:
@@ -144,21 +148,26 @@ class Launcher:
 
     def __init__(self, directory: Path) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with open(directory / "launcher.log", "wb") as log, theirs:
+        with open(directory / "launcher.log", "wb") as errors, theirs:
             self._server = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", "benchmarks.faults.launcher", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=errors,
+                stderr=errors,
                 start_new_session=True,  # Ctrl-C is the caller's
                 env=os.environ | TENSORFLOW_ENVIRONMENT,
             )
         self._lock = threading.Lock()
+        self._is_ready = threading.Event()
         self._started: queue.Queue[int] = queue.Queue()
         self._processes: dict[int, Process] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self._is_ready.wait(READY_TIMEOUT_SECS)
+        if self._server.poll() is not None or not self._is_ready.is_set():
+            log = (directory / "launcher.log").read_text(errors="replace")
+            raise TrialError(f"The server of processes did not start within {READY_TIMEOUT_SECS:g} s:\n{log}")
 
     def __enter__(self) -> Launcher:
         return self
@@ -188,9 +197,12 @@ class Launcher:
             except OSError:
                 return
             if not message:
+                self._is_ready.set()  # or, if it never was, its caller would wait
                 return
             values = json.loads(message)
-            if "started" in values:
+            if "ready" in values:
+                self._is_ready.set()
+            elif "started" in values:
                 self._processes[values["started"]] = Process(values["started"], -1, Path(os.devnull))
                 self._started.put(values["started"])
             else:
@@ -209,6 +221,7 @@ def serve(channel: socket.socket) -> tuple[str, dict[str, Any]] | None:
     signal.signal(signal.SIGCHLD, lambda signum, frame: None)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     alive: set[int] = set()
+    channel.send(json.dumps({"ready": True}).encode())
     while True:
         ready = select.select([channel.fileno(), read], [], [])[0]
         if read in ready:

@@ -59,10 +59,12 @@ class Trial:
         launcher: starts the processes.
         directory: its own, empty.
         rng: its random numbers: the same for the same seed, family, row and batch.
+        patience: how many times the grace time an ending gets, and may take.
     """
 
-    def __init__(self, launcher: Launcher, directory: Path, rng: random.Random) -> None:
+    def __init__(self, launcher: Launcher, directory: Path, rng: random.Random, patience: float = 1.0) -> None:
         self.directory = directory
+        self.patience = patience
         self.rng = rng
         self._launcher = launcher
         self._processes: list[Process] = []

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The rows of a quick run of the bench."""
     path = tmp_path_factory.mktemp("faults") / "rows.json"
-    command = [sys.executable, "-m", "benchmarks.faults", "--quick", "--seed", "9", "--jobs", "2", "--json", str(path)]
+    asked = ["--quick", "--seed", "9", "--jobs", "2", "--patience", "12", "--json", str(path)]
+    command = [sys.executable, "-m", "benchmarks.faults", *asked]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     assert path.exists(), done.stderr
     found: list[dict[str, Any]] = json.loads(path.read_text())
