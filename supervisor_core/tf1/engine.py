@@ -40,7 +40,7 @@ class Engine:
         announces: bool,
         begin: Callable[[], object],
     ) -> None:
-        self._is_unsaved = supervisor.saver is None and not announces
+        self._is_unsaved = not supervisor.saver and not announces
         gate = Gate(clock=SYSTEM_CLOCK)
         self.writer = supervisor.summary_writer
         """Takes the telemetry: the program's summary writer, or one of our own; None where nothing is written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +22,8 @@ from supervisor_core.tf1.monitored.worker_context import (
     is_collective,
 )
 
-USE_DEFAULT = object()
-"""Stands for "use the default" where None means "do without"."""
+USE_DEFAULT = inspect.signature(tf.compat.v1.train.MonitoredTrainingSession).parameters["save_summaries_steps"].default
+"""Stands for "use the default" where None means "do without": TensorFlow's own, which programs may pass on."""
 
 
 class _TrainingSession(MonitoredSession):
