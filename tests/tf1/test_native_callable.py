@@ -136,7 +136,7 @@ def test_a_session_elsewhere_is_planned_without_callables(
         for session in (original, sess):
             with pytest.raises(tf.errors.InvalidArgumentError) as caught:
                 session.run(checked, {fed: math.inf})
-            messages.append(caught.value.message)
+            messages.append(caught.value.message.splitlines()[0])  # TensorFlow appends its newest warnings
         assert messages[0] == messages[1]
         plan = plans_of(sess).find(checked, {fed: 1.0})
         assert plan is not None

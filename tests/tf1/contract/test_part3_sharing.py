@@ -13,6 +13,7 @@ import tensorflow as tf
 from supervisor_core import Options
 from supervisor_core.checkpoint.lease import peek
 from supervisor_core.errors import LogdirInUseError
+from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.run.model import Run
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
@@ -145,7 +146,8 @@ def test_a_training_without_a_saver_is_a_run(ours: Any, build_model: Any, logdir
             supervisor = ours.Supervisor(logdir=logdir, saver=None)
             with supervisor.managed_session() as sess:
                 sess.run(model.train_op)
-    assert [record.attempt for record in read_telemetry(logdir) if hasattr(record, "attempt")] == [1, 2]
+    sessions = [record for record in read_telemetry(logdir) if isinstance(record, SessionRecord)]
+    assert [session.attempt for session in sessions] == [1, 2]
 
 
 def test_telemetry_without_a_summary_writer(train: Any, logdir: str, read_events: Any) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.platform import tf_logging
 
 import supervisor_core
 from supervisor_core.checkpoint import bundle
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.tf1.global_step import step_tensor
+from supervisor_core.tf1.global_step import READ_CACHE, step_tensor
 from supervisor_core.tf1.monitored import snapshot_saving
 from supervisor_core.tf1.saving import CheckpointSaver
 
@@ -260,6 +261,38 @@ def test_the_event_of_a_plain_save_names_files_that_exist(
     assert [(event.step, event.session_log.checkpoint_path) for event in events] == [
         (step, f"{logdir}/model.ckpt-{step}") for step in (0, 1)
     ]
+
+
+@each(ELSEWHERE)
+def test_a_finalized_graph_will_do(session: Open, train_op: Any, logdir: str, saved_steps: Any) -> None:
+    """Also where nothing has made the tensor that the step is read with: the original cannot add it any more."""
+    step, raise_it = v1.train.get_global_step(), train_op
+    saver = v1.train.Saver(max_to_keep=9)
+    v1.get_default_graph().clear_collection(READ_CACHE)
+    v1.train.Scaffold().finalize()
+    hooks = [
+        supervisor_core.CheckpointSaverHook(logdir, save_steps=2, saver=saver),
+        supervisor_core.StepCounterHook(every_n_steps=1),
+    ]
+    with session(hooks) as run:
+        for _ in range(4):
+            run(raise_it)
+        assert run(step) == 4
+    assert saved_steps(logdir) == [0, 2, 4]
+
+
+@each(ELSEWHERE)
+def test_a_step_that_does_not_rise_is_warned_of(session: Open, train_op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the function of TensorFlow's that programs and tests replace, at most five times."""
+    seen: list[Any] = []
+    monkeypatch.setattr(tf_logging, "log_first_n", lambda *arguments: seen.append(arguments))
+    with session([supervisor_core.StepCounterHook()]) as run:
+        run(train_op)
+        assert seen == []
+        run(tf.compat.v1.train.get_global_step())
+        run(tf.compat.v1.train.get_global_step())
+    level, text, times, step = seen[-1]
+    assert (level, times, step) == (v1.logging.WARN, 5, 1) and "has not been increased" in text
 
 
 def test_a_hook_that_is_driven_without_its_session_saves_all_the_same(train_op: Any, logdir: str) -> None:
