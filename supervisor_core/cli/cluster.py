@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from supervisor_core.cli.quantities import UNKNOWN, count, duration, moment, since
-from supervisor_core.cli.tables import SHOWN_ROWS, headed, newest
+from supervisor_core.cli.quantities import UNKNOWN, count, duration, moment, printable, since
+from supervisor_core.cli.tables import SHOWN_ROWS, headed, literal, newest
 from supervisor_core.run.model import Recovery, Run, WorkerHistory
 from supervisor_core.run.status import WorkerState
 
@@ -40,7 +39,7 @@ def recoveries(items: Sequence[Recovery]) -> Table:
         if item.to_step is not None:
             steps = f"back from {count(item.from_step)} to {count(item.to_step)}"
         times = f" (the last of {item.losses})" if item.losses > 1 else ""
-        made.add_row(moment(item.at), duration(item.secs), steps, escape(_in_a_line(item.error)) + times)
+        made.add_row(moment(item.at), duration(item.secs), steps, literal(_in_a_line(item.error)) + times)
     return made
 
 
@@ -50,17 +49,17 @@ def workers(run: Run, now: float) -> RenderableType:
     notes: list[RenderableType] = []
     for item in shown(run.workers):
         made.add_row(
-            escape(item.name),
+            literal(item.name),
             _state(run, item),
             since(item.last_seen_at, now),
             count(item.step),
             count(item.steps),
             count(item.starts),
-            escape(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN,
+            literal(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN,
         )
         why = item.error or (f"waits for {item.waiting_for}" if item.waiting_for else None)
         if why is not None:
-            notes.append(Text(f"{item.name}: {_in_a_line(why)}"))
+            notes.append(Text(printable(f"{item.name}: {_in_a_line(why)}")))
     left = len(run.workers) - SHOWN_ROWS
     if left > 0:
         notes.append(Text(f"and {left:,} more"))

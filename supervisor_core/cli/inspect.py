@@ -5,27 +5,37 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.cli.inspect_json import SCHEMA_VERSION, run_json
-from supervisor_core.cli.overview import overview
+from supervisor_core.cli.overview import STATES, overview
+from supervisor_core.cli.quantities import printable
+from supervisor_core.cli.tables import literal
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
+from supervisor_core.run.model import RunState
 from supervisor_core.watch.logdir_watch import LogdirWatch
-from supervisor_core.watch.snapshot import Snapshot
+from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
 FOLLOW_SECS = 2.0
 """How often ``--follow`` looks again."""
+
+NOT_READ_STATUS = 1
+FAIL_ON_STATUS = 3
+
+SHOWN_PROBLEMS = 5
+"""Of each run; ``--json`` has a hundred of each file."""
+UNBOUNDED = 100_000
+"""Columns of a pipe: there lines are as long as they need to be."""
 
 OnProgress = Callable[[int, int], None]
 
@@ -35,20 +45,45 @@ class WrongInput(click.ClickException):
 
     exit_code = 2
 
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+def _states(context: click.Context, parameter: click.Parameter, value: str) -> tuple[RunState, ...]:
+    """Return states of runs that were given with commas between them."""
+    given = {word.strip() for word in value.split(",")} - {""}
+    if strange := sorted(given - STATES.keys()):
+        raise click.BadParameter(f"{printable(strange[0])!r} is no state of a run; those are {', '.join(STATES)}.")
+    return tuple(state for state in STATES if state in given)
+
 
 @click.command()
 @click.argument("logdir")
 @click.option("--run", "name", metavar="RUN", help="Show one run's timeline instead of the table of all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --follow, one line per change.")
 @click.option("--follow", is_flag=True, help="Go on looking, until Ctrl-C.")
+@click.option(
+    "--fail-on",
+    callback=_states,
+    default="",
+    metavar="STATES",
+    help="Exit with status 3 if a run is in one of these states, as in lost,failed,stalled.",
+)
 @click.pass_context
-def inspect(context: click.Context, logdir: str, name: str | None, as_json: bool, follow: bool) -> None:
+def inspect(
+    context: click.Context,
+    logdir: str,
+    name: str | None,
+    as_json: bool,
+    follow: bool,
+    fail_on: tuple[RunState, ...],
+) -> None:
     """Show the runs in and below LOGDIR: state, step, steps per second, checkpoint age, restarts, goodput.
 
     Reads the events files of any writer. A run that tells nothing of itself is inferred from what it wrote, and marked.
 
-    Exit status: 0 if LOGDIR was read; 1 if some of it could not be; 2 if it is no directory, has no runs, or not the
-    one that was asked for.
+    Exit status: 0 if all of it was read; 1 if some of it, or of a run, could not be; 2 if LOGDIR is no directory, has
+    no runs, or not the one that was asked for; 3 if --fail-on applies.
     """
     _check(logdir)
     try:
@@ -59,12 +94,41 @@ def inspect(context: click.Context, logdir: str, name: str | None, as_json: bool
         raise WrongInput(str(error)) from error
     if not follow:
         _check_run(snapshot, logdir, name)
+    looks = [snapshot]
     with suppress(KeyboardInterrupt) if follow else nullcontext():
+        later = _following(watch, looks) if follow else iter(())
         if as_json:
-            _print_json(watch, snapshot, logdir, name, follow)
+            _print_json(looks[0], later, logdir, name, follow)
         else:
-            _print_text(watch, snapshot, name, follow)
-    context.exit(1 if snapshot.problems else 0)
+            _print_text(looks[0], later, name, follow)
+    context.exit(_status(looks[-1], name, fail_on))
+
+
+def _status(snapshot: Snapshot, name: str | None, fail_on: Sequence[RunState]) -> int:
+    runs = _asked_for(snapshot, name)
+    failed = [f"{item.run.name} ({item.run.state})" for item in runs if item.run.state in fail_on]
+    if failed:
+        more = f" and {len(failed) - 10:,} more" if len(failed) > 10 else ""
+        click.echo(printable(f"In a state of --fail-on: {', '.join(failed[:10])}{more}."), err=True)
+        return FAIL_ON_STATUS
+    return NOT_READ_STATUS if snapshot.problems or any(_not_read(item) for item in runs) else 0
+
+
+def _asked_for(snapshot: Snapshot, name: str | None) -> list[WatchedRun]:
+    return [item for key, item in snapshot.runs.items() if name is None or key == name]
+
+
+def _not_read(item: WatchedRun) -> list[str]:
+    """Return what of a run could not be read. An empty file holds nothing, and one that ends within a record is being
+    written, or was when its process was killed: neither is a fault."""
+    files = [file for file in item.files if not (file.skipped and file.size_bytes == 0)]
+    texts = [f"{file.path}: {file.skipped}" for file in files if file.skipped]
+    for file in files:
+        for problem in file.problems:
+            where = "" if problem.offset is None else f" at byte {problem.offset:,}"
+            texts.append(f"{file.path}{where}: {problem.text}")
+    whole = [item.problem] if item.problem and item.problem not in texts else []
+    return whole + texts
 
 
 def _check(logdir: str) -> None:
@@ -86,43 +150,49 @@ def _check_run(snapshot: Snapshot, logdir: str, name: str | None) -> None:
         raise WrongInput(f"{logdir} has no run {name!r}; it has {some}.")
 
 
-def _print_json(watch: LogdirWatch, snapshot: Snapshot, logdir: str, name: str | None, follow: bool) -> None:
+def _print_json(snapshot: Snapshot, later: Iterator[Snapshot], logdir: str, name: str | None, follow: bool) -> None:
     click.echo(json.dumps(_object(snapshot, logdir, name), indent=None if follow else 2))
-    if follow:
-        before = _marks(snapshot)
-        for later in _following(watch):
-            if _marks(later) != before:
-                before = _marks(later)
-                click.echo(json.dumps(_object(later, logdir, name)))
+    for changed in _changes(snapshot, later):
+        click.echo(json.dumps(_object(changed, logdir, name)))
 
 
-def _print_text(watch: LogdirWatch, snapshot: Snapshot, name: str | None, follow: bool) -> None:
-    console = Console(highlight=False)
-    if not follow:
-        console.print(_view(snapshot, name, console.width))
-    elif console.is_terminal:
-        with Live(_view(snapshot, name, console.width), console=console, auto_refresh=False) as live:
-            for later in _following(watch):
-                live.update(_view(later, name, console.width), refresh=True)
+def _print_text(snapshot: Snapshot, later: Iterator[Snapshot], name: str | None, follow: bool) -> None:
+    terminal, unbounded = Console(highlight=False), Console(highlight=False, width=UNBOUNDED)
+    if not terminal.is_terminal:
+        unbounded.print(_view(snapshot, name, terminal.width, None))
+        for changed in _changes(snapshot, later):
+            unbounded.print(_view(changed, name, terminal.width, None))
+    elif not follow:
+        # Where even a name is longer than the terminal is wide, the terminal itself breaks the line.
+        console = unbounded if name is None else terminal
+        console.print(_view(snapshot, name, terminal.width, terminal.width))
     else:
-        before = _marks(snapshot)
-        console.print(_view(snapshot, name, console.width))
-        for later in _following(watch):
-            if _marks(later) != before:
-                before = _marks(later)
-                console.print(_view(later, name, console.width))
+        with Live(_view(snapshot, name, terminal.width, terminal.width), console=terminal, auto_refresh=False) as live:
+            for item in later:
+                live.update(_view(item, name, terminal.width, terminal.width), refresh=True)
 
 
-def _view(snapshot: Snapshot, name: str | None, width: int) -> RenderableType:
+def _view(snapshot: Snapshot, name: str | None, bars: int, width: int | None) -> RenderableType:
+    """Return what is shown, with bars of one width, and a table of runs within another."""
     parts: list[RenderableType] = []
     if name is None:
-        parts.append(overview([item.run for item in snapshot.runs.values()], snapshot.at))
+        parts.append(overview([item.run for item in snapshot.runs.values()], snapshot.at, width))
     elif name in snapshot.runs:
-        parts.append(timeline(snapshot.runs[name].run, snapshot.at, width))
+        parts.append(timeline(snapshot.runs[name].run, snapshot.at, bars))
     else:
-        parts.append(Text(f"There is no run {name!r} yet."))
-    parts += [Text.from_markup(f"[bold red]not read[/bold red] {escape(problem)}") for problem in snapshot.problems]
+        parts.append(Text(printable(f"There is no run {name!r} yet.")))
+    parts += [_problem(problem) for problem in snapshot.problems]
+    for item in _asked_for(snapshot, name):
+        texts = [text for text in _not_read(item) if text not in snapshot.problems]
+        parts += [_problem(text, item.run.name) for text in texts[:SHOWN_PROBLEMS]]
+        if len(texts) > SHOWN_PROBLEMS:
+            parts.append(_problem(f"and {len(texts) - SHOWN_PROBLEMS:,} more", item.run.name))
     return Group(*parts)
+
+
+def _problem(text: str, run: str | None = None) -> Text:
+    whose = "" if run is None else f"{literal(run)}: "
+    return Text.from_markup(f"[bold red]not read[/bold red] {whose}{literal(text)}")
 
 
 def _object(snapshot: Snapshot, logdir: str, name: str | None) -> dict[str, Any]:
@@ -131,11 +201,7 @@ def _object(snapshot: Snapshot, logdir: str, name: str | None) -> dict[str, Any]
         "logdir": logdir,
         "at": snapshot.at,
         "problems": list(snapshot.problems),
-        "runs": [
-            run_json(item.run, item.files, snapshot.at)
-            for item in snapshot.runs.values()
-            if name is None or item.run.name == name
-        ],
+        "runs": [run_json(item, snapshot.at) for item in _asked_for(snapshot, name)],
     }
 
 
@@ -144,10 +210,20 @@ def _marks(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
     return {name: (item.run.state, item.records) for name, item in snapshot.runs.items()}
 
 
-def _following(watch: LogdirWatch) -> Iterator[Snapshot]:
+def _changes(snapshot: Snapshot, later: Iterator[Snapshot]) -> Iterator[Snapshot]:
+    before = _marks(snapshot)
+    for item in later:
+        if _marks(item) != before:
+            before = _marks(item)
+            yield item
+
+
+def _following(watch: LogdirWatch, looks: list[Snapshot]) -> Iterator[Snapshot]:
+    """Yield each later look, and keep the newest in ``looks``."""
     never = threading.Event()
     while not never.wait(FOLLOW_SECS):
-        yield watch.refresh()
+        looks[:] = [watch.refresh()]
+        yield looks[0]
 
 
 @contextmanager

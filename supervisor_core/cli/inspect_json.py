@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from supervisor_core.events.chunk import FileFacts
-from supervisor_core.run.model import Run
 from supervisor_core.run.plain import (
     advice_json,
     checkpoint_json,
@@ -21,12 +18,14 @@ from supervisor_core.run.plain import (
     worker_json,
     worker_span_json,
 )
+from supervisor_core.watch.snapshot import WatchedRun
 
 SCHEMA_VERSION = 1
 
 
-def run_json(run: Run, files: Sequence[FileFacts], now: float) -> dict[str, Any]:
+def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
     """Return one run as plain values, with nothing in it that JSON cannot hold."""
+    run, files = watched.run, watched.files
     read = [file for file in files if file.skipped is None]
     good = [item for item in run.checkpoints if item.ok and item.at]
     values = {
@@ -61,7 +60,15 @@ def run_json(run: Run, files: Sequence[FileFacts], now: float) -> dict[str, Any]
         "stalls": [stall_json(item) for item in run.stalls],
         "goodput": goodput_json(run.goodput),
         "advice": advice_json(run.advice),
-        "problems": problems_json(files),
+        "problems": _problems(watched),
     }
     described: dict[str, Any] = plain(values)
     return described
+
+
+def _problems(watched: WatchedRun) -> list[dict[str, Any]]:
+    found = problems_json(watched.files)
+    about_a_file = {f"{problem['path']}: {problem['text']}" for problem in found}
+    if watched.problem is not None and watched.problem not in about_a_file:
+        found.insert(0, {"path": None, "offset": None, "kind": "run", "text": watched.problem})
+    return found

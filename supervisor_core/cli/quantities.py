@@ -1,25 +1,33 @@
-"""How numbers, durations and moments are written for people."""
+"""How numbers, durations, moments and foreign text are written for people."""
 
 from __future__ import annotations
 
+import math
 import time
+import unicodedata
 
 UNKNOWN = "-"
 _DAY, _HOUR, _MINUTE, _SECOND = (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
 _UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
+_MOST_DAYS = 1e7
+"""Above it a duration is a number of days with an exponent: some writers store nonsense as wall time."""
+_UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+"""Unicode categories that move the cursor, reverse the text after them, or cannot be seen."""
 
 
 def duration(secs: float | None) -> str:
-    """Return a duration in its two largest units: ``"2 d 3 h"``, ``"4 min 10 s"``, ``"0.25 s"``; "-" for None.
+    """Return a duration in its two largest units, ``"2 d 3 h"``, ``"4 min 10 s"``, ``"0.25 s"``; "-" if there is none.
 
-    From a hundred days on, days are all there is.
+    From a hundred days on, days are all there is. None, NaN and infinity are no duration.
     """
-    if secs is None:
+    if secs is None or not math.isfinite(secs):
         return UNKNOWN
     if secs < 0:
         return f"-{duration(-secs)}"
     if secs < 59.95:
         return f"{secs:.2g} s" if 0 < secs < 10 else f"{secs:.0f} s"
+    if secs >= _MOST_DAYS * _DAY[0]:
+        return f"{secs / _DAY[0]:.1e} d"
     if secs >= 100 * _DAY[0]:
         return f"{secs / _DAY[0]:,.0f} d"
     for (large, unit), (small, smaller) in _UNITS:
@@ -31,17 +39,40 @@ def duration(secs: float | None) -> str:
 
 def ago(at: float | None, now: float) -> str:
     """Return how long ago a moment was, in words; "-" where `since` is."""
-    return f"{since(at, now)} ago" if at else UNKNOWN
+    secs = since(at, now)
+    return UNKNOWN if secs == UNKNOWN else f"{secs} ago"
 
 
 def since(at: float | None, now: float) -> str:
-    """Return how long ago a moment was; "-" for None, and for the zero that some writers leave."""
-    return duration(max(0.0, now - at)) if at else UNKNOWN
+    """Return how long ago a moment was; "-" for None, for the zero that some writers leave, and for more than a day
+    ahead, which no wrong clock explains."""
+    return duration(max(0.0, now - at)) if at and at - now < _DAY[0] else UNKNOWN
 
 
 def moment(at: float | None) -> str:
-    """Return a moment in local time, to the second; "-" for None, and for the zero that some writers leave."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else UNKNOWN
+    """Return a moment in local time, to the second; "-" for None, for the zero that some writers leave, and for what is
+    outside the calendar."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else UNKNOWN
+    except (OverflowError, ValueError, OSError):
+        return UNKNOWN
+
+
+def printable(text: str) -> str:
+    """Return text with control, bidirectional and invisible characters as escapes, on one line.
+
+    Names and errors are written by others; a terminal obeys what it is sent.
+
+    Example:
+        >>> printable("a\\x1b[31mb")
+        'a\\\\x1b[31mb'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNPRINTABLE else character
+        for character in text
+    )
 
 
 def count(number: int | None) -> str:
@@ -51,7 +82,13 @@ def count(number: int | None) -> str:
 
 def rate(per_sec: float | None) -> str:
     """Return steps per second in three digits; "-" for None."""
-    return UNKNOWN if per_sec is None else f"{per_sec:,.3g}" if per_sec < 1000 else f"{per_sec:,.0f}"
+    return (
+        UNKNOWN
+        if per_sec is None or not math.isfinite(per_sec)
+        else f"{per_sec:,.3g}"
+        if per_sec < 1000
+        else f"{per_sec:,.0f}"
+    )
 
 
 def share(ratio: float | None) -> str:

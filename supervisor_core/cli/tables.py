@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from rich.markup import escape
 from rich.table import Table
+
+from supervisor_core.cli.quantities import printable
 
 SHOWN_ROWS = 20
 """Rows of a table that are shown; ``--json`` has all."""
@@ -19,6 +22,11 @@ def headed(*columns: str) -> Table:
     for column in columns:
         made.add_column(column, overflow="fold")
     return made
+
+
+def literal(text: str) -> str:
+    """Return text as markup that shows just that, with what a terminal would obey as escapes."""
+    return escape(printable(text))
 
 
 def newest(items: Sequence[Item]) -> Sequence[Item]:

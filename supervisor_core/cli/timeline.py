@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf, isfinite
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from supervisor_core.cli import cluster
 from supervisor_core.cli.overview import state
-from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, rate, share, size
-from supervisor_core.cli.tables import headed, newest
+from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, printable, rate, share, size
+from supervisor_core.cli.tables import headed, literal, newest
 from supervisor_core.run.model import Advice, Checkpoint, Goodput, Run
 
 Stretch = tuple[float, float, str]
@@ -37,7 +37,7 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
         parts += [Text(), _checkpoints(run.checkpoints)]
     if run.stalls:
         parts += [Text(), _stalls(run)]
-    if run.goodput.wall_secs > 0:
+    if 0 < run.goodput.wall_secs < inf:
         parts += [Text(), _goodput(run.goodput)]
     advice = advice_text(run.advice)
     if advice:
@@ -50,6 +50,8 @@ def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> s
     cells = [" "] * width
     scale = width / max(end - start, 1e-9)
     for since, until, character in stretches:
+        if not (isfinite(since) and isfinite(until)):
+            continue
         first = min(max(int((since - start) * scale), 0), width - 1)
         last = min(max(int((until - start) * scale), first), width - 1)
         cells[first : last + 1] = character * (last + 1 - first)
@@ -73,18 +75,18 @@ def advice_text(advice: Advice) -> str | None:
 def _headline(run: Run, now: float) -> str:
     told = "inferred from another writer's events" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
     return (
-        f"[bold]{escape(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {told}  "
+        f"[bold]{literal(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {told}  "
         f"goodput {share(run.goodput.ratio)}  last event {ago(run.last_event_at, now)}"
     )
 
 
 def _bars(run: Run, now: float, width: int) -> Iterator[RenderableType]:
-    starts = [item.started_at for item in run.sessions if item.started_at]
-    ends = [item.ended_at for item in run.sessions if item.ended_at]
+    starts = [item.started_at for item in run.sessions if item.started_at and isfinite(item.started_at)]
+    ends = [item.ended_at for item in run.sessions if item.ended_at and isfinite(item.ended_at)]
     if not starts or not ends:
         return
     start, end = min(starts), max(ends)
-    rows = dict(_rows(run, end))
+    rows = {printable(name): stretches for name, stretches in _rows(run, end)}
     label = max(len(name) for name in rows)
     room = max(20, width - label - 2)
     for name, stretches in rows.items():
@@ -135,7 +137,7 @@ def _sessions(run: Run) -> Table:
             moment(began),
             duration(ended - began) if began and ended else UNKNOWN,
             f"{count(session.first_step)} to {count(session.last_step)}" if session.last_step is not None else UNKNOWN,
-            escape(outcome),
+            literal(outcome),
             then,
         )
     return table
@@ -146,13 +148,13 @@ def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
     for item in newest(checkpoints):
         what = item.error or {True: "on disk", False: "gone", None: ""}[item.on_disk]
         table.add_row(
-            escape((item.path or "").replace("\\", "/").rsplit("/", 1)[-1] or f"step {count(item.step)}"),
+            literal((item.path or "").replace("\\", "/").rsplit("/", 1)[-1] or f"step {count(item.step)}"),
             moment(item.at),
             size(item.bytes),
             duration(item.save_secs),
             duration(item.blocked_secs),
             item.trigger or UNKNOWN,
-            escape(what) if item.ok else f"[bold red]failed[/bold red] {escape(what)}",
+            literal(what) if item.ok else f"[bold red]failed[/bold red] {literal(what)}",
         )
     return table
 
@@ -162,7 +164,7 @@ def _stalls(run: Run) -> Table:
     for item in newest(run.stalls):
         frames = "; ".join(f"{thread}: {stack[-1]}" for thread, stack in item.stacks.items() if stack)
         lasts = "" if item.until else " so far"
-        table.add_row(moment(item.since), duration(item.secs) + lasts, item.phase, count(item.step), escape(frames))
+        table.add_row(moment(item.since), duration(item.secs) + lasts, item.phase, count(item.step), literal(frames))
     return table
 
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from supervisor_core.checkpoint import bundle
@@ -22,6 +21,7 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.runs import RunDirectory, find_runs
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli.events_verdict import EventsVerdict, verify_events
+from supervisor_core.cli.tables import literal
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 
 SCHEMA_VERSION = 1
@@ -266,24 +266,24 @@ _STYLES = {"good": "green", "damaged": "bold red", "missing": "yellow"}
 def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for verdict in verdicts:
-        console.print(f"[bold]{escape(verdict.run)}[/bold]")
+        console.print(f"[bold]{literal(verdict.run)}[/bold]")
         for item in verdict.checkpoints:
             step = "no step" if item.step is None else f"step {item.step:,}"
             what = item.reason or f"{item.bytes or 0:,} bytes, {item.tensors:,} tensors"
             style = _STYLES[item.verdict]
-            line = f"  [{style}]{item.verdict:<8}[/{style}] {step:<14} {escape(item.name)}  {escape(what)}"
+            line = f"  [{style}]{item.verdict:<8}[/{style}] {step:<14} {literal(item.name)}  {literal(what)}"
             console.print(line)
         for aside in verdict.set_aside:
             step = "no step" if aside.step is None else f"step {aside.step:,}"
             name = os.path.basename(aside.path)
-            console.print(f"  [yellow]aside[/yellow]    {step:<14} {escape(name)}/  {escape(aside.reason)}")
+            console.print(f"  [yellow]aside[/yellow]    {step:<14} {literal(name)}/  {literal(aside.reason)}")
         if verdict.state_problem:
-            console.print(f"  [yellow]note[/yellow]     {escape(verdict.state_problem)}")
+            console.print(f"  [yellow]note[/yellow]     {literal(verdict.state_problem)}")
         for file in verdict.events:
             if file.state != "good":
                 style = "bold red" if not file.is_harmless else "yellow"
                 name = os.path.basename(file.file)
-                console.print(f"  [{style}]{file.state:<8}[/{style}] {escape(name)}  {escape(file.detail or '')}")
+                console.print(f"  [{style}]{file.state:<8}[/{style}] {literal(name)}  {literal(file.detail or '')}")
         good = [file for file in verdict.events if file.state == "good"]
         if good:
             records, files = sum(file.records for file in good), "events file" if len(good) == 1 else "events files"
@@ -291,9 +291,9 @@ def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
                 f"  [green]good[/green]     {len(good)} {files}, {records:,} {'record' if records == 1 else 'records'}"
             )
         if verdict.checkpoints or verdict.problem or verdict.state_problem:
-            console.print(f"  {escape(_outlook(verdict))}")
+            console.print(f"  {literal(_outlook(verdict))}")
     for reason in unsearched:
-        console.print(f"[bold red]not searched[/bold red] {escape(reason)}")
+        console.print(f"[bold red]not searched[/bold red] {literal(reason)}")
 
 
 def _outlook(verdict: RunVerdict) -> str:
@@ -316,7 +316,7 @@ def _progress() -> Iterator[Watch]:
         task = progress.add_task("reading", total=None)
 
         def watch(path: str) -> OnProgress:
-            progress.update(task, description=escape(os.path.basename(path)), completed=0, total=None)
+            progress.update(task, description=literal(os.path.basename(path)), completed=0, total=None)
             return lambda done, total: progress.update(task, completed=done, total=total)
 
         yield watch

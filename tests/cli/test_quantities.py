@@ -26,6 +26,9 @@ from supervisor_core.cli.quantities import ago, count, duration, moment, rate, s
         (86399.9, "1 d"),
         (119.99, "2 min"),
         (125488800.0, "1,452 d"),
+        (1e300, "1.2e+295 d"),
+        (float("inf"), "-"),
+        (float("nan"), "-"),
     ],
 )
 def test_a_duration_has_its_two_largest_units(secs: float | None, text: str) -> None:
@@ -38,6 +41,7 @@ def test_ago_is_never_in_the_future() -> None:
     assert ago(100.0, 190.0) == "1 min 30 s ago"
     assert ago(200.0, 190.0) == "0 s ago"
     assert ago(None, 190.0) == ago(0.0, 190.0) == "-"
+    assert ago(1e300, 190.0) == ago(float("nan"), 190.0) == "-"
 
 
 def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +50,7 @@ def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
     try:
         assert moment(1795222244.07) == "2026-11-21 00:50:44"
-        assert moment(None) == moment(0.0) == "-"
+        assert moment(None) == moment(0.0) == moment(1e300) == moment(float("inf")) == "-"
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -202,6 +202,13 @@ def test_the_overview_has_a_line_for_each_run() -> None:
     assert "✗ lost" in second
 
 
+@pytest.mark.parametrize("state", ["completed", "stopped", "lost", "failed", "unknown"])
+def test_a_checkpoint_has_no_age_once_the_run_is_over(state: str) -> None:
+    """What counts then is the step at which a restart would resume."""
+    _, row = text(overview([run(state=state)], START + 5000.0)).splitlines()
+    assert "at step 800" in row and " of " not in row
+
+
 def test_every_state_can_be_told_without_colour() -> None:
     """What needs somebody looks unlike what does not, in black and white."""
     urgent = {STATES[name][0] for name in ("stalled", "lost", "failed")}
