@@ -14,7 +14,7 @@ from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import advice
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.goodput import BUCKET_OF_PHASE, DOWNTIME
+from supervisor_core.run.goodput import BUCKET_OF_PHASE, PRODUCTIVE, WASTED
 from supervisor_core.run.inference import inferred_facts
 from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
@@ -102,7 +102,7 @@ class RunFold:
             threads=line.threads,
             stalls=_stalls(line, state, now),
             goodput=goodput,
-            advice=_advice(sessions, goodput.wall_secs),
+            advice=_advice(sessions, goodput),
             first_step=files.first_step,
             last_step=files.last_step,
             max_step=files.max_step,
@@ -184,11 +184,10 @@ def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
 
 
 def _goodput(line: Timeline, state: RunState, now: float) -> Goodput:
-    """Close the account: the time since the last session was heard of goes where its state says."""
+    """Close the account: an open session's time since it was last seen goes where its state says; a run that is not
+    alive ends where it was last seen."""
     if state == "stalled":
         return line.walk.value(now, "stall")
-    if state == "lost":
-        return line.walk.value(now, DOWNTIME)
     if state != "running":
         return line.walk.value(None, "other")
     last = line.sessions[-1]
@@ -211,13 +210,13 @@ def _stalls(line: Timeline, state: RunState, now: float) -> tuple[Stall, ...]:
     return tuple(found)
 
 
-def _advice(sessions: Sequence[Session], wall_secs: float) -> Advice:
+def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
     blocked = [session.blocked_secs for session in sessions if session.blocked_secs is not None]
     saves = sum(sum(each.counts) for each in blocked)
     failures = sum(session.outcome in FAILURES for session in sessions)
     intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
     return advice(
         sum(each.sum for each in blocked) / saves if saves else None,
-        wall_secs / failures if failures else None,
+        (goodput.secs[PRODUCTIVE] + goodput.secs[WASTED]) / failures if failures else None,
         intervals[-1] if intervals else None,
     )

@@ -14,7 +14,7 @@ SICK = ("overdue", "failed")
 """States of a service thread that somebody should look at."""
 
 GOODPUT_DIGITS = 4
-"""Of a silent run it falls with every second: a line that is sent again must differ in what can be seen."""
+"""A running run's changes with every second: a line that is sent again must differ in what can be seen."""
 
 
 def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:

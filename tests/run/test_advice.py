@@ -52,11 +52,13 @@ def test_before_a_failure_only_saving_costs() -> None:
 def test_a_run_is_advised_from_its_own_saves_and_failures(
     killed: Any, resumed: Any, run_of: Callable[..., Run]
 ) -> None:
-    """The cost is the mean of what good saves held up; failures are sessions that were lost, failed or signalled."""
+    """The cost is the mean of what good saves held up; failures are sessions that were lost, failed or signalled, and
+    the time between them is that of steps, downtime apart."""
     resumed.save(blocked_secs=2.0).save(error="OSError: full", blocked_secs=99.0)
     run = run_of(killed, resumed)
     assert run.advice.save_cost_secs == pytest.approx((0.5 + 0.5 + 2.0) / 3)
-    assert run.advice.mtbf_secs == run.goodput.wall_secs
+    trained = run.goodput.secs["productive"] + run.goodput.secs["wasted_progress_from_disruption"]
+    assert run.advice.mtbf_secs == pytest.approx(trained) == pytest.approx(500 + 500 + 188 + 300, abs=15)
     assert run.advice.present_interval_secs == 600.0
     ended = run_of(killed, resumed.stop("signal"))
-    assert ended.advice.mtbf_secs == ended.goodput.wall_secs / 2
+    assert ended.advice.mtbf_secs == pytest.approx(trained / 2, abs=1)

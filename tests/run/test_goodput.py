@@ -162,12 +162,19 @@ def test_a_killed_session_lived_half_a_heartbeat_longer(trainer: Any, run_of: Ru
     assert (goodput.secs[WASTED], goodput.secs[DOWNTIME]) == (5.0, 60 - 5 + 60 + unheard + 2)
 
 
-def test_silence_at_the_end_is_downtime_of_a_lost_run(trainer: Any, run_of: RunOf) -> None:
-    """An open run's time since it was heard of goes to its phase while it may live, and is downtime once it is lost."""
+def test_a_lost_run_ends_where_it_was_last_seen(trainer: Any, run_of: RunOf) -> None:
+    """While it may be alive, the time since it was last seen goes to its phase. Once it is lost that time is not
+    counted, however long ago it was; downtime counts when a restart follows."""
     session = trainer().ready().train(1000)
-    live, lost = run_of(session, now=session.now + 8), run_of(session, now=session.now + 500)
-    assert live.goodput.secs["productive"] == pytest.approx(1008)
-    assert (lost.goodput.secs["productive"], lost.goodput.secs[DOWNTIME]) == (pytest.approx(1000), pytest.approx(500))
+    alive = run_of(session, now=session.now + 8)
+    assert alive.goodput.secs["productive"] == pytest.approx(1008)
+    lost = [run_of(session, now=session.now + later) for later in (31, 3600, 1103 * 86400)]
+    assert [run.state for run in lost] == ["lost"] * 3
+    assert lost[0].goodput == lost[1].goodput == lost[2].goodput
+    assert lost[0].advice == lost[1].advice == lost[2].advice
+    assert (lost[0].goodput.wall_secs, lost[0].goodput.secs[DOWNTIME]) == (pytest.approx(1000), 0.0)
+    resumed = trainer("b", session.now + 3600, attempt=2).ready(999).train(10)
+    assert run_of(session, resumed).goodput.secs[DOWNTIME] == pytest.approx(3600, abs=10)
 
 
 def test_an_inferred_goodput_says_so(events_file: Any, run_of: RunOf) -> None:
@@ -231,7 +238,7 @@ def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any)
     assert sum(goodput.secs.values()) == goodput.wall_secs
     if run.sessions:
         ends_at = max(session.ended_at or 0.0 for session in run.sessions)
-        wall = max(ends_at, now + later if run.sessions[-1].outcome in ("running", "lost") else 0.0)
+        wall = max(ends_at, now + later if run.sessions[-1].outcome == "running" else 0.0)
         assert goodput.wall_secs == pytest.approx(wall - run.sessions[0].started_at, abs=1e-3)
     for told in run.sessions:
         assert sum(told.activity_secs.values()) == pytest.approx(told.ended_at - told.started_at, abs=1e-3)
