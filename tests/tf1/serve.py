@@ -1,6 +1,8 @@
 """Loads exported models where supervisor_core is not to be had, and prints what each makes of 3.0.
 
 python -I serve.py DIRECTORY NAME...
+
+The last part of a name is the kind of export: builder, simple, frozen or meta.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def load(sess: Any, kind: str, directory: str) -> None:
         v1.saved_model.load(sess, ["serve"], directory)
 
 
-for kind in sys.argv[2:]:
+for name in sys.argv[2:]:
     with tf.Graph().as_default(), v1.Session() as sess:
-        load(sess, kind, os.path.join(sys.argv[1], kind))
-        print(f"{kind}:{sess.run('doubled:0', {'given:0': [3.0]})[0]}")
+        load(sess, os.path.basename(name), os.path.join(sys.argv[1], name))
+        print(f"{name}:{sess.run('doubled:0', {'given:0': [3.0]})[0]}")

@@ -136,27 +136,49 @@ def export_meta(sess: Any, directory: str, given: Any, doubled: Any, saver: Any)
     v1.train.export_meta_graph(os.path.join(directory, "model.meta"), graph=sess.graph, saver_def=saver.saver_def)
 
 
-@pytest.mark.parametrize("device", ["", CPU], ids=["not placed", "placed as replicas are"])
-@pytest.mark.parametrize("resource", [True, False], ids=["resource", "ref"])
-def test_what_a_program_exports_serves_without_us(
-    graph: Any, logdir: str, tmp_path: Path, session_of: Open, device: str, resource: bool
-) -> None:
-    """A SavedModel, a frozen graph and a meta graph, made in a supervised session, load and compute in a process in
-    which supervisor_core cannot be imported."""
-    given, doubled, train_op = build(device, resource=resource)
-    exports = {"builder": export_builder, "simple": export_simple, "frozen": export_frozen, "meta": export_meta}
-    with session_of(logdir) as (sess, saver):
-        for _ in range(2):
-            sess.run(train_op)
-        for name, export in exports.items():
-            export(sess, str(tmp_path / name), given, doubled, saver)
-    for path in (tmp_path / "frozen" / "frozen.pb", tmp_path / "builder" / "saved_model.pb"):
-        assert b"supervisor_shadow" not in path.read_bytes()
-    assert b"supervisor" not in (tmp_path / "frozen" / "frozen.pb").read_bytes()
+EXPORTS = {"builder": export_builder, "simple": export_simple, "frozen": export_frozen, "meta": export_meta}
+WAYS = {"Supervisor": supervised, "MonitoredTrainingSession": monitored}
+PLACED = {"not placed": "", "placed as replicas are": CPU}
+MODELS = [(way, kind, placed) for way in WAYS for kind in ("resource", "ref") for placed in PLACED]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Exports of each kind of model, made in sessions of each kind."""
+    path = tmp_path_factory.mktemp("exported")
+    for way, kind, placed in MODELS:
+        directory = path / f"{way}, {kind}, {placed}"
+        with tf.Graph().as_default():
+            given, doubled, train_op = build(PLACED[placed], resource=kind == "resource")
+            with WAYS[way](str(directory / "run")) as (sess, saver):
+                for _ in range(2):
+                    sess.run(train_op)
+                for name, export in EXPORTS.items():
+                    export(sess, str(directory / name), given, doubled, saver)
+    return path
+
+
+@pytest.fixture(scope="module")
+def served(exported: Path) -> list[str]:
+    """What each of them computes in a process in which supervisor_core cannot be imported."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    served = subprocess.run(
-        [sys.executable, "-I", str(SERVE), str(tmp_path), *exports],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100,
+    names = [f"{directory.name}/{name}" for directory in exported.iterdir() for name in EXPORTS]
+    process = subprocess.run(
+        [sys.executable, "-I", str(SERVE), str(exported), *names],
+        cwd=exported, env=environment, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
-    assert served.returncode == 0, served.stderr
-    assert served.stdout.split() == [f"{name}:6.0" for name in exports]
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
+
+
+@pytest.mark.parametrize("model", MODELS, ids=", ".join)
+def test_what_a_program_exports_serves_without_us(
+    exported: Path, served: list[str], model: tuple[str, str, str]
+) -> None:
+    """A SavedModel, a frozen graph and a meta graph, made in a supervised session, load and compute without us."""
+    directory = exported / ", ".join(model)
+    for path in (directory / "frozen" / "frozen.pb", directory / "builder" / "saved_model.pb"):
+        assert b"supervisor_shadow" not in path.read_bytes()
+    assert b"supervisor" not in (directory / "frozen" / "frozen.pb").read_bytes()
+    computed = [line for line in served if line.startswith(f"{directory.name}/")]
+    assert computed == [f"{directory.name}/{name}:6.0" for name in EXPORTS]
