@@ -29,6 +29,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from supervisor_core.checkpoint import lease_texts
 from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
@@ -218,8 +219,12 @@ class LogdirLease:
             if self._record is not None:
                 self._record = replace(self._record, steps_lost=self._record.steps_lost + lost, last_step=step)
 
-    def renew(self, *, last_step: int | None = None) -> None:
+    def renew(self, *, last_step: int | None = None, **report: Any) -> None:
         """Show that the holder lives. Returns at once; a renewal that still hangs is not doubled.
+
+        Args:
+            last_step: how far it has come.
+            report: how it is: other fields of the `LeaseRecord`.
 
         Raises:
             LogdirInUseError: if it is known that another chief has taken over. Stop: nothing is published any more.
@@ -229,7 +234,9 @@ class LogdirLease:
         with self._state_lock:
             if self._record is None:
                 return
-            self._record = self._record.renewed(self._clock, last_step=last_step, renewals=self._record.renewals + 1)
+            self._record = self._record.renewed(
+                self._clock, last_step=last_step, renewals=self._record.renewals + 1, **report
+            )
             if self._renewing:
                 return
             self._renewing = True

@@ -21,6 +21,8 @@ from typing import Any
 from supervisor_core.clock import Clock, boot_secs
 
 BLOCK_BYTES = 1024
+ERROR_LETTERS = 120
+"""How much of an error is kept: the file must not grow where the disk is full."""
 VERSION = 1
 
 
@@ -55,6 +57,18 @@ class LeaseRecord:
     """Steps that this and the earlier sessions did again after restarts."""
     heir_of: str | None = None
     """The session before that was cut off, whose model may be alive in a cluster; until this one is ready itself."""
+    phase: str | None = None
+    """What the session is doing."""
+    progress_at: float | None = None
+    """When it last made progress, as its stall detection sees it."""
+    progress_timeout_secs: float | None = None
+    """The stall budget of the phase; None where it cannot stall."""
+    save_failures: int = 0
+    """Saves of this session that failed."""
+    save_failures_in_a_row: int = 0
+    """Those since its last good one."""
+    events_error: str | None = None
+    """Why its events cannot be written at present; at most `ERROR_LETTERS` characters. None while they can."""
 
     def renewed(self, clock: Clock, *, last_step: int | None = None, **changes: Any) -> LeaseRecord:
         """Return the record as of now, with ``last_step`` where it is known, and other changes."""
@@ -123,6 +137,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "boot": (str, type(None)),
     "ended": (str, type(None)),
     "heir_of": (str, type(None)),
+    "phase": (str, type(None)),
+    "progress_at": (int, float, type(None)),
+    "progress_timeout_secs": (int, float, type(None)),
+    "save_failures": _COUNT,
+    "save_failures_in_a_row": _COUNT,
+    "events_error": (str, type(None)),
     "gives_way": (bool,),
     "attempt": _COUNT,
     "pid": _COUNT,

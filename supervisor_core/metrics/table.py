@@ -132,6 +132,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     counter(
         "supervisor_checkpoint_failures_total", "Saves of this session that failed.", lambda s: s.checkpoint.failures
     ),
+    gauge(
+        "supervisor_checkpoint_failures_in_a_row",
+        "Saves of this session that failed since its last good one.",
+        lambda s: s.checkpoint.failures_in_a_row,
+    ),
     histogram(
         "supervisor_checkpoint_save_duration_seconds",
         "Duration of whole saves, until they were durable and verified.",
@@ -214,6 +219,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "supervisor_events_dropped_total",
         "Events that could not be written to the events file.",
         lambda s: s.events_dropped,
+    ),
+    gauge(
+        "supervisor_events_failing",
+        "1 while the session cannot write its events (disk full, no permission), else 0.",
+        lambda s: s.events_failing,
     ),
     facts_metric("supervisor_build_info", "Versions the session runs with, one label each.", lambda s: s.versions),
     facts_metric("supervisor_run_info", "Facts of the run and of the session, one label each.", _run_facts),

@@ -6,6 +6,7 @@ from supervisor_core.monitoring.alert import Alert, more, number
 from supervisor_core.monitoring.cluster_alerts import cluster_alerts
 from supervisor_core.monitoring.recordings import BEHIND, FIRST_LOOK
 from supervisor_core.monitoring.thresholds import Thresholds, duration
+from supervisor_core.monitoring.writing_alerts import writing_alerts
 
 
 def alerts(limits: Thresholds) -> tuple[Alert, ...]:
@@ -13,6 +14,7 @@ def alerts(limits: Thresholds) -> tuple[Alert, ...]:
     return (
         _stalled(limits),
         *_checkpoints(limits),
+        *writing_alerts(limits),
         *_services(limits),
         *cluster_alerts(limits),
         *_speed(limits),
@@ -47,7 +49,7 @@ def _stalled(limits: Thresholds) -> Alert:
 def _checkpoints(limits: Thresholds) -> tuple[Alert, ...]:
     hold, many = duration(limits.hold_secs), number(limits.checkpoint_intervals)
     grace = number(limits.start_grace_secs)
-    factor, window = number(limits.interval_factor), duration(limits.save_window_secs)
+    factor = number(limits.interval_factor)
     return (
         Alert(
             name="SupervisorCheckpointTooOld",
@@ -66,26 +68,6 @@ def _checkpoints(limits: Thresholds) -> tuple[Alert, ...]:
             description=(
                 "The run {{ $labels.run }} trains, but its newest good checkpoint is {{ $value | humanizeDuration }} "
                 f"old, more than {many} times its checkpoint interval. A crash now would cost that much work."
-            ),
-        ),
-        Alert(
-            name="SupervisorSavesFailing",
-            severity="critical",
-            expr=(
-                "(\n"
-                f"  increase(run:supervisor_checkpoint_failures_total:trainer[{window}]) > 0\n"
-                f"  or increase(run:supervisor_checkpoint_failures_total:exporter[{window}]) > 0\n"
-                ")\n"
-                "  unless on (run)\n"
-                "    time() - run:supervisor_checkpoint_last_success_timestamp_seconds:live"
-                f" < {number(limits.save_window_secs)}\n"
-                "  and on (run) run:supervisor_moving:live"
-            ),
-            hold_secs=limits.hold_secs,
-            summary="Checkpoints of {{ $labels.run }} cannot be saved.",
-            description=(
-                f"Within the last {window}, saves of the run {{{{ $labels.run }}}} have failed and none has succeeded. "
-                "Training goes on; all of it since the newest good checkpoint would be lost in a crash."
             ),
         ),
         Alert(
@@ -140,9 +122,9 @@ def _services(limits: Thresholds) -> tuple[Alert, ...]:
             severity="warning",
             expr=(
                 "(\n"
-                "  max by (run, thread) (supervisor_thread_up) == 0\n"
+                "  run:supervisor_thread_up:live == 0\n"
                 "  or\n"
-                f"  max by (run, thread) (supervisor_thread_overdue_seconds) > {number(limits.overdue_secs)}\n"
+                f"  run:supervisor_thread_overdue_seconds:live > {number(limits.overdue_secs)}\n"
                 ")\n"
                 "  and on (run) run:supervisor_moving:live\n"
                 '  unless on (run) run:supervisor_phase:live{phase=~"stopping|stopped"} == 1'

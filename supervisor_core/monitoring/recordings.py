@@ -149,6 +149,15 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
                 "  and on (run) run:supervisor_moving:live"
             ),
         ),
+        *(
+            _nearest(metric, labels)
+            for metric, labels in (
+                ("supervisor_thread_up", "run, thread"),
+                ("supervisor_thread_overdue_seconds", "run, thread"),
+                ("supervisor_checkpoint_failures_in_a_row", "run"),
+                ("supervisor_events_failing", "run"),
+            )
+        ),
         *(rule for source in _SOURCES for rule in _compared(source)),
     ]
     return tuple(rules)
@@ -173,7 +182,7 @@ def _compared(source: str) -> tuple[Recording, ...]:
         ),
         *(
             Recording(record=f"run:{metric}:{source}", expr=f"max by (run) (\n{_told(metric)}{by}\n)")
-            for metric in ("supervisor_recoveries_total", "supervisor_checkpoint_failures_total")
+            for metric in ("supervisor_recoveries_total",)
         ),
         Recording(
             record=f"run:supervisor_productive_seconds:{source}",
@@ -188,6 +197,25 @@ def _compared(source: str) -> tuple[Recording, ...]:
 
 def _live(metric: str) -> Recording:
     return Recording(record=f"run:{metric}:live", expr=f"max by (run) (\n{_told(metric)}\n)")
+
+
+def _nearest(metric: str, labels: str) -> Recording:
+    """The trainer's own values; the exporter's where no trainer serves the run.
+
+    For what the exporter may know too late: its last word would hide that a thread has died since.
+    """
+    return Recording(
+        record=f"run:{metric}:live",
+        expr=(
+            f"max by ({labels}) ({metric} {_SOURCES['trainer']})\n"
+            f"  or max by ({labels}) (\n"
+            f"  {metric}\n"
+            f"    {_SOURCES['exporter']}\n"
+            f"    unless on (job, instance, run) {_DOUBTED}\n"
+            "  )\n"
+            f"  unless on (run) max by (run) ({metric} {_SOURCES['trainer']})"
+        ),
+    )
 
 
 def _told(metric: str, matcher: str = "") -> str:

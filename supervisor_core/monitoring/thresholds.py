@@ -86,8 +86,11 @@ class Thresholds:
 
     goodput_window_secs: float = 21600.0
 
-    save_window_secs: float = 1800.0
-    """Within which time a good save must follow one that failed."""
+    save_failures: int = 2
+    """How many saves in a row must have failed."""
+
+    save_hold_secs: float = 120.0
+    """For how long saves, or events, must fail before that is an alert. A failed save is repeated within a minute."""
 
     start_grace_secs: float = 1800.0
     """What a session is given to start and restore before its first checkpoint is waited for."""
@@ -109,7 +112,7 @@ class Thresholds:
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise ValueError(f"{name} is {value}; expected a share above 0 and below 1")
-        for name in ("restarts", "recoveries"):
+        for name in ("restarts", "recoveries", "save_failures"):
             value = getattr(self, name)
             if not value >= 1:
                 raise ValueError(f"{name} is {value}; expected at least 1")

@@ -88,6 +88,10 @@ class Session:
     saves: int = 0
     """Saves tried, good or bad."""
     save_failures: int = 0
+    save_failures_in_a_row: int = 0
+    """Those since its last good save."""
+    events_error: str | None = None
+    """Why its events cannot be written at present, as the logdir's lease says; None where nothing says so."""
     save_secs: Distribution | None = None
     """Durations of its good saves; None where nothing tells."""
     blocked_secs: Distribution | None = None

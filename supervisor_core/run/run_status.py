@@ -70,6 +70,7 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         activity_secs=run.goodput.booked_secs,
         goodput=run.goodput.ratio,
         events_dropped=last.events_dropped,
+        events_failing=last.events_error is not None if told and run.state in ("running", "stalled") else None,
         versions=last.versions,
         info=_info(last),
     )
@@ -87,6 +88,7 @@ def _checkpoint(run: Run, last: Session) -> CheckpointStatus:
         last_size_bytes=newest.bytes if newest else None,
         saves=last.saves,
         failures=last.save_failures,
+        failures_in_a_row=last.save_failures_in_a_row,
         last_error=latest.error if latest else None,
         save_secs=last.save_secs,
         blocked_secs=last.blocked_secs,

@@ -71,7 +71,7 @@ class SessionFold:
         self.checkpoints: list[Checkpoint] = []
         self.stalls: list[tuple[float, StallRecord]] = []
         self.recoveries: list[Recovery] = []
-        self.saves = self.save_failures = 0
+        self.saves = self.save_failures = self.save_failures_in_a_row = 0
         self.save_secs = Histogram(SAVE_BOUNDS)
         self.blocked_secs = Histogram(SAVE_BOUNDS)
 
@@ -177,8 +177,10 @@ class SessionFold:
         if not good:
             self.saves += 1
             self.save_failures += 1
+            self.save_failures_in_a_row += 1
         elif record.path is not None:
             self.saves += 1
+            self.save_failures_in_a_row = 0
             self.save_secs.add(number(record.secs) or 0.0)
             self.blocked_secs.add(number(record.blocked_secs) or 0.0)
             self._moved(at)
@@ -281,5 +283,7 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     into.stalls.extend(part.stalls)
     into.saves += part.saves
     into.save_failures += part.save_failures
+    good = part.saves > part.save_failures
+    into.save_failures_in_a_row = part.save_failures_in_a_row + (0 if good else into.save_failures_in_a_row)
     into.save_secs.merge(part.save_secs)
     into.blocked_secs.merge(part.blocked_secs)

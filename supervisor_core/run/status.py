@@ -90,6 +90,8 @@ class CheckpointStatus:
     saves: int = 0
     """Saves tried, good or bad, in the life of the process."""
     failures: int = 0
+    failures_in_a_row: int = 0
+    """Those since the last good save of the process."""
     last_error: str | None = None
     save_secs: Distribution | None = None
     blocked_secs: Distribution | None = None
@@ -138,6 +140,8 @@ class RunStatus:
     """Share of the wall time that went into steps which were kept, from 0 to 1."""
     events_dropped: int = 0
     """Events that could not be written."""
+    events_failing: bool | None = None
+    """Whether events cannot be written at present; None where that is not known."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Package -> version; each becomes a label of ``supervisor_build_info``."""
     info: Mapping[str, str] = field(default_factory=dict)

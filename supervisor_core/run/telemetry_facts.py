@@ -91,6 +91,7 @@ def telemetry_facts(
             activity_secs=activity,
             saves=fold.saves,
             save_failures=fold.save_failures,
+            save_failures_in_a_row=fold.save_failures_in_a_row,
             save_secs=fold.save_secs.snapshot(),
             blocked_secs=fold.blocked_secs.snapshot(),
             recoveries=len(fold.recoveries),

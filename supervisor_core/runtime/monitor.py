@@ -202,6 +202,7 @@ class RunMonitor:
             steps_lost=who.steps_lost,
             activity_secs=now.activity_secs,
             events_dropped=self._recorder.dropped,
+            events_failing=self._recorder.error is not None,
             versions=who.versions,
             info=who.info,
         )

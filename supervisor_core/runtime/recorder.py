@@ -29,6 +29,10 @@ class TelemetrySink(Protocol):
     def dropped(self) -> int:
         """How many events could not be written."""
 
+    @property
+    def error(self) -> str | None:
+        """Why events cannot be written at present; None while they can."""
+
     def write(
         self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
     ) -> None:
@@ -47,6 +51,7 @@ class Recorder:
         self._writer = writer
         self._check = check
         self._said = False
+        self._error: str | None = None
 
     def write(
         self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
@@ -70,8 +75,10 @@ class Recorder:
             if not self._said:
                 _LOG.warning("A %s record could not be written to the events file: %s", record.kind, error)
             self._said = True
+            self._error = str(error)
         else:
             self._said = False
+            self._error = None
 
     def _sync(self, deadline: Deadline) -> None:
         sync = getattr(self._writer, "sync", None)
@@ -87,3 +94,12 @@ class Recorder:
     def dropped(self) -> int:
         """How many events the writer could not write; 0 for a writer that does not say."""
         return int(getattr(self._writer, "dropped", 0))
+
+    @property
+    def error(self) -> str | None:
+        """What the writer says of its last attempt, if that failed; of a writer that does not say, what it raised."""
+        failing = getattr(self._writer, "failing", None)
+        if failing is None:
+            return self._error
+        error = getattr(self._writer, "last_error", None) if failing else None
+        return None if error is None else str(error.__cause__ or error)

@@ -44,6 +44,7 @@ class SaveTally:
             self._status = replace(
                 self._status,
                 saves=self._status.saves + 1,
+                failures_in_a_row=0,
                 last_success_at=at,
                 last_success_step=step,
                 last_success_path=path,
@@ -55,7 +56,11 @@ class SaveTally:
         """Take note of a save that failed."""
         with self._lock:
             self._status = replace(
-                self._status, saves=self._status.saves + 1, failures=self._status.failures + 1, last_error=error
+                self._status,
+                saves=self._status.saves + 1,
+                failures=self._status.failures + 1,
+                failures_in_a_row=self._status.failures_in_a_row + 1,
+                last_error=error,
             )
 
     def status(self, mtbf_secs: float | None = None) -> CheckpointStatus:

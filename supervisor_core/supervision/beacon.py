@@ -103,6 +103,11 @@ class Beacon:
         return self._state.task
 
     @property
+    def error(self) -> str | None:
+        """None: a process that is not the chief writes no events."""
+        return None
+
+    @property
     def dropped(self) -> int:
         """How many events could not be written: none, since a later beat says what an earlier one could not."""
         return 0

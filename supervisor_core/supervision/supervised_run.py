@@ -19,6 +19,7 @@ from typing import Any
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.lease_record import ERROR_LETTERS
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.tenancy import Tenancy
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
@@ -393,8 +394,18 @@ class SupervisedRun:
     def _renew_lease(self, step: int | None) -> None:
         if self._lease is None or self._ended:
             return
+        now, saves = self.progress.snapshot(), self.saves.status()
+        error = self._recorder.error
         with suppress(LogdirInUseError):  # which `on_taken_over` has heard of
-            self._lease.renew(last_step=step)
+            self._lease.renew(
+                last_step=step,
+                phase=now.phase,
+                progress_at=now.last_progress_at,
+                progress_timeout_secs=self.options.stall_timeout(now.phase),
+                save_failures=saves.failures,
+                save_failures_in_a_row=saves.failures_in_a_row,
+                events_error=None if error is None else error[:ERROR_LETTERS],
+            )
 
 
 def _look_secs(logdir: str, options: Options) -> float:

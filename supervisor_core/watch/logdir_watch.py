@@ -12,6 +12,8 @@ from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.run_index import RunIndex
 from supervisor_core.events.source import ReadFileSystem, source_of
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.lease_report import with_report
+from supervisor_core.watch.lease_reader import LeaseReader
 from supervisor_core.watch.presence import CheckpointPresence
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
@@ -133,6 +135,7 @@ class _RunWatch:
         self.index = index
         self._presence = presence
         self._fold = RunFold(index.name, kept_ticks=kept_ticks)
+        self._lease = LeaseReader(index.directory)
         self._lost: str | None = None
         self._fresh = True
         self._stamp: object = None
@@ -160,6 +163,8 @@ class _RunWatch:
         self._fresh, self._stamp = False, stamp
         try:
             run = self._fold.run(now, self._presence.within(self.index.directory))
+            if run.state == "lost":
+                run = with_report(run, self._lease.read(now), now)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)

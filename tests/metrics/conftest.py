@@ -81,6 +81,7 @@ def running() -> RunStatus:
         activity_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},
         goodput=0.875,
         events_dropped=2,
+        events_failing=False,
         versions={"supervisor": "0.1.0", "tensorflow": "2.21.0", "google-crc32c": "1.9.0"},
         info={"logdir": "/data/mnist", "host": "trainer-0", "pid": "4711"},
     )

@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 # Modules that only tests of this directory import, under names that nothing else bears.
-for name in ("served", "happenings", "scenarios", "cluster_scenarios", "exporter_scenarios", "servers", "end_to_end"):
+for name in (
+    "served",
+    "happenings",
+    "scenarios",
+    "cluster_scenarios",
+    "exporter_scenarios",
+    "writing_scenarios",
+    "servers",
+    "end_to_end",
+):
     if f"monitoring_{name}" not in sys.modules:
         spec = importlib.util.spec_from_file_location(f"monitoring_{name}", Path(__file__).with_name(f"{name}.py"))
         assert spec is not None and spec.loader is not None

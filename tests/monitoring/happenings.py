@@ -14,6 +14,7 @@ STALLED, TOO_OLD, FAILING = "SupervisorTrainingStalled", "SupervisorCheckpointTo
 FAR, LOOP, THREAD = "SupervisorCheckpointIntervalFar", "SupervisorRestartLoop", "SupervisorThreadDown"
 SLOW, GOODPUT = "SupervisorTrainingSlow", "SupervisorGoodputLow"
 WORKER, STUCK, RECOVERIES = "SupervisorWorkerLost", "SupervisorWorkerStuck", "SupervisorRecoveryLoop"
+UNWRITTEN = "SupervisorEventsNotWritten"
 UNREADABLE, DOWN = "SupervisorEventsUnreadable", "SupervisorExporterDown"
 
 SILENT: set[str] = set()
@@ -67,7 +68,6 @@ def missed(**what: Any) -> list[Target]:
 
 
 FAILED = {"restarts": {"lost": always(4), "signal": always(1)}, "sessions": always(6)}
-RARELY = {"interval": always(7200), "saved": always(1)}
 LONG = {"phase": phases("training", "evaluating", HOUR), "progress": ends(HOUR), "timeout": always(3600)}
 NO_SAVE = {"saved": ends(HOUR, saved_every(600))}
 SLOWER = until(4 * HOUR, always(10), always(4))

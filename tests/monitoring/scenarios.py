@@ -5,7 +5,6 @@ from __future__ import annotations
 from monitoring_happenings import (
     DOWN,
     FAILED,
-    FAILING,
     FAR,
     GONE,
     GOODPUT,
@@ -15,7 +14,6 @@ from monitoring_happenings import (
     LONG,
     LOOP,
     NO_SAVE,
-    RARELY,
     SILENT,
     SLOW,
     SLOWER,
@@ -193,38 +191,6 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ("a run that takes none", [trainer(interval=always(None), saved=always(None))], {5 * HOUR: SILENT}),
         ("a planned stop", [exporter(**GONE)], {5 * HOUR: SILENT}),
     ],
-    FAILING: [
-        (
-            "every save fails",
-            [trainer(failures=lambda t: max(0, t - HOUR) // 30, **NO_SAVE)],
-            {80 * MINUTE: SILENT, 94 * MINUTE: {FAILING, TOO_OLD}},
-        ),
-        (
-            "saves fail and are far between",
-            [trainer(failures=lambda t: t // 7200, **RARELY)],
-            {125 * MINUTE: SILENT, 135 * MINUTE: {FAILING}},
-        ),
-        (
-            "one fails and the next is good",
-            [trainer(failures=lambda t: t >= HOUR)],
-            {65 * MINUTE: SILENT, 75 * MINUTE: SILENT, 85 * MINUTE: SILENT},
-        ),
-        (
-            "one in two fails",
-            [trainer(failures=lambda t: t // 1200)],
-            {n * 20 * MINUTE + 15: SILENT for n in range(2, 9)},
-        ),
-        (
-            "a missed scrape, where the exporter is late",
-            [*missed(failures=always(5), **RARELY), exporter(failures=always(4), **RARELY)],
-            {75 * MINUTE: SILENT},
-        ),
-        (
-            "failures of the session before, told anew",
-            [trainer(failures=always(9), end=HOUR), resumed(HOUR)],
-            {2 * HOUR: SILENT},
-        ),
-    ],
     FAR: [
         ("too rarely", [trainer(recommended=always(100), **FAILED)], {HOUR: {FAR}}),
         ("too often", [trainer(recommended=always(6000), **FAILED)], {HOUR: {FAR}}),
@@ -291,6 +257,11 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             "a long save",
             [trainer(overdue=lambda t: max(0, min(t, 85 * MINUTE) - HOUR) if t < 85 * MINUTE else 0)],
             {90 * MINUTE: SILENT},
+        ),
+        (
+            "a thread that has failed since the exporter's last word",
+            [trainer(thread_up=until(HOUR, always(1), always(0))), exporter(thread_up=always(1))],
+            {75 * MINUTE: {THREAD}},
         ),
         (
             "threads that stop at the end",

@@ -57,7 +57,9 @@ class Target:
     interval: Value = USUAL["interval"]
     recommended: Value = NOTHING
     saved: Value = USUAL["saved"]
-    failures: Value = ZERO
+    failed_saves: Value = ZERO
+    """How many in a row."""
+    events_failing: Value = ZERO
     thread_up: Value = ONE
     overdue: Value = ZERO
     recoveries: Value = ZERO
@@ -81,7 +83,8 @@ class Target:
             ("checkpoint_interval_seconds", "", ""): self.interval,
             ("checkpoint_recommended_interval_seconds", "", ""): self.recommended,
             ("checkpoint_last_success_timestamp_seconds", "", ""): self.saved,
-            ("checkpoint_failures_total", "", ""): self.failures,
+            ("checkpoint_failures_in_a_row", "", ""): self.failed_saves,
+            ("events_failing", "", ""): self.events_failing,
             ("thread_up", "thread", "checkpoint"): self.thread_up,
             ("thread_overdue_seconds", "thread", "checkpoint"): self.overdue,
         }

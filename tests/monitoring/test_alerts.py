@@ -1,6 +1,6 @@
 """Every alert, put by promtool through what happens to trainings: it fires when it is true, and else it is silent.
 
-The scenarios are in scenarios.py, cluster_scenarios.py and exporter_scenarios.py.
+The scenarios are in scenarios.py and the other files named *_scenarios.py.
 At each moment of one, exactly the alerts fire that are named there, once each.
 """
 
@@ -15,12 +15,13 @@ from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
 from monitoring_happenings import DOWN, Moments, ends
 from monitoring_scenarios import SCENARIOS
 from monitoring_served import HOUR, MINUTE, Target, exporter, values
+from monitoring_writing_scenarios import WRITING_SCENARIOS
 
 from supervisor_core.monitoring.rules import rule_groups
 from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
 from supervisor_core.monitoring.yaml_text import to_yaml
 
-EVERY = SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS
+EVERY = SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS
 CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
 ALERTS = {rule["alert"] for group in rule_groups()["groups"] for rule in group["rules"] if "alert" in rule}
 

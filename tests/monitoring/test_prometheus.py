@@ -70,6 +70,7 @@ def everything(tick: int) -> RunStatus:
         threads=(ThreadStatus(name="checkpoint", state="idle", ticks=7, last_tick_at=now - 90),),
         workers=(WorkerStatus(name="worker:1", state="running", steps=tick, last_seen_at=now - 3),),
         steps_lost=130,
+        events_failing=False,
         activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
         goodput=0.875,
         versions={"supervisor": "0.1.0"},
