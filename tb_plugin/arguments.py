@@ -58,6 +58,13 @@ class Arguments:
             raise _bad(name, value, bounds)
         return number
 
+    def number(self, name: str, low: float, high: float) -> float:
+        """Return a number within bounds, the lower one where nothing is given."""
+        number = self._number(name, low)
+        if not low <= number <= high:
+            raise _bad(name, self._values[name], f"a number from {low:g} to {high:g}")
+        return number
+
     def window(self) -> tuple[float, float]:
         """Return ``from`` and ``to``, which reach to infinity where they are not given."""
         low, high = self._number("from", -math.inf), self._number("to", math.inf)

@@ -93,29 +93,22 @@ test("what a restart abandoned is a line of its own that begins where the kept o
     [{ session: "s1", abandoned_after_step: 2 }, { session: "s2", abandoned_after_step: null }],
     [[10, 1, 5, 0], [11, 2, 4, 0], [12, 3, 3, 0], [20, 3, 2, 1], [21, 4, 1, 1]],
   );
-  const lines = linesOf(data, (_, step) => step, 0);
+  const lines = linesOf(data, (_, step) => step);
   assert.deepEqual(lines.map((l) => [l.abandoned, [...l.step]]), [[false, [1, 2]], [true, [2, 3]], [false, [3, 4]]]);
 });
 
-test("smoothing is TensorBoard's: debiased, and numbers that are none pass through", () => {
-  const data = scalars([{ session: "s", abandoned_after_step: null }], [[0, 0, 1, 0], [1, 1, NaN, 0], [2, 2, 2, 0]]);
-  const [only] = linesOf(data, (wall) => wall, 0.5);
-  assert.deepEqual([...only!.raw], [1, NaN, 2]);
-  assert.equal(only!.shown[0], 1);
-  assert.ok(Number.isNaN(only!.shown[1]));
-  assert.ok(Math.abs(only!.shown[2]! - (0.5 * 0.5 + 0.5 * 2) / 0.75) < 1e-12);
-});
-
-test("smoothing goes on along what was kept, as if the abandoned part had never been", () => {
-  const segments = [{ session: "s1", abandoned_after_step: 2 }, { session: "s2", abandoned_after_step: null }];
-  const torn = linesOf(scalars(segments, [[0, 1, 1, 0], [1, 2, 2, 0], [2, 3, 99, 0], [9, 3, 3, 1]]), (w) => w, 0.9);
-  const whole = linesOf(scalars([segments[1]!], [[0, 1, 1, 0], [1, 2, 2, 0], [9, 3, 3, 0]]), (w) => w, 0.9);
-  assert.equal(torn.at(-1)!.shown[0], whole[0]!.shown[2]);
+test("smoothed values are the backend's, beside the raw ones", () => {
+  const data = scalars([{ session: "s", abandoned_after_step: 1 }], [[0, 0, 1, 0], [1, 1, 3, 0], [2, 2, 5, 0]]);
+  assert.ok(linesOf(data, (wall) => wall).every((line) => line.shown === line.raw));
+  data.columns["smoothed"] = Float64Array.of(1, 2, 3);
+  const [kept, again] = linesOf(data, (wall) => wall);
+  assert.deepEqual([[...kept!.raw], [...kept!.shown]], [[1, 3], [1, 2]]);
+  assert.deepEqual([[...again!.raw], [...again!.shown]], [[3, 5], [2, 3]]);
 });
 
 test("the vertical scale fits what is in sight, leaves out what is no number, and has round ticks", () => {
   const data = scalars([{ session: null, abandoned_after_step: null }], [[0, 0, 1, 0], [1, 1, NaN, 0], [2, 2, 3, 0], [9, 9, 99, 0]]);
-  const lines = linesOf(data, (wall) => wall, 0);
+  const lines = linesOf(data, (wall) => wall);
   assert.deepEqual(extent(lines, 0, 5, false), [1, 3]);
   assert.equal(extent(lines, 4, 5, false), null);
   const scale = makeYScale([1, 3], false, 150);
@@ -128,7 +121,7 @@ test("a constant has a scale too, and a logarithm leaves out what has none", () 
   assert.ok(makeYScale([5, 5], false, 150).hi > 5);
   assert.ok(makeYScale([0, 0], false, 150).hi > 0);
   const data = scalars([{ session: null, abandoned_after_step: null }], [[0, 0, -1, 0], [1, 1, 10, 0], [2, 2, 1000, 0]]);
-  assert.deepEqual(extent(linesOf(data, (w) => w, 0), 0, 9, true), [10, 1000]);
+  assert.deepEqual(extent(linesOf(data, (w) => w), 0, 9, true), [10, 1000]);
   const scale = makeYScale([10, 1000], true, 150);
   assert.ok(Math.abs(yPixel(100, scale, 0, 100) - 50) < 1e-9);
   assert.ok(scale.ticks.some((t) => t.label === "100"));
@@ -154,6 +147,6 @@ test("a point without a moment lies where its session was at its step", () => {
   const plot = makePlot(detail(), marks([], []), [], [], [], "wall");
   assert.equal(momentOf(plot, 300, 0), T0 + 1300);
   assert.ok(Number.isNaN(momentOf(plot, 300, undefined)));
-  const only = linesOf(scalars([{ session: null, abandoned_after_step: null }], [[0, 0, 5, 0]]), () => NaN, 0);
+  const only = linesOf(scalars([{ session: null, abandoned_after_step: null }], [[0, 0, 5, 0]]), () => NaN);
   assert.equal(extent(only, 0, 9, false), null);
 });

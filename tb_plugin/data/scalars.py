@@ -1,8 +1,11 @@
-"""A tag's values in a window, thinned to what can be drawn, and never changed: each is a point that was written."""
+"""A tag's values in a window, thinned to what can be drawn, and never changed: each is a point that was written.
+
+The smoothed value of each comes beside it, taken over all of the tag's points before any is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +14,7 @@ from numpy.typing import NDArray
 
 from supervisor_core.events.columns import Columns
 from tb_plugin.data.segments import Segments
+from tb_plugin.data.smoothing import pixel_means, smooth
 
 PLAIN_POINTS_PER_PIXEL = 4
 """Up to so many points per pixel there is nothing to thin: as many would be left."""
@@ -31,15 +35,28 @@ class _Part:
     owner: int
     x: NDArray[Any]
     columns: Columns
+    smoothed: NDArray[np.float64]
+    """The values themselves where nothing is smoothed."""
     rises: bool
     """Whether x never falls."""
 
-    def taken(self, places: NDArray[np.int64]) -> _Part:
-        return _Part(self.owner, self.x[places], _taken(self.columns, places), self.rises)
+    def thinned(self, edges: NDArray[np.float64]) -> _Part:
+        places = thin(self.x, self.columns.values, edges, rises=self.rises)
+        is_smoothed = self.smoothed is not self.columns.values
+        columns = _taken(self.columns, places)
+        means = pixel_means(self.x, self.smoothed, edges, places) if is_smoothed else columns.values
+        return _Part(self.owner, self.x[places], columns, means, self.rises)
 
 
 def scalar_window(
-    files: Mapping[str, Columns], segments: Segments, *, by_step: bool, low: float, high: float, pixels: int
+    files: Mapping[str, Columns],
+    segments: Segments,
+    *,
+    by_step: bool,
+    low: float,
+    high: float,
+    pixels: int,
+    smoothing: float = 0.0,
 ) -> ScalarWindow:
     """Return the points between two moments, or steps, bounds included.
 
@@ -50,15 +67,16 @@ def scalar_window(
         low: the lower bound; may be infinite, as the upper one.
         high: the upper bound.
         pixels: how many columns the window will be drawn in.
+        smoothing: weight of the moving average, from 0, which smooths nothing, to below 1.
     """
-    parts = list(_inside(files, segments, by_step, low, high))
+    parts = list(_inside(_smoothed(files, segments, smoothing), by_step, low, high))
     found = sum(len(part.x) for part in parts)
     thinned = False
     if found > PLAIN_POINTS_PER_PIXEL * pixels:
         left = low if np.isfinite(low) else float(min(part.x.min() for part in parts))
         right = high if np.isfinite(high) else float(max(part.x.max() for part in parts))
         edges = np.linspace(left, right, pixels + 1)[1:-1]
-        parts = [part.taken(thin(part.x, part.columns.values, edges, rises=part.rises)) for part in parts]
+        parts = [part.thinned(edges) for part in parts]
         thinned = sum(len(part.x) for part in parts) < found
     owners = list(dict.fromkeys(part.owner for part in parts))
     place = {owner: float(index) for index, owner in enumerate(owners)}
@@ -68,6 +86,7 @@ def scalar_window(
             "step": _joined([part.columns.steps for part in parts]),
             "value": _joined([part.columns.values for part in parts]),
             "segment": _joined([np.full(len(part.x), place[part.owner]) for part in parts]),
+            **({"smoothed": _joined([part.smoothed for part in parts])} if smoothing else {}),
         },
         header={"points": found, "thinned": thinned, "segments": segments.describe(owners)},
     )
@@ -104,20 +123,47 @@ def thin(x: NDArray[Any], values: NDArray[np.float64], edges: NDArray[np.float64
     return places if order is None else np.sort(order[places])
 
 
+def _smoothed(
+    files: Mapping[str, Columns], segments: Segments, smoothing: float
+) -> list[tuple[int, Columns, NDArray[np.float64]]]:
+    """Return what each session wrote into each file, by its segment, with the smoothed values."""
+    pieces = [(owner, columns) for path, points in files.items() for owner, columns in segments.split(path, points)]
+    if not smoothing:
+        return [(owner, columns, columns.values) for owner, columns in pieces]
+    owners = list(dict.fromkeys(owner for owner, _ in pieces))
+    of_owner = {owner: [columns for other, columns in pieces if other == owner] for owner in owners}
+    limits = [described["abandoned_after_step"] for described in segments.describe(owners)]
+    whole = [
+        (
+            np.concatenate([columns.values for columns in of_owner[owner]]),
+            np.concatenate([columns.steps for columns in of_owner[owner]]),
+            None if limit is None else int(limit),
+        )
+        for owner, limit in zip(owners, limits, strict=True)
+    ]
+    left = dict(zip(owners, smooth(whole, smoothing), strict=True))
+    found = []
+    for owner, columns in pieces:
+        values, left[owner] = np.split(left[owner], [len(columns.values)])
+        found.append((owner, columns, values))
+    return found
+
+
 def _inside(
-    files: Mapping[str, Columns], segments: Segments, by_step: bool, low: float, high: float
+    pieces: Sequence[tuple[int, Columns, NDArray[np.float64]]], by_step: bool, low: float, high: float
 ) -> Iterator[_Part]:
-    for path, points in files.items():
-        for owner, columns in segments.split(path, points):
-            x: NDArray[Any] = columns.steps if by_step else columns.walls
-            if len(x) and bool(np.all(x[1:] >= x[:-1])) and np.isfinite(x[0]) and np.isfinite(x[-1]):
-                chosen: Any = slice(np.searchsorted(x, low), np.searchsorted(x, high, side="right"))
-                part = _Part(owner, x[chosen], _taken(columns, chosen), True)
-            else:
-                chosen = np.flatnonzero((x >= low) & (x <= high) & np.isfinite(x))
-                part = _Part(owner, x[chosen], _taken(columns, chosen), False)
-            if len(part.x):
-                yield part
+    for owner, columns, smoothed in pieces:
+        x: NDArray[Any] = columns.steps if by_step else columns.walls
+        rises = bool(len(x)) and bool(np.all(x[1:] >= x[:-1])) and bool(np.isfinite(x[0]) and np.isfinite(x[-1]))
+        if rises:
+            chosen: Any = slice(np.searchsorted(x, low), np.searchsorted(x, high, side="right"))
+        else:
+            chosen = np.flatnonzero((x >= low) & (x <= high) & np.isfinite(x))
+        taken = _taken(columns, chosen)
+        # Where nothing is smoothed both are the same object: `thinned` has then nothing to average.
+        part = _Part(owner, x[chosen], taken, taken.values if smoothed is columns.values else smoothed[chosen], rises)
+        if len(part.x):
+            yield part
 
 
 def _taken(columns: Columns, chosen: Any) -> Columns:

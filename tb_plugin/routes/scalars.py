@@ -1,4 +1,4 @@
-"""``tags?run=<name>`` and ``scalars?run=<name>&tag=<tag>[&by=wall|step][&from=<x>&to=<x>][&pixels=<n>]``"""
+"""``tags?run=<name>`` and ``scalars?run=<name>&tag=<tag>``, whose other arguments http_api.md describes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ def scalars_route(known: Known, arguments: Arguments) -> Answer:
     tag = arguments.text("tag")
     by_step = arguments.choice("by", ("wall", "step")) == "step"
     low, high = arguments.window()
+    smoothing = arguments.number("smoothing", 0.0, 0.9999)
     pixels = arguments.integer("pixels", _MIN_PIXELS, _MAX_PIXELS) or _PIXELS
     _, shown = known.run(arguments)
     files = known.scalars(shown).points(tag)
     if not files:
         named = tag if len(tag) <= 80 else tag[:80] + "..."
         raise Refused(404, f"The run {shown.name!r} has no scalars with the tag {named!r}; 'tags' lists what it has.")
-    window = scalar_window(files, Segments(shown.run), by_step=by_step, low=low, high=high, pixels=pixels)
+    segments = Segments(shown.run)
+    window = scalar_window(files, segments, by_step=by_step, low=low, high=high, pixels=pixels, smoothing=smoothing)
     return Answer(body=encode_columns(window.columns, window.header), content_type=BINARY)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
 from tb_plugin.data.scalars import thin
+from tb_plugin.data.smoothing import smooth
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, a_run, a_session, points
 
 DIRECTORY = f"{LOGDIR}/a"
@@ -173,3 +174,60 @@ def test_a_single_moment_is_thinned_to_one_pixel(bench: Callable[..., Bench]) ->
     made = chunk("x", loss=points(range(1_000), [NOW] * 1_000, range(1_000)))
     tab.sources[DIRECTORY] = FakeSource([made])
     assert tab.columns("scalars", run="a", tag="loss", pixels=16)[1]["value"] == [0, 999]
+
+
+def reference(values: Any, weight: float) -> list[float]:
+    """TensorBoard's smoothing, as its page does it."""
+    shown, last, missing = [], 0.0, 1.0
+    for value in values:
+        if math.isfinite(value):
+            last, missing = last * weight + (1 - weight) * value, missing * weight
+            value = last / (1 - missing)
+        shown.append(value)
+    return shown
+
+
+@given(
+    values=st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(math.nan), st.just(math.inf)), max_size=300),
+    weight=st.sampled_from([0.01, 0.3, 0.6, 0.9, 0.99, 0.9999]),
+)
+def test_smoothing_is_tensorboards(values: list[float], weight: float) -> None:
+    """The average of every point, as one loop over all would have it; what is no number is passed on."""
+    (smoothed,) = smooth([(np.array(values), np.arange(len(values)), None)], weight)
+    scale = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    np.testing.assert_allclose(smoothed, reference(values, weight), rtol=1e-9, atol=1e-9 * scale)
+
+
+def test_smoothing_goes_along_what_was_kept(restarted: Bench) -> None:
+    """Abandoned points continue the average and do not feed it; a window's first point knows all before it."""
+    _, columns = restarted.columns("scalars", run="a", tag="loss", smoothing=0.9)
+    first, second = columns["value"][:130], columns["value"][130:]
+    kept = reference(first[:100] + second, 0.9)
+    assert columns["smoothed"][:100] == pytest.approx(kept[:100])
+    assert columns["smoothed"][130:] == pytest.approx(kept[100:])
+    assert columns["smoothed"][100:130] == pytest.approx(reference(first, 0.9)[100:])
+    _, window = restarted.columns("scalars", run="a", tag="loss", by="step", from_=150, to=150, smoothing=0.9)
+    assert window["smoothed"] == pytest.approx([kept[149]])
+    assert "smoothed" not in restarted.columns("scalars", run="a", tag="loss")[1]
+
+
+def test_smoothed_noise_has_its_mean_at_any_width_and_zoom(bench: Callable[..., Bench]) -> None:
+    """Noise of mean 1 whose largest values are far above it: the line that is drawn lies at 1, not at the extremes."""
+    tab = bench(a_run())
+    count = 200_000
+    values = np.random.default_rng(7).exponential(1.0, count)
+    tab.sources[DIRECTORY] = FakeSource([chunk("x", loss=points(np.arange(count), NOW + np.arange(count), values))])
+    for pixels in (300, 1000, 2500):
+        for low, high in ((0, count), (40_000, 120_000)):
+            for weight in (0.6, 0.99):
+                asked = {"by": "step", "from_": low, "to": high, "pixels": pixels, "smoothing": weight}
+                header, columns = tab.columns("scalars", run="a", tag="loss", **asked)
+                assert header["thinned"]
+                assert np.mean(columns["smoothed"]) == pytest.approx(1.0, abs=0.02), asked
+                assert np.max(columns["value"]) > 8.0
+
+
+@pytest.mark.parametrize("wrong", ["1", "-0.1", "nan", "much"])
+def test_a_smoothing_out_of_bounds_is_refused(restarted: Bench, wrong: str) -> None:
+    """With what was expected."""
+    assert "'smoothing'" in restarted.error("scalars", 400, run="a", tag="loss", smoothing=wrong)

@@ -1,4 +1,4 @@
-/** A tag's raw points as lines: one per segment, what was abandoned apart, smoothed along what was kept. */
+/** A tag's raw points as lines: one per segment, what was abandoned apart. */
 import type { Columns, ScalarHeader } from "../types/api";
 import { column } from "./columns";
 
@@ -9,50 +9,29 @@ export interface Line {
   xs: Float64Array;
   /** As written. */
   raw: Float64Array;
-  /** Smoothed; the same array where there is no smoothing. */
+  /** Smoothed by the backend, over all points; the same array where there is no smoothing. */
   shown: Float64Array;
   step: Float64Array;
   wall: Float64Array;
-}
-
-/** TensorBoard's debiased moving average, which can be forked where a session was abandoned. */
-class Average {
-  constructor(
-    private readonly weight: number,
-    private last = 0,
-    private bias = 1,
-  ) {}
-
-  next(value: number): number {
-    if (!Number.isFinite(value)) return value;
-    this.last = this.last * this.weight + (1 - this.weight) * value;
-    this.bias *= this.weight;
-    return this.last / (1 - this.bias);
-  }
-
-  fork(): Average {
-    return new Average(this.weight, this.last, this.bias);
-  }
 }
 
 /** `place` says where a point is on the axis, from its moment, step and segment. */
 export function linesOf(
   scalars: Columns<ScalarHeader>,
   place: (wall: number, step: number, segment: number) => number,
-  weight: number,
 ): Line[] {
   const wall = column(scalars, "wall");
   const step = column(scalars, "step");
   const value = column(scalars, "value");
   const segment = column(scalars, "segment");
+  const smoothed = scalars.columns["smoothed"];
   const points = bySegment(segment);
   const lines: Line[] = [];
-  let average = new Average(weight);
   for (const [index, own] of points) {
     const limit = scalars.header.segments[index]?.abandoned_after_step ?? Infinity;
     let cut = own.findIndex((i) => (step[i] as number) > limit);
     if (cut < 0) cut = own.length;
-    const take = (from: number, to: number, abandoned: boolean, along: Average): void => {
+    const take = (from: number, to: number, abandoned: boolean): void => {
       if (to <= from) return;
       const part = own.slice(from, to);
       const raw = Float64Array.from(part, (i) => value[i] as number);
@@ -61,16 +40,14 @@ export function linesOf(
         abandoned,
         xs: Float64Array.from(part, (i) => place(wall[i] as number, step[i] as number, index)),
         raw,
-        shown: weight > 0 ? raw.map((v) => along.next(v)) : raw,
+        shown: smoothed ? Float64Array.from(part, (i) => smoothed[i] as number) : raw,
         step: Float64Array.from(part, (i) => step[i] as number),
         wall: Float64Array.from(part, (i) => wall[i] as number),
       });
     };
-    take(0, cut, false, average);
-    const kept = average.fork();
+    take(0, cut, false);
     // The joint belongs to both, so that the dimmed line begins where the kept one leaves it.
-    if (cut < own.length) take(Math.max(0, cut - 1), own.length, true, average);
-    average = kept;
+    if (cut < own.length) take(Math.max(0, cut - 1), own.length, true);
   }
   return lines;
 }

@@ -70,7 +70,7 @@ export function parseState(text: string): UrlState {
     zoom:
       lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi ? { lo, hi } : null,
     tags: tags.length ? tags.filter((tag) => tag !== "") : null,
-    smoothing: smoothing >= 0 && smoothing < 1 ? smoothing : 0,
+    smoothing: smoothing >= 0 && smoothing <= 0.999 ? smoothing : 0,
     log: words.get("log") === "1",
     allWorkers: words.get("workers") === "all",
     filter: words.get("filter") ?? "",

@@ -66,6 +66,8 @@ export interface ScalarQuery {
   from: number | null;
   to: number | null;
   pixels: number;
+  /** Weight of the moving average; null for none. */
+  smoothing: number | null;
 }
 
 export const client = {

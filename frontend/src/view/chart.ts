@@ -19,6 +19,7 @@ import { ticksFor } from "./ruler";
 import type { Theme } from "./theme";
 
 export interface ChartOptions {
+  /** Done by the backend, before it thins. */
   smoothing: number;
   log: boolean;
 }
@@ -69,10 +70,7 @@ export class Chart {
   }
 
   setOptions(options: ChartOptions): void {
-    if (options.smoothing === this.options.smoothing && options.log === this.options.log) return;
-    const smoothing = options.smoothing !== this.options.smoothing;
     this.options = options;
-    if (smoothing) this.place();
   }
 
   fail(words: string): void {
@@ -94,7 +92,6 @@ export class Chart {
       scalars,
       (wall, step, segment) =>
         axis.kind === "step" ? step : axis.ofWall(wall > 0 ? wall : momentOf(plot, step, sessions[segment]), sessions[segment]),
-      this.options.smoothing,
     );
     const { points, thinned } = scalars.header;
     const again = this.lines.some((line) => line.abandoned) ? ", dashed: done again" : "";

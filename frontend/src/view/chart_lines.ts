@@ -147,9 +147,15 @@ function fillColumns(
     const px = Math.floor(toPixel(xs[i] as number, view, box.left, box.width));
     const py = yPixel(value, y, box.top, box.height);
     if (px !== at) {
+      const gap = px - at;
+      if (gap > 0) {
+        // Each column reaches to the line's height at its edge.
+        const edge = last + (py - last) * (0.5 / gap);
+        high = Math.min(high, edge);
+        low = Math.max(low, edge);
+      }
       flush();
       // Columns that hold no point are crossed on a straight line.
-      const gap = px - at;
       for (let k = 1; k < gap; k++) {
         const a = last + ((py - last) * (k - 0.5)) / gap;
         const b = last + ((py - last) * (k + 0.5)) / gap;

@@ -28,6 +28,7 @@ export class Charts {
   private plot: Plot | null = null;
   private tags: Tag[] = [];
   private timer = 0;
+  private smoothing = 0;
 
   constructor(
     private readonly run: string,
@@ -52,6 +53,7 @@ export class Charts {
 
   /** Show exactly these, in their order. */
   show(names: string[], options: ChartOptions): void {
+    this.smoothing = options.smoothing;
     for (const [name, held] of this.held) {
       if (names.includes(name)) continue;
       held.latest.cancel();
@@ -90,11 +92,11 @@ export class Charts {
     const by = axis.kind === "step" ? "step" : "wall";
     for (const [tag, held] of this.held) {
       const points = this.tags.find((known) => known.tag === tag)?.points ?? 0;
-      const asked = `${by} ${from} ${to} ${pixels}`;
+      const asked = `${by} ${from} ${to} ${pixels} ${this.smoothing}`;
       if (held.asked === asked && held.points === points) continue;
       held.asked = asked;
       held.points = points;
-      void this.fetchOne(tag, held, { by, from, to, pixels });
+      void this.fetchOne(tag, held, { by, from, to, pixels, smoothing: this.smoothing || null });
     }
   }
 

@@ -95,6 +95,7 @@ export class Plots {
       window.clearTimeout(this.settle);
       this.zoom = state.zoom;
     }
+    const sliding = this.state !== null && this.state.smoothing !== state.smoothing;
     this.state = state;
     const workers = this.plot?.workers.length ?? 0;
     this.more.hidden = workers <= FEW;
@@ -102,7 +103,8 @@ export class Plots {
     const chosen = this.charts.chosen(state.tags);
     this.charts.show(chosen, { smoothing: state.smoothing, log: state.log });
     this.picker.update(this.tags, chosen, state);
-    this.schedule(true);
+    this.schedule();
+    this.fetch(!sliding);
   }
 
   /** A stretch of this axis on another; null where it cannot be told. */
@@ -150,8 +152,7 @@ export class Plots {
     return this.zoom ? clampView(this.zoom, this.all) : this.all;
   }
 
-  private schedule(fetchNow = false): void {
-    if (fetchNow) this.fetch(true);
+  private schedule(): void {
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
       this.draw();
