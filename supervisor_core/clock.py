@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol
 
@@ -37,6 +38,15 @@ def boot_secs(clock: Clock) -> float:
     if clock is not SYSTEM_CLOCK or not hasattr(time, "CLOCK_BOOTTIME"):
         return clock.monotonic()
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def main_thread_secs(clock: Clock) -> float:
+    """Return the CPU seconds that this process's main thread has used: they show whether it ran while no other thread
+    could. 0.0 of an injected clock, and where the system does not say."""
+    ident = threading.main_thread().ident
+    if clock is not SYSTEM_CLOCK or ident is None or not hasattr(time, "pthread_getcpuclockid"):
+        return 0.0
+    return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
 SYSTEM_CLOCK: Clock = SystemClock()

@@ -20,7 +20,7 @@ Stretch = tuple[float, float, str]
 
 _OF_OUTCOME = {"running": "█", "lost": "▒", "error": "▓", "unknown": "░"}
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
-_LEGEND = "█ session  ▒ lost  ▓ error  ░ not told   ◆ checkpoint  ✗ failed   ! stall or overdue   ─ idle"
+_LEGEND = "█ session  ▒ lost  ▓ error  ░ not told   ◆ checkpoint  ✗ failed   ! stall or overdue   ╌ silent   ─ idle"
 _LEGEND_OF_CLUSTER = "↺ started anew   █ at work  · waiting  ▒ lost  ▓ error  ! stalled"
 
 
@@ -74,9 +74,11 @@ def advice_text(advice: Advice) -> str | None:
 
 def _headline(run: Run, now: float) -> str:
     told = "inferred from another writer's events" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
+    silent = run.goodput.secs.get("silent", 0.0)
     return (
         f"[bold]{literal(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {told}  "
-        f"goodput {share(run.goodput.ratio)}  last event {ago(run.last_event_at, now)}"
+        f"goodput {share(run.goodput.ratio)}  {f'silent for {duration(silent)}  ' if silent else ''}"
+        f"last event {ago(run.last_event_at, now)}"
     )
 
 
@@ -111,6 +113,8 @@ def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
         yield "checkpoints", sorted(saves, key=lambda save: save[2] == "✗")
     if run.stalls:
         yield "stalls", [(item.since, item.until or end, "!") for item in run.stalls]
+    if run.silences:
+        yield "silent", [(item.since, item.until, "╌") for item in run.silences]
     lanes: dict[str, list[Stretch]] = {}
     for thread in run.threads:
         spans = [(span.since, span.until, _OF_STATE[span.state]) for span in thread.spans]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor_core.run.model import Checkpoint, Recovery, Session, Stall, ThreadHistory
+from supervisor_core.run.model import Checkpoint, Recovery, Session, Silence, Stall, ThreadHistory
 from supervisor_core.run.pace import Pace
 from supervisor_core.run.worker_fold import WorkerTold
 
@@ -49,3 +49,4 @@ class SessionFacts:
     workers: tuple[WorkerTold, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     stalls: tuple[Stall, ...] = field(default=())
+    silences: tuple[Silence, ...] = ()

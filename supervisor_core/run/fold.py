@@ -14,7 +14,7 @@ from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import advice
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.goodput import BUCKET_OF_PHASE, PRODUCTIVE, WASTED
+from supervisor_core.run.goodput import BUCKET_OF_PHASE, PRODUCTIVE, STALL, WASTED
 from supervisor_core.run.inference import inferred_facts
 from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
@@ -101,6 +101,7 @@ class RunFold:
             checkpoints=checkpoints,
             threads=line.threads,
             stalls=_stalls(line, state, now),
+            silences=tuple(silence for facts in line.facts for silence in facts.silences),
             goodput=goodput,
             advice=_advice(sessions, goodput),
             first_step=files.first_step,
@@ -187,7 +188,7 @@ def _goodput(line: Timeline, state: RunState, now: float) -> Goodput:
     """Close the account: an open session's time since it was last seen goes where its state says; a run that is not
     alive ends where it was last seen."""
     if state == "stalled":
-        return line.walk.value(now, "stall")
+        return line.walk.value(now, STALL)
     if state != "running":
         return line.walk.value(None, "other")
     last = line.sessions[-1]

@@ -24,6 +24,7 @@ BUCKET_OF_PHASE: Mapping[str, str] = {
 """Where a session's undecided seconds go, by its last phase; any other is ``other``."""
 
 PRODUCTIVE = "productive"
+STALL, SILENT = "stall", "silent"
 WASTED = "wasted_progress_from_disruption"
 DOWNTIME = "infrastructure_recovery_from_disruption"
 
@@ -95,7 +96,7 @@ class GoodputWalk:
         self._unheard = (0.0, DOWNTIME)
         if session.outcome == "running":
             phase = WASTED if session.phase == "training" else BUCKET_OF_PHASE.get(session.phase or "", "other")
-            self._unheard = (facts.unheard_secs, phase)
+            self._unheard = (facts.unheard_secs, STALL if facts.is_stalled else phase)
 
     def value(self, now: float | None, bucket: str) -> Goodput:
         """Return the whole.

@@ -31,6 +31,7 @@ BUCKETS = (
     "wasted_progress_from_disruption",
     "infrastructure_recovery_from_disruption",
     "stall",
+    "silent",
     "other",
 )
 """Where a run's wall time goes. The names are those of Google's ml-goodput-measurement where they mean the same."""
@@ -267,6 +268,18 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A stretch of a session in which its process did not run, and heartbeats are missing: it was stopped (SIGSTOP), or
+    its machine was frozen or suspended."""
+
+    session: str
+    since: float
+    until: float
+    """When it ran again."""
+    secs: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
     """Where the run's wall time went."""
 
@@ -314,6 +327,8 @@ class Run:
     checkpoints: tuple[Checkpoint, ...]
     threads: tuple[ThreadHistory, ...]
     stalls: tuple[Stall, ...]
+    silences: tuple[Silence, ...] = ()
+    """By session and time."""
     goodput: Goodput
     advice: Advice
     first_step: int | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor_core.run.facts import SessionFacts
-from supervisor_core.run.goodput import BUCKET_OF_PHASE
+from supervisor_core.run.goodput import BUCKET_OF_PHASE, STALL
 
 RENEWAL_SECS = 1.0
 """How often a lease in a local logdir is renewed."""
@@ -31,7 +31,7 @@ def outlived(told: SessionFacts, following: SessionFacts) -> SessionFacts:
     if ended_at - seen_at < RENEWAL_SECS:  # had it lived on, the lease would have been renewed once more
         unheard_secs = min(unheard_secs, RENEWAL_SECS / 2)
     activity = dict(session.activity_secs)
-    bucket = BUCKET_OF_PHASE.get(session.phase or "", "other")
+    bucket = STALL if told.is_stalled else BUCKET_OF_PHASE.get(session.phase or "", "other")
     activity[bucket] = activity.get(bucket, 0.0) + ended_at - session.ended_at
     steps = [session.last_step]
     if not told.recoveries or seen_at >= told.recoveries[-1].at:  # else it is of what the recovery took back

@@ -14,6 +14,7 @@ from supervisor_core.run.model import (
     Recovery,
     Restart,
     Session,
+    Silence,
     Stall,
     ThreadHistory,
     WorkerHistory,
@@ -145,6 +146,11 @@ def stall_json(item: Stall) -> dict[str, Any]:
         "timeout_secs": item.timeout_secs,
         "stacks": {thread: list(frames) for thread, frames in item.stacks.items()},
     }
+
+
+def silence_json(item: Silence) -> dict[str, Any]:
+    """Return a stretch in which a session's process did not run."""
+    return {"session": item.session, "since": item.since, "until": item.until, "secs": item.secs}
 
 
 def goodput_json(item: Goodput) -> dict[str, Any]:

@@ -60,6 +60,8 @@ class SessionFold:
         self.cadence_secs: float | None = None
         """The longest time between two heartbeats of one phase: those come by the clock."""
         self.told_secs: Mapping[str, float] = {}
+        self.silent_told: list[tuple[float, float]] = []
+        """When it was told that the process had not run, and for how many seconds altogether; both rise."""
         self.is_stalled = False
         self._is_going_back = False
         self.paces = [Pace()]
@@ -92,7 +94,7 @@ class SessionFold:
             self._got_to(whole(record.restored_step))
         elif isinstance(record, StopRecord):
             self.stop, self.stop_at = record, at
-            self._secs(record.activity_secs, whole(record.step))
+            self._secs(at, record.activity_secs, whole(record.step))
             self._got_to(whole(record.step))
         elif isinstance(record, RecoveryRecord):
             self._recovery(at, record)
@@ -117,10 +119,10 @@ class SessionFold:
         # Until training goes on, the trainer may count from where it was.
         self._is_going_back &= beat.phase == "restoring"
         step = None if self._is_going_back else whole(beat.step)
-        self._secs(beat.activity_secs, step)
+        self._secs(at, beat.activity_secs, step)
         if self.beat is None:
             # Seconds after the last progress are in `activity_secs` only once they have turned out to be a stall.
-            open_secs = 0.0 if self._is_over(beat, age) else age
+            open_secs = 0.0 if is_over(beat) else age
             self.begun_at = at - open_secs - sum(self.told_secs.values())
         elif beat.phase == self.beat.phase and self.beat_at is not None and not clock_was_set:
             self.cadence_secs = max(self.cadence_secs or 0.0, at - self.beat_at)
@@ -128,7 +130,7 @@ class SessionFold:
             self.first_told = (step, whole(beat.steps) or 0)
         self._got_to(step)
         self._moved(at - age)
-        self.is_stalled = self._is_over(beat, age)
+        self.is_stalled = is_over(beat)
         self.beat, self.beat_at = beat, at
         for told in beat.threads if isinstance(beat.threads, tuple) else ():
             name = text(told.get("name")) if isinstance(told, Mapping) else None
@@ -149,10 +151,6 @@ class SessionFold:
             if worker is None:
                 worker = self.workers[name] = WorkerFold(name, self.kept_ticks)
             worker.beat(at, item)
-
-    def _is_over(self, beat: HeartbeatRecord, age: float) -> bool:
-        timeout = number(beat.progress_timeout_secs)
-        return timeout is not None and age > timeout
 
     def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
         step = whole(record.step)
@@ -209,15 +207,20 @@ class SessionFold:
         self.last_step = to_step  # None: the next heartbeat tells
         self._is_going_back = True
 
-    def _secs(self, activity: Any, step: int | None) -> None:
+    def _secs(self, at: float, activity: Any, step: int | None) -> None:
         if not isinstance(activity, Mapping):
             return
         told = {bucket: max(0.0, number(activity.get(bucket)) or 0.0) for bucket in BUCKETS if bucket in activity}
         self.told_secs = told
+        self._was_silent(at, told.get("silent", 0.0))
         productive = told.get("productive", 0.0)
         if step is not None:
             self.paces[-1].reached(step, productive)
         self.paces[-1].end_secs = max(self.paces[-1].end_secs, productive)
+
+    def _was_silent(self, at: float, secs: float) -> None:
+        if secs > (self.silent_told[-1][1] if self.silent_told else 0.0):
+            self.silent_told.append((at, secs))
 
     def _got_to(self, step: int | None) -> None:
         if step is not None and (self.last_step is None or step > self.last_step):
@@ -226,6 +229,12 @@ class SessionFold:
     def _moved(self, at: float) -> None:
         if self.last_progress_at is None or at > self.last_progress_at:
             self.last_progress_at = at
+
+
+def is_over(beat: HeartbeatRecord) -> bool:
+    """Say whether a heartbeat tells that nothing has moved for longer than the phase's budget."""
+    timeout = number(beat.progress_timeout_secs)
+    return timeout is not None and (number(beat.progress_age_secs) or 0.0) > timeout
 
 
 def clocks_differ(one: float | None, other: float | None) -> bool:
@@ -262,6 +271,8 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     if part.cadence_secs is not None:
         into.cadence_secs = max(into.cadence_secs or 0.0, part.cadence_secs)
     into.told_secs = part.told_secs or into.told_secs
+    for at, secs in part.silent_told:
+        into._was_silent(at, secs)
     into.is_stalled = part.is_stalled
     into.paces[-1].absorb(part.paces[0])
     for pace in part.paces[1:]:

@@ -8,11 +8,11 @@ from typing import get_args
 from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.facts import SessionFacts
-from supervisor_core.run.goodput import BUCKET_OF_PHASE
-from supervisor_core.run.model import BUCKETS, Outcome, Session, Stall
+from supervisor_core.run.goodput import BUCKET_OF_PHASE, STALL
+from supervisor_core.run.model import BUCKETS, Outcome, Session, Silence, Stall
 from supervisor_core.run.numbers import mapping, number, text, truth, whole
 from supervisor_core.run.pace import Pace
-from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ
+from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over
 
 LEAST_SILENCE_SECS = 30.0
 """No session counts as lost before it has been silent for so long."""
@@ -53,7 +53,8 @@ def telemetry_facts(
     elif tail_step is not None and (last_step is None or tail_step > last_step):
         last_step = tail_step
     phase = "stopped" if stop else text(beat.phase) if beat else None
-    activity = _activity(fold.told_secs, ended_at - started_at, phase)
+    stalls = _stalls(fold.id, fold.stalls, ended_at if stop else None)
+    activity = _activity(fold.told_secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
     outcome: Outcome = _reason(stop) if stop else "running"
     restored = record.restored_checkpoint if record else None
     return SessionFacts(
@@ -120,7 +121,8 @@ def telemetry_facts(
             if (told := worker.told(fold.id, fold.workers_at, ended_at)) is not None
         ),
         recoveries=tuple(fold.recoveries),
-        stalls=_stalls(fold.id, fold.stalls, ended_at if stop else None),
+        stalls=stalls,
+        silences=_silences(fold, started_at),
     )
 
 
@@ -166,15 +168,38 @@ def _steps(fold: SessionFold) -> int | None:
     return whole(told.steps) if told else None
 
 
-def _activity(told: Mapping[str, float], wall_secs: float, phase: str | None) -> dict[str, float]:
-    """Fit a session's seconds to its wall time: what is not decided goes to its phase; where two clocks disagree,
-    each bucket gives its share."""
+def _activity(
+    told: Mapping[str, float], wall_secs: float, phase: str | None, open_stall_secs: float
+) -> dict[str, float]:
+    """Fit a session's seconds to its wall time: what is not decided was a stall where one was told, and goes to its
+    phase else; where two clocks disagree, each bucket gives its share."""
     secs = {bucket: max(0.0, told.get(bucket, 0.0)) for bucket in BUCKETS}
     total = sum(secs.values())
     if total > wall_secs:
         return {bucket: value * wall_secs / total for bucket, value in secs.items()}
-    secs[BUCKET_OF_PHASE.get(phase or "", "other")] += wall_secs - total
+    stalled = min(open_stall_secs, wall_secs - total)
+    secs[STALL] += stalled
+    secs[BUCKET_OF_PHASE.get(phase or "", "other")] += wall_secs - total - stalled
     return secs
+
+
+def _open_stall_secs(fold: SessionFold, stalls: Sequence[Stall], ended_at: float) -> float:
+    """Return how much of the latest stall came after the last heartbeat, which told the seconds before it."""
+    if not stalls or fold.stop is not None or (stalls[-1].until is None and not fold.is_stalled):
+        return 0.0
+    since, until = stalls[-1].since, ended_at if stalls[-1].until is None else stalls[-1].until
+    if fold.beat is not None and fold.beat_at is not None and (is_over(fold.beat) or fold.beat_at >= until):
+        since = max(since, fold.beat_at)
+    return max(0.0, until - since)
+
+
+def _silences(fold: SessionFold, started_at: float) -> tuple[Silence, ...]:
+    found: list[Silence] = []
+    before = 0.0
+    for at, secs in fold.silent_told:
+        found.append(Silence(session=fold.id, since=max(started_at, at - secs + before), until=at, secs=secs - before))
+        before = secs
+    return tuple(found)
 
 
 def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
 from supervisor_core.options import Options
+from supervisor_core.run.goodput import SILENT
 from supervisor_core.run.status import RunStatus, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.progress import Progress
@@ -96,6 +97,7 @@ class RunMonitor:
         self._clock = clock
         self._stalls = StallWatch()
         self._active = True
+        self._silent_secs = 0.0
         self._next_beat = self._next_renewal = clock.monotonic()
         self._renewal_secs = renewal_secs
         self._beat_lock = threading.Lock()
@@ -110,6 +112,7 @@ class RunMonitor:
         """Stop watching; returns when the thread has ended (or at once when called from it), or when half
         of the time to the deadline is over."""
         self._stop.set()
+        self._progress.unwatched()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(deadline.timeout / 2)
 
@@ -143,11 +146,13 @@ class RunMonitor:
             self.enter(before)
 
     def tick(self) -> None:
-        """Look once: sample the rate, notice a stall, beat and renew the lease when it is time. Every second."""
+        """Look once: sample the rate, notice a stall or a silence, beat and renew the lease when it is time. Every
+        second."""
         self._progress.sample()
+        was_silent = self._look_for_silence()
         self._look_for_stall()
         now = self._clock.monotonic()
-        if self._heartbeat_secs and now >= self._next_beat:
+        if was_silent or (self._heartbeat_secs and now >= self._next_beat):
             self._next_beat = now + self._heartbeat_secs
             self.beat()
         if now >= self._next_renewal:
@@ -214,6 +219,17 @@ class RunMonitor:
         )
         first = self._identity.first_started_at
         return (self._clock.wall() - first) / failures if failures and first is not None else None
+
+    def _look_for_silence(self) -> bool:
+        """Return whether the process did not run for a while since the last look: a heartbeat says so at once."""
+        before, self._silent_secs = self._silent_secs, self._progress.snapshot().activity_secs[SILENT]
+        if self._silent_secs <= before:
+            return False
+        _LOG.warning(
+            "This process did not run for %.0f s: it was stopped (SIGSTOP), or its machine was frozen or suspended.",
+            self._silent_secs - before,
+        )
+        return True
 
     def _look_for_stall(self) -> None:
         now = self._progress.snapshot()

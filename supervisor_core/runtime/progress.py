@@ -13,13 +13,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.run.goodput import BUCKET_OF_PHASE
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
+from supervisor_core.run.goodput import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.histogram import STEP_BOUNDS, Histogram
 from supervisor_core.run.status import Distribution
 
 RATE_WINDOW_SECS = 30.0
 """The window over which steps per second is told."""
+
+SILENT_SECS = 5.0
+"""The monitor looks once a second. Where it could not for longer than this, and no step ended either, the process did
+not run: it was stopped, or its machine was frozen or suspended."""
 
 BUCKETS = (
     "productive",
@@ -27,6 +31,7 @@ BUCKETS = (
     "checkpoint_restore",
     "unproductive_checkpoint_save",
     "stall",
+    SILENT,
     "other",
 )
 """Goodput buckets that one process can tell apart, as ml-goodput-measurement names them where they mean the same."""
@@ -55,7 +60,8 @@ class Progress:
     """Counts steps, keeps the phase, and books every second of the session into one bucket. Thread-safe.
 
     Seconds are booked once it is known what they were, and never moved afterwards, since a counter must not fall: those
-    since the last progress are still open, and turn out as a stall when they exceed the phase's budget.
+    since the last progress are still open, and turn out as a stall when they exceed the phase's budget. Time in which
+    the process did not run at all (`SILENT_SECS`) is neither: it is booked as silent, and no age or stall includes it.
 
     Args:
         clock: the time; monotonic for every duration.
@@ -71,6 +77,13 @@ class Progress:
         now = clock.monotonic()
         self._phase = "starting"
         self._budget = _budget(stall_timeout("starting"))
+        self._patience = min(self._budget, SILENT_SECS)
+        self._looked_at = math.inf
+        """When somebody looked last; infinite while nobody looks every second."""
+        self._ran_secs = 0.0
+        """How long the main thread had run by then, in CPU seconds."""
+        self._asleep_secs = 0.0
+        """By how much the machine's clock that counts its sleep is ahead of the monotonic one."""
         self._booked_until = now
         self._booked = dict.fromkeys(BUCKETS, 0.0)
         self._held_up = 0.0
@@ -125,8 +138,8 @@ class Progress:
             changes: whether it may have changed what a checkpoint holds.
         """
         with self._lock:
-            if ended - self._last_progress > self._budget:
-                self._book(ended)
+            if ended - self._last_progress > self._patience:
+                self._gap(ended)
             self._last_progress = ended
             self._runs += 1
             self._changes += changes
@@ -150,6 +163,7 @@ class Progress:
             self._book(now)
             self._phase = phase
             self._budget = _budget(self._stall_timeout(phase))
+            self._patience = min(self._budget, SILENT_SECS)
             return before
 
     def held_up(self, secs: float) -> None:
@@ -187,17 +201,29 @@ class Progress:
             self._samples = deque([(self._clock.monotonic(), self._steps, step)])
 
     def sample(self) -> None:
-        """Remember the present count for the rate; called about once a second."""
+        """Remember the present count for the rate; called about once a second, until `unwatched`."""
         now = self._clock.monotonic()
+        asleep = boot_secs(self._clock) - now
         with self._lock:
+            self._notice_silence(now)
+            if self._looked_at < math.inf and asleep - self._asleep_secs > SILENT_SECS:
+                self._booked[SILENT] += asleep - self._asleep_secs  # the monotonic clock stood still meanwhile
+            self._asleep_secs = asleep
+            self._looked_at, self._ran_secs = now, main_thread_secs(self._clock)
             self._samples.append((now, self._steps, self._global_step()))
             while len(self._samples) > 2 and self._samples[1][0] <= now - RATE_WINDOW_SECS:
                 self._samples.popleft()
+
+    def unwatched(self) -> None:
+        """Say that nobody calls `sample` any more, so that this means nothing."""
+        with self._lock:
+            self._looked_at = math.inf
 
     def snapshot(self) -> ProgressSnapshot:
         """Return everything known now."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         with self._lock:
+            self._notice_silence(now)
             self._book(now)
             rate = self._rate(now)
             return ProgressSnapshot(
@@ -228,9 +254,29 @@ class Progress:
         return max(0.0, (latest - step) / (now - since))
 
     def _progress_at(self, now: float) -> None:
+        if now - self._last_progress > self._patience:
+            self._gap(now)
+        self._last_progress = max(self._last_progress, now)
+
+    def _gap(self, now: float) -> None:
+        """Book what progress after a while shows: silence, or the end of a stall."""
+        self._notice_silence(now)
         if now - self._last_progress > self._budget:
             self._book(now)
-        self._last_progress = max(self._last_progress, now)
+
+    def _notice_silence(self, now: float) -> None:
+        """Book the time since the process was last known to run, if it is too long, and leave it out of what is still
+        open."""
+        silent = now - max(self._looked_at, self._last_progress)
+        if silent <= SILENT_SECS:
+            return
+        before, self._ran_secs = self._ran_secs, main_thread_secs(self._clock)
+        self._looked_at = now
+        if self._ran_secs - before > silent / 2:  # a long call that keeps the interpreter to itself
+            return
+        self._booked[SILENT] += silent
+        self._booked_until += silent
+        self._last_progress += silent
 
     def _book(self, now: float) -> None:
         """Book what is decided: the time up to the last progress, and what has become a stall since."""

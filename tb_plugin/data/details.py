@@ -14,8 +14,12 @@ from supervisor_core.run.plain import (
     recovery_json,
     restart_json,
     session_json,
+    silence_json,
 )
 from tb_plugin.view import RunView, View
+
+MOST_SILENCES = 1000
+"""How many are sent, the newest."""
 
 
 def details(view: View, shown: RunView) -> dict[str, Any]:
@@ -53,6 +57,7 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
             "on_disk": sum(item.on_disk is True for item in run.checkpoints),
         },
         "stalls": len(run.stalls),
+        "silences": [silence_json(item) for item in run.silences[-MOST_SILENCES:]],
         "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
         "workers": len(run.workers),
     }

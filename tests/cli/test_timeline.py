@@ -17,6 +17,7 @@ from supervisor_core.run.model import (
     Restart,
     Run,
     Session,
+    Silence,
     Stall,
     ThreadHistory,
     ThreadSpan,
@@ -160,6 +161,19 @@ def test_threads_and_stalls_have_lanes() -> None:
     assert "!" in lanes["stalls"]
     assert "MainThread: input.py:12 next_batch" in shown
     assert "50 s so far" in shown
+
+
+def test_a_silence_is_drawn_and_told_in_the_headline() -> None:
+    """How long the process did not run is in the first line, and where is on the axis."""
+    silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0)
+    goodput = Goodput(
+        wall_secs=1000.0, secs={"productive": 950.0, "silent": 50.0}, booked_secs={}, ratio=0.95, inferred=False
+    )
+    shown = text(timeline(run(silences=(silence,), goodput=goodput), START + 1000.0, 120)).splitlines()
+    assert "silent for 50 s" in shown[0]
+    (lane,) = [line for line in shown if line.startswith("silent ") and "╌" in line]
+    assert any("silent" in line and "5.0 %" in line for line in shown)
+    assert lane.index("╌") > len(lane.rstrip()) // 2
 
 
 def test_a_run_without_anything_is_shown() -> None:

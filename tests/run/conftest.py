@@ -124,7 +124,7 @@ class Trainer:
         self.step: int | None = None
         self.steps = 0
         self.rate: float | None = None
-        self.secs = dict.fromkeys([*_BUCKET.values(), "stall", "other"], 0.0)
+        self.secs = dict.fromkeys([*_BUCKET.values(), "stall", "silent", "other"], 0.0)
         self.budget = 300.0
         self.age = self.undecided = self.held_up = 0.0
         self.threads: tuple[Mapping[str, Any], ...] = ()
@@ -172,6 +172,14 @@ class Trainer:
             if self.age > self.budget:
                 self.secs["stall"] += self.undecided
                 self.undecided = 0.0
+
+    def freeze(self, secs: float) -> Trainer:
+        """Do not run for so long; what comes first afterwards is a heartbeat that says so."""
+        self.now += secs
+        self.secs["silent"] += secs
+        while self._next_beat <= self.now:
+            self._next_beat += self.every
+        return self.beat()
 
     def beat(self) -> Trainer:
         """Tell how it is."""

@@ -24,7 +24,8 @@ def shares(run: Run) -> dict[str, float]:
 
 
 def test_a_run_with_everything_in_it(trainer: Any, run_of: RunOf) -> None:
-    """Start, steps, saves, evaluation, a stall, a crash with steps to do again, downtime, a restore, a planned stop."""
+    """Start, steps, saves, evaluation, a stall, a freeze, a crash with steps to do again, downtime, a restore, a
+    planned stop."""
     first = trainer("a").spend(60).ready()
     for _ in range(3):
         first.train(595, 2.0).save(blocked_secs=10.0).train(5, 2.0)
@@ -35,7 +36,7 @@ def test_a_run_with_everything_in_it(trainer: Any, run_of: RunOf) -> None:
     second.ready(1795).train(400, 2.0)
     since = second.now
     second.spend(700, moving=False).stall("begin", since)
-    second.enter("training").train(200, 2.0).stop("completed")
+    second.enter("training").train(100, 2.0).freeze(250).train(100, 2.0).stop("completed")
     run = run_of(first, second, now=second.now + 1e5)
     wall = second.now - first.started_at
     truth = {
@@ -47,6 +48,7 @@ def test_a_run_with_everything_in_it(trainer: Any, run_of: RunOf) -> None:
         DOWNTIME: 300,
         "other": 120,
         "stall": 700,
+        "silent": 250,
     }
     assert sum(truth.values()) == wall
     assert shares(run) == pytest.approx({name: secs / wall for name, secs in truth.items()}, abs=POINT)
@@ -191,7 +193,7 @@ def test_an_inferred_goodput_says_so(events_file: Any, run_of: RunOf) -> None:
 
 
 STRETCH = st.tuples(
-    st.sampled_from(["train", "save", "stall", "evaluating", "checkpointing", "clock", "beat", "recover"]),
+    st.sampled_from(["train", "save", "stall", "freeze", "evaluating", "checkpointing", "clock", "beat", "recover"]),
     st.floats(0, 500, allow_subnormal=False),
 )
 SESSION = st.tuples(st.floats(-50, 500), st.booleans(), st.booleans(), st.lists(STRETCH, max_size=5))
@@ -216,6 +218,8 @@ def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any)
                 session.save(blocked_secs=secs / 10)
             elif kind == "stall":
                 session.spend(secs, moving=False)
+            elif kind == "freeze":
+                session.freeze(secs)
             elif kind == "clock":
                 session.now -= secs / 10
             elif kind == "recover":

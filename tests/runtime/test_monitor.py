@@ -119,7 +119,10 @@ def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock
     clock.advance(31)
     monitor.tick()
     assert monitor.status().stalled
-    clock.advance(9)
+    for _ in range(8):
+        clock.advance(1)
+        monitor.tick()
+    clock.advance(1)
     progress.run_ended(True, clock.now - 1, clock.now)
     monitor.tick()
     begin, end = heard.of(StallRecord)
@@ -128,6 +131,24 @@ def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock
     assert (end.state, end.secs, end.stacks) == ("end", 40, {})
     assert not monitor.status().stalled
     assert progress.snapshot().activity_secs["stall"] == 40
+
+
+def test_a_silence_is_told_at_once(make, clock) -> None:
+    """The first look after a freeze beats, whenever the next heartbeat is due; and there is no stall."""
+    monitor, heard, _, _ = make(Options(heartbeat_secs=3600, stall_timeout_secs={"training": 30.0}))
+    monitor.enter("training")
+    for _ in range(5):
+        monitor.tick()
+        clock.advance(1)
+    before = len(heard.of(HeartbeatRecord))
+    clock.advance(49)
+    monitor.tick()
+    monitor.tick()
+    beats = heard.of(HeartbeatRecord)
+    assert len(beats) == before + 1
+    assert beats[-1].activity_secs["silent"] == 50
+    assert heard.of(StallRecord) == []
+    assert not monitor.status().stalled
 
 
 def test_evaluating_has_a_budget_of_its_own(make, clock) -> None:

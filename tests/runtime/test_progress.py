@@ -158,3 +158,91 @@ def test_times_are_told_by_the_wall_clock_and_measured_by_the_other(clock) -> No
     now = progress.snapshot()
     assert now.progress_age_secs == pytest.approx(2)
     assert now.last_step_at == pytest.approx(clock.wall_now - 2)
+
+
+def watched(progress: Progress, clock, secs: int) -> None:
+    """Let seconds pass in which the monitor looks, and a step ends each second."""
+    for _ in range(secs):
+        steps(progress, clock, 1, secs=1.0)
+        progress.sample()
+
+
+@pytest.mark.parametrize("frozen_secs", [50.0, 400.0])
+@pytest.mark.parametrize("first", ["step", "monitor", "scrape", "phase"])
+def test_time_in_which_the_process_did_not_run_is_silent(clock, frozen_secs: float, first: str) -> None:
+    """Whoever comes first after it: no productive second, no stall, and no age that includes it."""
+    progress = Progress(clock, lambda phase: 300.0)
+    progress.enter("training")
+    watched(progress, clock, 20)
+    started = clock.now
+    clock.advance(0.5 + frozen_secs + 0.25)
+    if first == "step":
+        progress.run_ended(True, started, clock.now)
+    elif first == "monitor":
+        progress.sample()
+    elif first == "phase":
+        progress.enter("evaluating")
+    assert progress.snapshot().progress_age_secs < 1.0
+    progress.enter("training")
+    watched(progress, clock, 10)
+    activity = progress.snapshot().activity_secs
+    assert activity["silent"] == pytest.approx(frozen_secs, abs=1.0)
+    assert activity["productive"] == pytest.approx(30, abs=1.0)
+    assert activity["stall"] == 0.0
+    assert sum(activity.values()) == pytest.approx(30.75 + frozen_secs)
+
+
+def test_a_freeze_within_a_stall_is_not_part_of_it(clock) -> None:
+    """Its seconds before and after are."""
+    progress = Progress(clock, lambda phase: 30.0)
+    progress.enter("training")
+    watched(progress, clock, 10)
+    for pause in [1.0] * 60 + [500.0] + [1.0] * 60:
+        clock.advance(pause)
+        progress.sample()
+        progress.snapshot()
+    activity = progress.snapshot().activity_secs
+    assert (activity["stall"], activity["silent"]) == (pytest.approx(120), pytest.approx(500))
+
+
+def test_a_long_step_is_not_silent(clock) -> None:
+    """The monitor looks while a step lasts; and where nobody looks, nothing is concluded."""
+    progress = Progress(clock, lambda phase: 300.0)
+    progress.enter("training")
+    steps(progress, clock, 2, secs=60.0)
+    for _ in range(60):
+        clock.advance(1.0)
+        progress.sample()
+    progress.run_ended(True, clock.now - 60, clock.now)
+    progress.unwatched()
+    clock.advance(60.0)
+    progress.enter("stopping")
+    activity = progress.snapshot().activity_secs
+    assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(240))
+
+
+def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, monkeypatch) -> None:
+    """The main thread used the CPU all the while: it ran, though nobody could look."""
+    ran = [0.0]
+    monkeypatch.setattr("supervisor_core.runtime.progress.main_thread_secs", lambda clock: ran[0])
+    progress = Progress(clock, lambda phase: 300.0)
+    progress.enter("training")
+    watched(progress, clock, 5)
+    ran[0] += 38.0
+    steps(progress, clock, 1, secs=40.0)
+    watched(progress, clock, 5)
+    activity = progress.snapshot().activity_secs
+    assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(50))
+
+
+def test_what_the_machine_slept_through_is_silent(clock, monkeypatch) -> None:
+    """The monotonic clock stands still meanwhile; one that counts from the machine's start does not."""
+    slept = [7.0]
+    monkeypatch.setattr("supervisor_core.runtime.progress.boot_secs", lambda clock: clock.monotonic() + slept[0])
+    progress = Progress(clock, lambda phase: 300.0)
+    progress.enter("training")
+    watched(progress, clock, 5)
+    slept[0] += 3600.0
+    watched(progress, clock, 5)
+    activity = progress.snapshot().activity_secs
+    assert (activity["silent"], activity["productive"]) == (3600.0, pytest.approx(10))

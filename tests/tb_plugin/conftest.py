@@ -26,6 +26,7 @@ from supervisor_core.run.model import (
     Restart,
     Run,
     Session,
+    Silence,
     Stall,
     ThreadHistory,
     ThreadSpan,
@@ -105,7 +106,11 @@ def a_run(name: str = "a", **how: Any) -> Run:
             "threads": (),
             "stalls": (),
             "goodput": Goodput(
-                wall_secs=60.0, secs=dict.fromkeys(BUCKETS, 7.5), booked_secs={}, ratio=0.125, inferred=False
+                wall_secs=60.0,
+                secs={**dict.fromkeys(BUCKETS, 7.5), "silent": 0.0},
+                booked_secs={},
+                ratio=0.125,
+                inferred=False,
             ),
             "advice": Advice(
                 save_cost_secs=None,
@@ -159,6 +164,7 @@ def a_rich_run(name: str = "a") -> Run:
                 inferred=False,
             ),
         ),
+        silences=(Silence(session="one", since=NOW - 300, until=NOW - 250, secs=50.0),),
         recoveries=(
             Recovery(
                 session="two",
