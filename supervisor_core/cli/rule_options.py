@@ -45,6 +45,7 @@ _DURATIONS = {
     "hold": "For how long something must be so before it is an alert, other than a stall.",
     "stall-hold": "For how long a run must be past its phase's budget before that is an alert.",
     "forget": "After how long without a word a dead run, or an exporter that is gone, is given up.",
+    "silent": "For how long a run that another writer writes is an alert after it has ceased.",
     "save-hold": "For how long saves, or events, must fail before that is an alert.",
     "worker-hold": "For how long another process of a cluster must be lost before that is an alert.",
     "worker-wait": "For how long another process of a cluster may wait, or not move, while its chief trains.",

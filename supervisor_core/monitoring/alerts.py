@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervisor_core.monitoring.alert import Alert, more, number
 from supervisor_core.monitoring.cluster_alerts import cluster_alerts
 from supervisor_core.monitoring.recordings import BEHIND, FIRST_LOOK
+from supervisor_core.monitoring.silent_alerts import silent_alerts
 from supervisor_core.monitoring.thresholds import Thresholds, duration
 from supervisor_core.monitoring.writing_alerts import writing_alerts
 
@@ -18,6 +19,7 @@ def alerts(limits: Thresholds) -> tuple[Alert, ...]:
         *_services(limits),
         *cluster_alerts(limits),
         *_speed(limits),
+        *silent_alerts(limits),
         *_sources(limits),
     )
 

@@ -86,6 +86,9 @@ class Thresholds:
 
     goodput_window_secs: float = 21600.0
 
+    silent_secs: float = 21600.0
+    """For how long a run of another writer that has ceased to write is an alert: it may have ended, and cannot say."""
+
     save_failures: int = 2
     """How many saves in a row must have failed."""
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord, RecoveryRecord
+from supervisor_core.run.cadence import Cadence
 from supervisor_core.run.launches import Launches
 from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.rates import RATE_TAG, RateTail
@@ -45,6 +46,8 @@ class FileFold:
         self.rates = RateTail()
         self.launches = Launches()
         """What else it shows; not kept up any more once a session tells of itself."""
+        self.cadence = Cadence()
+        """Likewise."""
 
     @property
     def order(self) -> tuple[float, str]:
@@ -84,6 +87,7 @@ class FileFold:
         self.tail.add(chunk.scalars, told)
         if not self.sessions:
             self.launches.add(chunk)
+            self.cadence.add(chunk.scalars)
 
     def _heard_until(self, chunk: Chunk, clock_set: int | None) -> None:
         """Take the latest wall time; of what is before the place where the clock was set, if it was, nothing counts."""

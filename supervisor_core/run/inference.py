@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from supervisor_core.run.boundaries import MAIN_SUFFIX, step_boundaries
+from supervisor_core.run.cadence import LEAST_BUDGET_SECS, Cadence
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.launches import Launch
@@ -50,6 +51,8 @@ class _Draft:
     progress_at: float | None = None
     stopped: bool = False
     steps_per_sec: float | None = None
+    cadences: list[tuple[Cadence, str | None]] = field(default_factory=list)
+    """Of each of its files, with the tag that is taken for the steps of training."""
 
 
 def inferred_facts(files: Iterable[FileFold], known: Iterable[tuple[float, float]] = ()) -> list[SessionFacts]:
@@ -141,6 +144,8 @@ def _go_on(drafts: list[_Draft], file: FileFold) -> None:
         elif file.path not in drafts[-1].files:
             drafts[-1].files.append(file.path)
         _extend(drafts, launch, ended)
+    if drafts and file.path in drafts[-1].files:
+        drafts[-1].cadences.append((file.cadence, launches[-1].lead_tag if launches else None))
 
 
 def _begins(session: _Draft, launch: Launch, process: str | None) -> bool:
@@ -216,6 +221,11 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
     pace = Pace(draft.first_step)
     if draft.last_step is not None:
         pace.reached(draft.last_step, span)
+    rates = (cadence.steps_per_sec(lead) for cadence, lead in reversed(draft.cadences))
+    rate = draft.steps_per_sec
+    if rate is None:
+        rate = next((each for each in rates if each is not None), None)
+    budget_secs = max((cadence.budget_secs for cadence, _ in draft.cadences), default=LEAST_BUDGET_SECS)
     return SessionFacts(
         session=Session(
             id=id,
@@ -226,8 +236,9 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
             inferred=True,
             first_step=draft.first_step,
             last_step=draft.last_step,
-            steps_per_sec=draft.steps_per_sec,
+            steps_per_sec=rate,
             last_progress_at=draft.progress_at,
+            progress_timeout_secs=None if draft.stopped else budget_secs,
             activity_secs=secs,
             saves=len(draft.checkpoints),
             files=tuple(draft.files),
@@ -235,6 +246,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
         paces=(pace,),
         told_secs={"productive": span},
         is_start_exact=False,
+        silence_secs=budget_secs,
         ended_itself=draft.stopped,
         checkpoints=tuple(
             Checkpoint(session=id, at=_wall(at), ok=True, step=step, path=path, inferred=True)

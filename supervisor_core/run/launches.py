@@ -79,8 +79,14 @@ class Launch:
     @property
     def lead(self) -> TagSteps | None:
         """The tag that is taken for the steps of training: the one with the most points."""
+        tag = self.lead_tag
+        return None if tag is None else self.tags[tag]
+
+    @property
+    def lead_tag(self) -> str | None:
+        """Its name."""
         witnesses = [item for item in self.tags.items() if item[1].is_witness] or list(self.tags.items())
-        return max(witnesses, key=lambda item: (item[1].count, item[1].max_step, item[0]), default=(None, None))[1]
+        return max(witnesses, key=lambda item: (item[1].count, item[1].max_step, item[0]), default=(None, None))[0]
 
     def add(self, tag: str, points: Points) -> None:
         """Take in the next scalars of a tag."""

@@ -19,6 +19,8 @@ _ACTIVE: dict[RunState, bool | None] = {
     "unknown": None,
 }
 
+_NOTHING_SAVED = CheckpointStatus(saves=None, failures=None, failures_in_a_row=None)
+
 _ALL: frozenset[WorkerState] = frozenset(get_args(WorkerState))
 _DOWN: frozenset[WorkerState] = frozenset(("lost", "failed"))
 _STILL_SO: dict[RunState, frozenset[WorkerState]] = {"running": _ALL, "stalled": _ALL, "lost": _DOWN, "failed": _DOWN}
@@ -29,8 +31,9 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
     """Return what an exporter serves of a run: the trainer's own metrics, though the trainer may be dead.
 
     A run that was lost, has failed or is stalled stays active, so that alerts on it go on; one that has failed has the
-    time that a stop may take to be started again. Of a run without telemetry only that is
-    told which its events show: neither a phase nor whether it is active.
+    time that a stop may take to be started again. Of a run without telemetry only that is served which its events show:
+    its step, its speed, its checkpoints, when it last wrote, and for how long it may be silent (`Cadence`). Neither a
+    phase, nor whether it is active, nor goodput, counts of saves or steps done again.
 
     Of the cluster's other processes is told what is still so. While their chief is heard of, its word counts. Once
     it is lost or has failed, those that it had called lost or failed remain so, since they are as likely why; of the
@@ -44,7 +47,19 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
     """
     name = run.name if label is None else label
     if not run.sessions:
-        return RunStatus(run=name, active=None, phase=None, sessions=0, global_step=run.step, steps=None, stalled=None)
+        return RunStatus(
+            run=name,
+            active=None,
+            phase=None,
+            sessions=0,
+            recoveries=None,
+            global_step=run.step,
+            steps=None,
+            stalled=None,
+            checkpoint=_NOTHING_SAVED,
+            steps_lost=None,
+            events_dropped=None,
+        )
     last = run.sessions[-1]
     told = not last.inferred
     active = _ACTIVE[run.state]
@@ -60,20 +75,26 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         global_step=run.step,
         steps=last.steps,
         steps_per_second=last.steps_per_sec if run.state in ("running", "stalled") else None,
-        last_progress_at=None if last.last_progress_at is None else min(last.last_progress_at, now),
+        last_progress_at=_moved_at(run, last, now),
         progress_timeout_secs=STALL_TIMEOUT_SECS["stopping"] if run.state == "failed" else last.progress_timeout_secs,
         stalled=run.state == "stalled" if told else None,
         checkpoint=_checkpoint(run, last),
         threads=tuple(_thread(history) for history in run.threads if history.session == last.id),
         workers=_workers(run, last, now),
-        steps_lost=run.steps_lost,
-        activity_secs=run.goodput.booked_secs,
-        goodput=run.goodput.ratio,
-        events_dropped=last.events_dropped,
+        steps_lost=None if run.inferred else run.steps_lost,
+        activity_secs={} if run.inferred else run.goodput.booked_secs,
+        goodput=None if run.inferred else run.goodput.ratio,
+        events_dropped=last.events_dropped if told else None,
         events_failing=last.events_error is not None if told and run.state in ("running", "stalled") else None,
         versions=last.versions,
         info=_info(last),
     )
+
+
+def _moved_at(run: Run, last: Session, now: float) -> float | None:
+    """Return when the run last made progress; of another writer's, when its last event was, whatever it is of."""
+    at = run.last_event_at if last.inferred else last.last_progress_at
+    return None if at is None else min(at, now)
 
 
 def _checkpoint(run: Run, last: Session) -> CheckpointStatus:
@@ -86,9 +107,9 @@ def _checkpoint(run: Run, last: Session) -> CheckpointStatus:
         last_success_step=newest.step if newest else None,
         last_success_path=newest.path if newest else None,
         last_size_bytes=newest.bytes if newest else None,
-        saves=last.saves,
-        failures=last.save_failures,
-        failures_in_a_row=last.save_failures_in_a_row,
+        saves=None if last.inferred else last.saves,
+        failures=None if last.inferred else last.save_failures,
+        failures_in_a_row=None if last.inferred else last.save_failures_in_a_row,
         last_error=latest.error if latest else None,
         save_secs=last.save_secs,
         blocked_secs=last.blocked_secs,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from supervisor_core.run.cadence import LEAST_BUDGET_SECS
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.model import Outcome, RunState
-
-QUIET_SECS = 600.0
-"""A run without telemetry counts as running for so many seconds after its last event: other writers flush every two
-minutes at best."""
 
 _STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
     "completed": "completed",
@@ -35,7 +32,8 @@ def run_state(last: SessionFacts | None, now: float, last_event_at: float | None
     if last.session.inferred:
         if last.ended_itself:
             return "stopped"
-        is_quiet = last_event_at is None or now - last_event_at > QUIET_SECS
+        budget_secs = LEAST_BUDGET_SECS if last.silence_secs is None else last.silence_secs
+        is_quiet = last_event_at is None or now - last_event_at > budget_secs
         return "unknown" if is_quiet else "running"
     if last.session.outcome != "running":
         return _STATE_OF_OUTCOME[last.session.outcome]

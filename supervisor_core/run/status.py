@@ -87,10 +87,10 @@ class CheckpointStatus:
     last_success_step: int | None = None
     last_success_path: str | None = None
     last_size_bytes: int | None = None
-    saves: int = 0
-    """Saves tried, good or bad, in the life of the process."""
-    failures: int = 0
-    failures_in_a_row: int = 0
+    saves: int | None = 0
+    """Saves tried, good or bad, in the life of the process; None, like the next two, where nothing tells."""
+    failures: int | None = 0
+    failures_in_a_row: int | None = 0
     """Those since the last good save of the process."""
     last_error: str | None = None
     save_secs: Distribution | None = None
@@ -132,14 +132,14 @@ class RunStatus:
     """No two of one name: the name is what tells their metrics apart."""
     workers: tuple[WorkerStatus, ...] = ()
     """The other processes of the cluster, as the chief sees them; no two of one name."""
-    steps_lost: int = 0
-    """Steps done again after restarts and recoveries."""
+    steps_lost: int | None = 0
+    """Steps done again after restarts and recoveries; None where nothing tells."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Seconds by goodput bucket; they sum to the wall time covered."""
     goodput: float | None = None
     """Share of the wall time that went into steps which were kept, from 0 to 1."""
-    events_dropped: int = 0
-    """Events that could not be written."""
+    events_dropped: int | None = 0
+    """Events that could not be written; None where nothing tells."""
     events_failing: bool | None = None
     """Whether events cannot be written at present; None where that is not known."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -20,6 +20,7 @@ class SaveTally:
     def __init__(self, interval_secs: float | None = None) -> None:
         self._lock = threading.Lock()
         self._status = CheckpointStatus(interval_secs=interval_secs)
+        self._saves = self._failures = self._in_a_row = 0
         self._save_secs = Histogram(SAVE_BOUNDS)
         self._blocked_secs = Histogram(SAVE_BOUNDS)
 
@@ -41,10 +42,9 @@ class SaveTally:
         with self._lock:
             self._save_secs.add(secs)
             self._blocked_secs.add(blocked_secs)
+            self._saves, self._in_a_row = self._saves + 1, 0
             self._status = replace(
                 self._status,
-                saves=self._status.saves + 1,
-                failures_in_a_row=0,
                 last_success_at=at,
                 last_success_step=step,
                 last_success_path=path,
@@ -55,13 +55,14 @@ class SaveTally:
     def failed(self, error: str) -> None:
         """Take note of a save that failed."""
         with self._lock:
-            self._status = replace(
-                self._status,
-                saves=self._status.saves + 1,
-                failures=self._status.failures + 1,
-                failures_in_a_row=self._status.failures_in_a_row + 1,
-                last_error=error,
-            )
+            self._saves, self._failures, self._in_a_row = self._saves + 1, self._failures + 1, self._in_a_row + 1
+            self._status = replace(self._status, last_error=error)
+
+    @property
+    def failures(self) -> tuple[int, int]:
+        """How many saves have failed, and how many of them since the last good one."""
+        with self._lock:
+            return self._failures, self._in_a_row
 
     def status(self, mtbf_secs: float | None = None) -> CheckpointStatus:
         """Return the present state.
@@ -73,6 +74,9 @@ class SaveTally:
             cost = self._blocked_secs.mean
             return replace(
                 self._status,
+                saves=self._saves,
+                failures=self._failures,
+                failures_in_a_row=self._in_a_row,
                 save_secs=self._save_secs.snapshot(),
                 blocked_secs=self._blocked_secs.snapshot(),
                 recommended_interval_secs=recommended_interval(cost, mtbf_secs),

@@ -394,16 +394,15 @@ class SupervisedRun:
     def _renew_lease(self, step: int | None) -> None:
         if self._lease is None or self._ended:
             return
-        now, saves = self.progress.snapshot(), self.saves.status()
-        error = self._recorder.error
+        now, (save_failures, in_a_row), error = self.progress.snapshot(), self.saves.failures, self._recorder.error
         with suppress(LogdirInUseError):  # which `on_taken_over` has heard of
             self._lease.renew(
                 last_step=step,
                 phase=now.phase,
                 progress_at=now.last_progress_at,
                 progress_timeout_secs=self.options.stall_timeout(now.phase),
-                save_failures=saves.failures,
-                save_failures_in_a_row=saves.failures_in_a_row,
+                save_failures=save_failures,
+                save_failures_in_a_row=in_a_row,
                 events_error=None if error is None else error[:ERROR_LETTERS],
             )
 

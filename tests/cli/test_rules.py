@@ -30,6 +30,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         *("rules", "--interval", "1s", "--hold", "2s", "--stall-hold", "500ms", "--forget", "1h30m", "--behind", "9s"),
         *("--slow-window", "4s", "--checkpoint-intervals", "5", "--restarts", "7", "--slow-below", "0.25"),
         *("--worker-hold", "6s", "--worker-wait", "8s", "--recoveries", "11", "--save-hold", "3s"),
+        *("--silent", "10s"),
         *("--goodput-below", "0.75", "--runbook-base", "https://wiki.example.org/alerts"),
     )
     limits = Thresholds(
@@ -43,6 +44,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         restarts=7,
         worker_hold_secs=6,
         save_hold_secs=3,
+        silent_secs=10,
         worker_wait_secs=8,
         recoveries=11,
         slow_below=0.25,

@@ -20,6 +20,7 @@ for name in (
     "cluster_scenarios",
     "exporter_scenarios",
     "writing_scenarios",
+    "silent_scenarios",
     "servers",
     "end_to_end",
 ):

@@ -14,7 +14,7 @@ STALLED, TOO_OLD, FAILING = "SupervisorTrainingStalled", "SupervisorCheckpointTo
 FAR, LOOP, THREAD = "SupervisorCheckpointIntervalFar", "SupervisorRestartLoop", "SupervisorThreadDown"
 SLOW, GOODPUT = "SupervisorTrainingSlow", "SupervisorGoodputLow"
 WORKER, STUCK, RECOVERIES = "SupervisorWorkerLost", "SupervisorWorkerStuck", "SupervisorRecoveryLoop"
-UNWRITTEN = "SupervisorEventsNotWritten"
+UNWRITTEN, QUIET = "SupervisorEventsNotWritten", "SupervisorRunSilent"
 UNREADABLE, DOWN = "SupervisorEventsUnreadable", "SupervisorExporterDown"
 
 SILENT: set[str] = set()

@@ -15,13 +15,14 @@ from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
 from monitoring_happenings import DOWN, Moments, ends
 from monitoring_scenarios import SCENARIOS
 from monitoring_served import HOUR, MINUTE, Target, exporter, values
+from monitoring_silent_scenarios import SILENT_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
 
 from supervisor_core.monitoring.rules import rule_groups
 from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
 from supervisor_core.monitoring.yaml_text import to_yaml
 
-EVERY = SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS
+EVERY = SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS | SILENT_SCENARIOS
 CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
 ALERTS = {rule["alert"] for group in rule_groups()["groups"] for rule in group["rules"] if "alert" in rule}
 

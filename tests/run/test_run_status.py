@@ -15,6 +15,8 @@ from supervisor_core.run.status import RunStatus, WorkerStatus
 
 RunOf = Callable[..., Run]
 
+TIMES = ("supervisor_time_seconds_total", "supervisor_phase", "supervisor_restarts_total")
+
 
 def served(status: RunStatus, now: float) -> dict[str, float]:
     """Return the samples with no label but the run's."""
@@ -79,16 +81,43 @@ def test_of_a_run_without_telemetry_nothing_is_made_up(events_file: Any, run_of:
     samples = served(run_status(run_of(file), 1e9 + 100), 1e9 + 100)
     assert samples["supervisor_global_step"] == 98
     assert samples["supervisor_checkpoint_last_success_step"] == 40
-    assert not {"supervisor_active", "supervisor_stalled", "supervisor_steps_total"} & set(samples)
+    assert set(samples) == {
+        "supervisor_session_start_timestamp_seconds",
+        "supervisor_sessions_total",
+        "supervisor_global_step",
+        "supervisor_steps_per_second",
+        "supervisor_last_progress_timestamp_seconds",
+        "supervisor_progress_timeout_seconds",
+        "supervisor_checkpoint_age_seconds",
+        "supervisor_checkpoint_last_success_timestamp_seconds",
+        "supervisor_checkpoint_last_success_step",
+    }
+    status = run_status(run_of(file), 1e9 + 100)
+    assert not any(
+        samples for metric in RUN_METRICS for samples in [list(metric.read(status, 1e9))] if metric.name in TIMES
+    )
     (phase,) = [metric for metric in RUN_METRICS if metric.name == "supervisor_phase"]
     assert not list(phase.read(run_status(run_of(file), 1e9 + 100), 1e9 + 100))
     assert served(run_status(run_of(file.log("STOP", 0, 1e9 + 99)), 1e9), 1e9)["supervisor_active"] == 0
 
 
+def test_the_speed_of_another_writer_is_that_of_its_points(events_file: Any, run_of: RunOf) -> None:
+    """One point of each of two tags every 50 steps and 20 s: 2.5 steps a second, while it writes; evaluations count
+    epochs and change nothing."""
+    file = events_file("/run/events.out.tfevents.1.host", 1e9)
+    for number in range(40):
+        at = 1e9 + 20 * number
+        file.scalar("train/loss", 50 * number, at).scalar("train/lr", 50 * number, at + 0.01)
+        if number % 10 == 9:
+            file.scalar("val/accuracy", number // 10, at + 0.5)
+    now = 1e9 + 800
+    assert run_status(run_of(file, now=now), now).steps_per_second == pytest.approx(2.5)
+    assert run_status(run_of(file, now=now + 900), now + 900).steps_per_second is None
+
+
 def test_an_empty_run_has_no_state(run_of: RunOf) -> None:
-    """A run without events serves neither a step nor whether it is active."""
-    samples = served(run_status(run_of(), 1e9), 1e9)
-    assert not {"supervisor_active", "supervisor_global_step", "supervisor_steps_total"} & set(samples)
+    """Of a run without events it is served that it has had no sessions, and nothing else."""
+    assert served(run_status(run_of(), 1e9), 1e9) == {"supervisor_sessions_total": 0}
 
 
 def test_threads_are_those_of_the_last_session(killed: Any, resumed: Any, run_of: RunOf) -> None:
