@@ -42,7 +42,7 @@ def smooth(segments: Sequence[tuple[Floats, NDArray[np.int64], int | None]], wei
     average = _Average()
     found = []
     for values, steps, limit in segments:
-        beyond = np.flatnonzero(steps > limit) if limit is not None else ()
+        beyond = np.flatnonzero(steps > limit) if limit is not None else np.empty(0, np.int64)
         cut = int(beyond[0]) if len(beyond) else len(values)
         kept, average = _along(values[:cut], average, weight)
         abandoned, _ = _along(values[cut:], average, weight)
