@@ -62,26 +62,41 @@ test("a filter that is no regular expression is plain text, and says so", () => 
 
 test("runs that need somebody come first, and what is not known last, whichever way round", () => {
   const lines = [line("ok"), line("bad", { state: "failed", goodput: null }), line("done", { state: "completed", goodput: 0.1 })];
-  const names = (key: "state" | "goodput", descending: boolean) => sortRuns(lines, { key, descending }).map((l) => l.run);
+  const names = (key: "state" | "goodput", descending: boolean) => sortRuns(lines, { key, descending }, T0 + 100).map((l) => l.run);
   assert.deepEqual(names("state", false), ["bad", "ok", "done"]);
   assert.deepEqual(names("goodput", false), ["done", "ok", "bad"]);
   assert.deepEqual(names("goodput", true), ["ok", "done", "bad"]);
   assert.equal(startsDescending("restarts"), true);
   const clusters = [line("a"), line("b", { sick_workers: 1, workers: 9 }), line("c", { state: "stalled" })];
-  assert.deepEqual(sortRuns(clusters, { key: "state", descending: false }).map((l) => l.run), ["c", "b", "a"]);
+  assert.deepEqual(sortRuns(clusters, { key: "state", descending: false }, T0 + 100).map((l) => l.run), ["c", "b", "a"]);
   const again = [line("a", { recoveries: 3 }), line("b", { restarts: 1 }), line("c", { restarts: 1, recoveries: 1 })];
-  assert.deepEqual(sortRuns(again, { key: "restarts", descending: true }).map((l) => l.run), ["c", "b", "a"]);
+  assert.deepEqual(sortRuns(again, { key: "restarts", descending: true }, T0 + 100).map((l) => l.run), ["c", "b", "a"]);
+});
+
+test("trouble of the last day comes first, older trouble after what runs", () => {
+  const now = T0 + 40 * 86_400;
+  const old = { last_event: now - 30 * 86_400 };
+  const fresh = { last_event: now - 600 };
+  const lines = [
+    line("failed last month", { state: "failed", ...old }), line("lost last month", { state: "lost", ...old }),
+    line("done", { state: "completed", ...fresh }), line("running", fresh), line("saves fail", { checkpoints_failing: true, ...fresh }),
+    line("failed", { state: "failed", ...fresh }), line("lost", { state: "lost", ...fresh }), line("stalled", { state: "stalled", ...fresh }),
+    line("never seen", { state: "unknown", last_event: null }),
+  ];
+  assert.deepEqual(sortRuns(lines, { key: "state", descending: false }, now).map((l) => l.run), [
+    "stalled", "lost", "failed", "saves fail", "running", "lost last month", "failed last month", "done", "never seen",
+  ]);
 });
 
 test("names are sorted as people count", () => {
   const lines = ["run10", "run9", "Run1"].map((name) => line(name));
-  assert.deepEqual(sortRuns(lines, { key: "run", descending: false }).map((l) => l.run), ["Run1", "run9", "run10"]);
+  assert.deepEqual(sortRuns(lines, { key: "run", descending: false }, T0 + 100).map((l) => l.run), ["Run1", "run9", "run10"]);
 });
 
 test("the address holds the view, whatever the names in it", () => {
   const state = {
     ...INITIAL, run: "a b/<c>&d=1%", axis: "step" as const, zoom: { lo: 1.5, hi: 2.5 }, tags: ["x&y", "ü"], smoothing: 0.6, log: true, allWorkers: true,
-    filter: "^a.*[", state: "lost", sort: { key: "goodput" as const, descending: true },
+    filter: "^a.*[", state: "lost", age: "7d", sort: { key: "goodput" as const, descending: true },
   };
   assert.deepEqual(parseState(formatState(state)), state);
   assert.equal(formatState(INITIAL), "");
@@ -90,7 +105,7 @@ test("the address holds the view, whatever the names in it", () => {
 });
 
 test("an address that was tampered with is read as far as it makes sense", () => {
-  const state = parseState("x=elsewhere&zoom=9~1&smooth=7&sort=-nothing&log=yes");
+  const state = parseState("x=elsewhere&zoom=9~1&smooth=7&sort=-nothing&log=yes&state=constructor&age=toString");
   assert.deepEqual(state, INITIAL);
 });
 
@@ -154,6 +169,7 @@ test("hovering tells what is known, and nothing that is not", () => {
 
 test("a state that a newer backend says is shown as it is", () => {
   assert.equal(wordOf(RUN_STATES, "paused").label, "paused");
+  assert.equal(wordOf(RUN_STATES, "constructor").label, "constructor");
 });
 
 test("losses are drawn first, our own telemetry and rates never by themselves", () => {

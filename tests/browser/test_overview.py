@@ -35,6 +35,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     scripted.Scripted(directory / "bad" / "failed", now - 900).train(300).stop("error", error="ValueError: <b>NaN</b>")
     scripted.Scripted(directory / "bad" / "lost", now - 9000).train(300)
     scripted.Scripted(directory / "bad" / "stalled", now - 900).train(300).stall(2400, ended=False)
+    scripted.Scripted(directory / "bad" / "old", now - 30 * 86400).train(300).stop("error", error="OSError: old")
     for name in HOSTILE:
         tags = (name, "loss", 'tag"><svg onload=alert(1)>', "y" * 300)
         scripted.Scripted(directory / "hostile" / name, now - 9000, tags=tags).train(60).stop()
@@ -48,11 +49,30 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
 
 
 def test_runs_that_need_somebody_come_first(tab: Callable[..., Any], board: Any) -> None:
-    """Failed, lost and stalled ones before those that run, and those before what is done."""
+    """Stalled, lost and failed ones of the last day, then those that run, then older trouble."""
     shown = tab().open(board)
-    assert shown.rows()[:4] == ["bad/failed", "bad/lost", "bad/stalled", "good/running"]
+    assert shown.rows()[:5] == ["bad/stalled", "bad/lost", "bad/failed", "good/running", "bad/old"]
     pills = shown.find(".body .row:not([hidden]) .pill").all_inner_texts()
-    assert [re.sub(r"\s+", " ", pill) for pill in pills][:2] == ["✕ failed", "? lost"]
+    assert [re.sub(r"\s+", " ", pill) for pill in pills][:2] == ["‖ stalled", "? lost"]
+
+
+def test_old_runs_can_be_hidden(tab: Callable[..., Any], board: Any) -> None:
+    """Those that were not seen for a day, or a week; the choice is in the address, and Escape takes it back."""
+    shown = tab().open(board)
+    week = shown.frame.get_by_role("button", name="7 d")
+    week.click()
+    assert "bad/old" not in shown.rows() and "bad/lost" in shown.rows()
+    assert "age=7d" in shown.page.url and week.get_attribute("aria-pressed") == "true"
+    assert " of " in shown.find(".note").inner_text()
+    shown.find(".search").press("Escape")
+    assert "bad/old" in shown.rows()
+
+
+def test_an_address_with_an_unknown_state_shows_all(tab: Callable[..., Any], board: Any) -> None:
+    """A word that is no state, even one that every object has, chooses nothing."""
+    shown = tab().open(board, state="constructor")
+    assert len(shown.rows()) == 6 + len(HOSTILE)
+    assert "undefined" not in shown.find(".chips").inner_text()
 
 
 def test_one_line_tells_of_everything(tab: Callable[..., Any], board: Any) -> None:
@@ -79,7 +99,7 @@ def test_filters_by_regular_expression_and_sorts_by_a_click(tab: Callable[..., A
     assert "filter=" in shown.page.url and "sort=run" in shown.page.url
     shown.find(".search").focus()
     shown.page.keyboard.press("Escape")
-    assert len(shown.rows()) == 5 + len(HOSTILE)
+    assert len(shown.rows()) == 6 + len(HOSTILE)
 
 
 def test_works_by_keyboard_alone(tab: Callable[..., Any], board: Any) -> None:
@@ -104,7 +124,7 @@ def test_one_state_only(tab: Callable[..., Any], board: Any) -> None:
     shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
     assert shown.rows() == ["bad/stalled"]
     shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
-    assert len(shown.rows()) == 5 + len(HOSTILE)
+    assert len(shown.rows()) == 6 + len(HOSTILE)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))

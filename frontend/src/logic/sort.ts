@@ -1,5 +1,5 @@
 /** The order of the overview. What is not known comes last, whichever way round. */
-import type { RunLine } from "../types/api";
+import type { RunLine, RunState } from "../types/api";
 import { RUN_STATES, wordOf } from "./words";
 
 export type SortKey = "state" | "run" | "step" | "rate" | "checkpoint" | "restarts" | "goodput" | "last";
@@ -13,18 +13,34 @@ export const SORT_KEYS: readonly SortKey[] = [
   "state", "run", "step", "rate", "checkpoint", "restarts", "goodput", "last",
 ];
 
+/** Trouble older than this has been seen by whoever was to see it. */
+const FRESH_SECS = 86_400;
+/** What needs somebody, the most urgent first: what is stalled holds its machines as well. */
+const URGENT: readonly RunState[] = ["stalled", "lost", "failed"];
+
 const collator = new Intl.Collator("en", { numeric: true });
 
-/** What is worst first: by state, then by name; newest first: by last seen. */
+/** Most urgent first: by state, then by name; newest first: by last seen. */
 export function startsDescending(key: SortKey): boolean {
   return key !== "state" && key !== "run" && key !== "goodput";
 }
 
-function valueOf(line: RunLine, key: SortKey): number | null {
+/**
+ * How soon somebody has to look: trouble of the last day, by its kind; what runs, first where workers, threads or saves
+ * are in trouble; older trouble; what is over.
+ */
+export function urgency(line: RunLine, now: number): number {
+  const kind = URGENT.indexOf(line.state);
+  const isFresh = line.state === "stalled" || (line.last_event !== null && now - line.last_event < FRESH_SECS);
+  if (kind >= 0) return isFresh ? kind : 20 + kind;
+  if (line.state === "running") return line.sick_workers || line.sick_threads || line.checkpoints_failing ? 10 : 11;
+  return 30 + wordOf(RUN_STATES, line.state).rank;
+}
+
+function valueOf(line: RunLine, key: SortKey, now: number): number | null {
   switch (key) {
     case "state":
-      // Of two in one state the one whose cluster is in trouble comes first.
-      return wordOf(RUN_STATES, line.state).rank - (line.sick_workers ? 0.5 : 0);
+      return urgency(line, now);
     case "step":
       return line.step;
     case "rate":
@@ -42,9 +58,9 @@ function valueOf(line: RunLine, key: SortKey): number | null {
   }
 }
 
-export function sortRuns(lines: readonly RunLine[], sort: Sort): RunLine[] {
+export function sortRuns(lines: readonly RunLine[], sort: Sort, now: number): RunLine[] {
   const sign = sort.descending ? -1 : 1;
-  const keyed = lines.map((line) => ({ line, value: valueOf(line, sort.key) }));
+  const keyed = lines.map((line) => ({ line, value: valueOf(line, sort.key, now) }));
   keyed.sort((a, b) => {
     if (sort.key === "run") return sign * collator.compare(a.line.run, b.line.run);
     if (a.value === b.value) return tieBreak(a.line, b.line, sort.key);

@@ -2,6 +2,10 @@
 import type { AxisKind } from "./axis";
 import type { Sort } from "./sort";
 import { SORT_KEYS } from "./sort";
+import { isWord, RUN_STATES } from "./words";
+
+/** What an address calls the ages beyond which runs are hidden, in seconds. */
+export const AGES: Readonly<Record<string, number>> = { "24h": 86_400, "7d": 7 * 86_400 };
 
 export interface UrlState {
   run: string | null;
@@ -17,6 +21,8 @@ export interface UrlState {
   filter: string;
   /** One state only; null for all. */
   state: string | null;
+  /** Runs last seen longer ago are hidden: a key of `AGES`; null for all. */
+  age: string | null;
   sort: Sort;
 }
 
@@ -30,6 +36,7 @@ export const INITIAL: UrlState = {
   allWorkers: false,
   filter: "",
   state: null,
+  age: null,
   sort: { key: "state", descending: false },
 };
 
@@ -47,6 +54,7 @@ export function formatState(state: UrlState): string {
   if (state.allWorkers) words.set("workers", "all");
   if (state.filter) words.set("filter", state.filter);
   if (state.state) words.set("state", state.state);
+  if (state.age) words.set("age", state.age);
   const { key, descending } = state.sort;
   if (key !== INITIAL.sort.key || descending) words.set("sort", descending ? `-${key}` : key);
   return words.toString();
@@ -63,6 +71,8 @@ export function parseState(text: string): UrlState {
   const sort = words.get("sort") ?? "";
   const key = SORT_KEYS.find((name) => name === sort.replace(/^-/, ""));
   const tags = words.getAll("tag");
+  const state = words.get("state") ?? "";
+  const age = words.get("age") ?? "";
   const [lo, hi] = zoom;
   return {
     run: words.get("run"),
@@ -74,7 +84,8 @@ export function parseState(text: string): UrlState {
     log: words.get("log") === "1",
     allWorkers: words.get("workers") === "all",
     filter: words.get("filter") ?? "",
-    state: words.get("state"),
+    state: isWord(RUN_STATES, state) ? state : null,
+    age: Object.hasOwn(AGES, age) ? age : null,
     sort: key ? { key, descending: sort.startsWith("-") } : INITIAL.sort,
   };
 }

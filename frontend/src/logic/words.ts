@@ -54,7 +54,10 @@ export const WORKER_STATES: Record<WorkerState, Word> = {
 
 /** A word for what a newer backend may say. */
 export function wordOf<K extends string>(words: Record<K, Word>, key: string): Word {
-  return (
-    (words as Record<string, Word>)[key] ?? { glyph: "·", label: key, tone: "dim", meaning: "", rank: 9 }
-  );
+  return isWord(words, key) ? words[key] : { glyph: "·", label: key, tone: "dim", meaning: "", rank: 9 };
+}
+
+/** Whether a key is one of these words, and not something that every object has. */
+export function isWord<K extends string>(words: Record<K, Word>, key: string): key is K {
+  return Object.hasOwn(words, key);
 }

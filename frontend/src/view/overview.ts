@@ -5,6 +5,7 @@ import { scrollToRow, visibleRows } from "../logic/rows";
 import type { SortKey } from "../logic/sort";
 import { sortRuns, startsDescending } from "../logic/sort";
 import type { UrlState } from "../logic/url_state";
+import { AGES } from "../logic/url_state";
 import { RUN_STATES, wordOf } from "../logic/words";
 import type { RunLine, RunState } from "../types/api";
 import { fill, h, setAttribute, setText } from "./element";
@@ -20,6 +21,11 @@ const HEADS: [SortKey, string, string][] = [
   ["goodput", "Goodput", "goodput num"],
   ["last", "Last seen", "seen num"],
 ];
+const AGE_LABELS: [string | null, string, string][] = [
+  ["24h", "24 h", "Runs seen in the last 24 hours"],
+  ["7d", "7 d", "Runs seen in the last 7 days"],
+  [null, "All", "Runs of any age"],
+];
 const NARROW = window.matchMedia("(max-width: 879px)");
 
 export class Overview {
@@ -32,6 +38,10 @@ export class Overview {
     autocomplete: "off",
   });
   private readonly chips = h("div", { class: "chips", role: "group", "aria-label": "Show one state only" });
+  private readonly ages = AGE_LABELS.map(([age, label, title]) => ({
+    age,
+    button: h("button", { type: "button", title, onclick: () => this.change({ age }, true) }, label),
+  }));
   private readonly note = h("div", { class: "note", role: "status" });
   private readonly heads = new Map<SortKey, HTMLElement>();
   private readonly spacer = h("div", { class: "spacer", role: "presentation" });
@@ -70,7 +80,13 @@ export class Overview {
     this.element = h(
       "section",
       { class: "overview", "aria-label": "All runs" },
-      h("div", { class: "toolbar" }, this.search, this.chips),
+      h(
+        "div",
+        { class: "toolbar" },
+        this.search,
+        h("div", { class: "segmented", role: "group", "aria-label": "Last seen" }, ...this.ages.map((item) => item.button)),
+        this.chips,
+      ),
       this.note,
       this.grid,
     );
@@ -83,8 +99,11 @@ export class Overview {
     this.now = now;
     if (document.activeElement !== this.search) this.search.value = state.filter;
     const filter = makeFilter(state.filter);
-    const named = all.filter((line) => filter.test(line.run));
-    this.lines = sortRuns(state.state ? named.filter((line) => line.state === state.state) : named, state.sort);
+    const since = state.age === null ? -Infinity : now - (AGES[state.age] ?? Infinity);
+    const recent = state.age === null ? all : all.filter((line) => line.last_event !== null && line.last_event >= since);
+    const named = recent.filter((line) => filter.test(line.run));
+    this.lines = sortRuns(state.state ? named.filter((line) => line.state === state.state) : named, state.sort, now);
+    for (const { age, button } of this.ages) setAttribute(button, "aria-pressed", String(age === state.age));
     this.search.classList.toggle("wrong", filter.problem !== null);
     this.showNote(filter.problem);
     this.showChips(named);
@@ -196,7 +215,7 @@ export class Overview {
   private onSearchKey(event: KeyboardEvent): void {
     if (event.key === "Escape") {
       this.search.value = "";
-      this.change({ filter: "", state: null }, true);
+      this.change({ filter: "", state: null, age: null }, true);
       this.focus();
     } else if (event.key === "ArrowDown" || event.key === "Enter") {
       event.preventDefault();
