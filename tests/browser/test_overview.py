@@ -35,7 +35,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     scripted.Scripted(directory / "bad" / "failed", now - 900).train(300).stop("error", error="ValueError: <b>NaN</b>")
     scripted.Scripted(directory / "bad" / "lost", now - 9000).train(300)
     scripted.Scripted(directory / "bad" / "stalled", now - 900).train(300).stall(2400, ended=False)
-    scripted.Scripted(directory / "bad" / "old", now - 30 * 86400).train(300).stop("error", error="OSError: old")
+    scripted.Scripted(directory / "old" / "failed", now - 30 * 86400).train(300).stop("error", error="OSError: old")
     for name in HOSTILE:
         tags = (name, "loss", 'tag"><svg onload=alert(1)>', "y" * 300)
         scripted.Scripted(directory / "hostile" / name, now - 9000, tags=tags).train(60).stop()
@@ -51,7 +51,7 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
 def test_runs_that_need_somebody_come_first(tab: Callable[..., Any], board: Any) -> None:
     """Stalled, lost and failed ones of the last day, then those that run, then older trouble."""
     shown = tab().open(board)
-    assert shown.rows()[:5] == ["bad/stalled", "bad/lost", "bad/failed", "good/running", "bad/old"]
+    assert shown.rows()[:5] == ["bad/stalled", "bad/lost", "bad/failed", "good/running", "old/failed"]
     pills = shown.find(".body .row:not([hidden]) .pill").all_inner_texts()
     assert [re.sub(r"\s+", " ", pill) for pill in pills][:2] == ["‖ stalled", "? lost"]
 
@@ -61,11 +61,11 @@ def test_old_runs_can_be_hidden(tab: Callable[..., Any], board: Any) -> None:
     shown = tab().open(board)
     week = shown.frame.get_by_role("button", name="7 d")
     week.click()
-    assert "bad/old" not in shown.rows() and "bad/lost" in shown.rows()
+    assert "old/failed" not in shown.rows() and "bad/lost" in shown.rows()
     assert "age=7d" in shown.page.url and week.get_attribute("aria-pressed") == "true"
     assert " of " in shown.find(".note").inner_text()
     shown.find(".search").press("Escape")
-    assert "bad/old" in shown.rows()
+    assert "old/failed" in shown.rows()
 
 
 def test_an_address_with_an_unknown_state_shows_all(tab: Callable[..., Any], board: Any) -> None:
