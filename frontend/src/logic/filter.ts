@@ -1,4 +1,5 @@
 /** Names filtered by a regular expression, as TensorBoard does; by plain text while it is not a valid one. */
+import { compile, PatternError } from "./pattern";
 
 export interface Filter {
   test(name: string): boolean;
@@ -9,10 +10,10 @@ export interface Filter {
 export function makeFilter(text: string): Filter {
   if (text === "") return { test: () => true, problem: null };
   try {
-    const pattern = new RegExp(text, "i");
-    return { test: (name) => pattern.test(name), problem: null };
+    return { test: compile(text), problem: null };
   } catch (error) {
+    if (!(error instanceof PatternError)) throw error;
     const wanted = text.toLowerCase();
-    return { test: (name) => name.toLowerCase().includes(wanted), problem: (error as Error).message };
+    return { test: (name) => name.toLowerCase().includes(wanted), problem: error.message };
   }
 }

@@ -11,7 +11,7 @@ type Test = (character: string) => boolean;
 
 type Node =
   | { kind: "test"; test: Test }
-  | { kind: "start" | "end" | "boundary" | "inside" | "empty" }
+  | { kind: "start" | "end" | "boundary" | "inside" }
   | { kind: "ahead"; node: Node; wanted: boolean }
   | { kind: "all" | "any"; nodes: Node[] }
   | { kind: "repeat"; node: Node; least: number; most: number };
@@ -76,13 +76,12 @@ class Parser {
   }
 
   private repeated(): Node {
-    let node = this.single();
-    for (;;) {
-      const [least, most] = this.quantifier();
-      if (least < 0) return node;
-      this.take("?");
-      node = { kind: "repeat", node, least, most };
-    }
+    const node = this.single();
+    const [least, most] = this.quantifier();
+    if (least < 0) return node;
+    this.take("?");
+    if (this.quantifier()[0] >= 0) throw new PatternError("a quantifier of a quantifier");
+    return { kind: "repeat", node, least, most };
   }
 
   private quantifier(): [number, number] {
@@ -111,16 +110,11 @@ class Parser {
   }
 
   private group(): Node {
-    let node: Node;
-    if (this.take("?=") || this.take("?!")) {
-      const wanted = this.text[this.at - 1] === "=";
-      node = { kind: "ahead", node: this.any(), wanted };
-    } else {
-      if (this.take("?<") && (this.next === "=" || this.next === "!")) throw new PatternError("lookbehind is not supported");
-      if (this.text[this.at - 1] === "<") while (this.next !== undefined && this.text[this.at++] !== ">");
-      else if (this.next === "?" && !this.take("?:")) throw new PatternError("an unknown kind of group");
-      node = this.any();
-    }
+    const kind = ["?:", "?=", "?!", "?<=", "?<!"].find((text) => this.take(text));
+    if (kind?.startsWith("?<")) throw new PatternError("lookbehind is not supported");
+    if (!kind && this.next === "?") throw new PatternError("named groups are not supported");
+    const inner = this.any();
+    const node: Node = kind === "?=" || kind === "?!" ? { kind: "ahead", node: inner, wanted: kind === "?=" } : inner;
     if (!this.take(")")) throw new PatternError("a ( without its )");
     return node;
   }
@@ -214,8 +208,6 @@ function emit(node: Node, program: Step[]): void {
       program.push({ op: "assert", holds: (text, at) => runs(inner, text, at) === wanted });
       return;
     }
-    case "empty":
-      return;
     default: {
       const { kind } = node;
       program.push({ op: "assert", holds: (text, at) => holdsAt(kind, text, at) });
