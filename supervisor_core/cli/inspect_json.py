@@ -6,6 +6,7 @@ from typing import Any
 
 from supervisor_core.run.plain import (
     advice_json,
+    at_risk_json,
     checkpoint_json,
     goodput_json,
     plain,
@@ -61,6 +62,7 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
         "stalls": [stall_json(item) for item in run.stalls],
         "silences": [silence_json(item) for item in run.silences],
         "goodput": goodput_json(run.goodput),
+        "at_risk": at_risk_json(run.at_risk),
         "advice": advice_json(run.advice),
         "problems": _problems(watched),
     }

@@ -13,7 +13,7 @@ from supervisor_core.cli import cluster
 from supervisor_core.cli.overview import state
 from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, printable, rate, share, size
 from supervisor_core.cli.tables import headed, literal, newest
-from supervisor_core.run.model import Advice, Checkpoint, Goodput, Run
+from supervisor_core.run.model import Advice, AtRisk, Checkpoint, Goodput, Run
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -26,7 +26,10 @@ _LEGEND_OF_CLUSTER = "↺ started anew   █ at work  · waiting  ▒ lost  ▓ 
 
 def timeline(run: Run, now: float, width: int) -> RenderableType:
     """Return everything about one run, for a terminal of that many columns."""
-    parts: list[RenderableType] = [Text.from_markup(_headline(run, now)), Text()]
+    parts: list[RenderableType] = [Text.from_markup(_headline(run, now))]
+    if run.at_risk is not None:
+        parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
+    parts.append(Text())
     parts.extend(_bars(run, now, width))
     parts.append(_sessions(run))
     if run.recoveries:
@@ -56,6 +59,14 @@ def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> s
         last = min(max(int((until - start) * scale), first), width - 1)
         cells[first : last + 1] = character * (last + 1 - first)
     return "".join(cells)
+
+
+def at_risk_text(at_risk: AtRisk) -> str:
+    """Return what of a run is in no checkpoint, in one sentence."""
+    where = (
+        "no checkpoint" if at_risk.saved_step is None else f"the last checkpoint is of step {count(at_risk.saved_step)}"
+    )
+    return f"At risk: {count(at_risk.steps)} steps, {duration(at_risk.secs)}, are not saved ({where})."
 
 
 def advice_text(advice: Advice) -> str | None:
@@ -173,7 +184,7 @@ def _stalls(run: Run) -> Table:
 
 
 def _goodput(goodput: Goodput) -> Table:
-    note = " (inferred)" if goodput.inferred else ""
+    note = "" if goodput.ratio is not None else " (what it went into is not known)"
     table = headed(f"wall time{note}", duration(goodput.wall_secs), "")
     for bucket, secs in goodput.secs.items():
         if secs > 0:

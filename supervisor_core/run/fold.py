@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import advice
+from supervisor_core.run.at_risk import at_risk_after
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.goodput import BUCKET_OF_PHASE, PRODUCTIVE, STALL, WASTED
+from supervisor_core.run.goodput import AT_RISK, BUCKET_OF_PHASE, PRODUCTIVE, STALL, WASTED
 from supervisor_core.run.inference import inferred_facts
-from supervisor_core.run.model import Advice, Goodput, Run, RunState, Session, Stall
+from supervisor_core.run.model import Advice, AtRisk, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
 from supervisor_core.run.session_fold import clocks_differ, joined
 from supervisor_core.run.state import outcome_of_last, run_state
@@ -86,10 +87,11 @@ class RunFold:
             outcome = outcome_of_last(last, state)
             if outcome != sessions[-1].outcome:
                 sessions = (*sessions[:-1], replace(sessions[-1], outcome=outcome))
-        goodput = _goodput(line, state, now)
         checkpoints = line.checkpoints
         if present is not nobody_looked:
             checkpoints = self._presence.joined(checkpoints, present)
+        unsaved = at_risk_after(state, line.step, sessions, checkpoints, line.recoveries)
+        goodput = _goodput(line, state, now, None if unsaved is None else unsaved.after_step)
         return Run(
             name=self.name,
             state=state,
@@ -103,6 +105,9 @@ class RunFold:
             stalls=_stalls(line, state, now),
             silences=tuple(silence for facts in line.facts for silence in facts.silences),
             goodput=goodput,
+            at_risk=None
+            if unsaved is None
+            else AtRisk(steps=unsaved.steps, secs=goodput.secs[AT_RISK], saved_step=unsaved.saved_step),
             advice=_advice(sessions, goodput),
             first_step=files.first_step,
             last_step=files.last_step,
@@ -184,15 +189,16 @@ def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
     )
 
 
-def _goodput(line: Timeline, state: RunState, now: float) -> Goodput:
+def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | None) -> Goodput:
     """Close the account: an open session's time since it was last seen goes where its state says; a run that is not
     alive ends where it was last seen."""
     if state == "stalled":
-        return line.walk.value(now, STALL)
+        return line.walk.value(now, STALL, at_risk_after)
     if state != "running":
-        return line.walk.value(None, "other")
+        return line.walk.value(None, "other", at_risk_after)
     last = line.sessions[-1]
-    return line.walk.value(now, "productive" if last.inferred else BUCKET_OF_PHASE.get(last.phase or "", "other"))
+    bucket = PRODUCTIVE if last.inferred else BUCKET_OF_PHASE.get(last.phase or "", "other")
+    return line.walk.value(now, bucket, at_risk_after)
 
 
 def _stalls(line: Timeline, state: RunState, now: float) -> tuple[Stall, ...]:
@@ -218,6 +224,6 @@ def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
     intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
     return advice(
         sum(each.sum for each in blocked) / saves if saves else None,
-        (goodput.secs[PRODUCTIVE] + goodput.secs[WASTED]) / failures if failures else None,
+        sum(goodput.secs[bucket] for bucket in (PRODUCTIVE, AT_RISK, WASTED)) / failures if failures else None,
         intervals[-1] if intervals else None,
     )

@@ -9,6 +9,7 @@ counts as its own, work that is lost, unless the next one found the model alive.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor_core.run.facts import SessionFacts
@@ -25,6 +26,9 @@ BUCKET_OF_PHASE: Mapping[str, str] = {
 
 PRODUCTIVE = "productive"
 STALL, SILENT = "stall", "silent"
+AT_RISK = "at_risk"
+"""Steps that are in no checkpoint, of a run that came to a bad end: only in the account of a moment. No counter has it,
+since a restart decides what becomes of them."""
 WASTED = "wasted_progress_from_disruption"
 DOWNTIME = "infrastructure_recovery_from_disruption"
 
@@ -51,7 +55,7 @@ class GoodputWalk:
         self._gross = self._most = 0.0
         self._until: float | None = None
         self._kept: list[_Kept] = []
-        self._inferred = False
+        self._inferred = self._told = False
         self._unheard = (0.0, DOWNTIME)
 
     def copy(self) -> GoodputWalk:
@@ -59,7 +63,7 @@ class GoodputWalk:
         other = GoodputWalk()
         other._secs, other._booked, other._kept = dict(self._secs), dict(self._booked), list(self._kept)
         other._gross, other._most, other._until = self._gross, self._most, self._until
-        other._inferred, other._unheard = self._inferred, self._unheard
+        other._inferred, other._told, other._unheard = self._inferred, self._told, self._unheard
         return other
 
     def add(self, facts: SessionFacts, *, is_over: bool, clock_set_by: float = 0.0) -> None:
@@ -74,6 +78,7 @@ class GoodputWalk:
         if self._until is not None:
             self._until += clock_set_by
         self._inferred |= session.inferred
+        self._told |= not session.inferred
         first_step = facts.paces[0].first_step
         if first_step is not None and not session.adopted:
             self._redo_from(first_step)
@@ -98,23 +103,29 @@ class GoodputWalk:
             phase = WASTED if session.phase == "training" else BUCKET_OF_PHASE.get(session.phase or "", "other")
             self._unheard = (facts.unheard_secs, STALL if facts.is_stalled else phase)
 
-    def value(self, now: float | None, bucket: str) -> Goodput:
+    def value(self, now: float | None, bucket: str, at_risk_after: int | None = None) -> Goodput:
         """Return the whole.
 
         Args:
             now: until when the run goes on; None where it has ended.
             bucket: where the time since the last session was heard of goes.
+            at_risk_after: the step after which steps are at risk; None where none are.
         """
-        secs = dict(self._secs)
+        secs = {PRODUCTIVE: self._secs[PRODUCTIVE], AT_RISK: 0.0, **self._secs}
+        if at_risk_after is not None:
+            secs[AT_RISK] = max(0.0, min(self._after(at_risk_after)[0], secs[PRODUCTIVE]))
+            secs[PRODUCTIVE] -= secs[AT_RISK]
         if now is not None and self._until is not None and now > self._until:
             secs[bucket] += now - self._until
         secs = {name: max(0.0, value) for name, value in secs.items()}
+        if not self._told:  # nothing tells what its time went into
+            secs["other"], secs[PRODUCTIVE] = secs["other"] + secs[PRODUCTIVE], 0.0
         wall = sum(secs.values())
         return Goodput(
             wall_secs=wall,
             secs=secs,
             booked_secs=dict(self._booked),
-            ratio=secs[PRODUCTIVE] / wall if wall > 0 else None,
+            ratio=secs[PRODUCTIVE] / wall if wall > 0 and not self._inferred else None,
             inferred=self._inferred,
         )
 
@@ -149,22 +160,31 @@ class GoodputWalk:
 
     def _redo_from(self, step: int) -> None:
         """Move the productive seconds of all steps after ``step`` to the wasted ones."""
-        wasted = 0.0
-        while self._kept and self._kept[-1].step >= step:
-            kept = self._kept.pop()
-            first = kept.pace.first_step or 0
-            secs = kept.secs
-            if step < kept.step or kept.is_lost:  # what was lost had begun to do more than its last known step
-                secs = min(secs, kept.pace.secs_at(max(step, first)))
-            wasted += (kept.secs - secs) * kept.share
-            if step > first:
-                self._kept.append(kept._replace(step=step, secs=secs))
-                break
+        wasted, whole, part = self._after(step)
+        del self._kept[whole:]
+        if part is not None:
+            self._kept.append(part)
         self._gross -= wasted
         self._booked[WASTED] += wasted  # as told: what is left of a session's seconds may still be rounded otherwise
         wasted = min(wasted, self._secs[PRODUCTIVE])
         self._secs[PRODUCTIVE] -= wasted
         self._secs[WASTED] += wasted
+
+    def _after(self, step: int) -> tuple[float, int, _Kept | None]:
+        """Return the productive seconds of all steps after ``step``; how many of `_kept` are before it as a whole; and
+        what there is before it of the next one."""
+        secs_after, index = 0.0, len(self._kept)
+        while index and self._kept[index - 1].step >= step:
+            index -= 1
+            kept = self._kept[index]
+            first = kept.pace.first_step or 0
+            secs = kept.secs
+            if step < kept.step or kept.is_lost:  # what was lost had begun to do more than its last known step
+                secs = min(secs, kept.pace.secs_at(max(step, first)))
+            secs_after += (kept.secs - secs) * kept.share
+            if step > first:
+                return secs_after, index, kept._replace(step=step, secs=secs)
+        return secs_after, index, None
 
     def _book(self, facts: SessionFacts, is_over: bool) -> float:
         """Count what is decided of the session; return how many productive seconds are."""
@@ -182,3 +202,10 @@ class GoodputWalk:
         self._gross += secs
         self._most = max(self._most, self._gross)
         self._booked[PRODUCTIVE] = self._most
+
+
+def without_risk(goodput: Goodput) -> Goodput:
+    """Return the same account of a run that turns out to be alive: no step of it is at risk."""
+    secs = {**goodput.secs, PRODUCTIVE: goodput.secs[PRODUCTIVE] + goodput.secs[AT_RISK], AT_RISK: 0.0}
+    is_known = goodput.ratio is not None
+    return replace(goodput, secs=secs, ratio=secs[PRODUCTIVE] / goodput.wall_secs if is_known else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from supervisor_core.run.goodput import without_risk
 from supervisor_core.run.model import Run
 
 FRESH_SECS = 30.0
@@ -61,10 +62,13 @@ def with_report(run: Run, report: LeaseReport | None, now: float) -> Run:
         events_error=report.events_error,
         steps_per_sec=None,
     )
+    is_unsaved = bool(run.checkpoints) and not any(saved.ok for saved in run.checkpoints)
     return replace(
         run,
         state="stalled" if is_stalled else "running",
         sessions=(*run.sessions[:-1], session),
+        goodput=run.goodput if is_unsaved else without_risk(run.goodput),
+        at_risk=run.at_risk if is_unsaved else None,
         step=session.last_step,
         steps_per_sec=None,
     )

@@ -284,15 +284,26 @@ class Goodput:
     """Where the run's wall time went."""
 
     wall_secs: float
-    """From the run's first start until now, or until its last end."""
+    """From the run's first start until now, until its last end, or until it was last seen."""
     secs: Mapping[str, float]
-    """Seconds by `BUCKETS`; they sum to `wall_secs`."""
+    """Seconds by `BUCKETS`, and ``at_risk`` for those of `AtRisk`; they sum to `wall_secs`."""
     booked_secs: Mapping[str, float]
     """Seconds by `BUCKETS` as counters show them: only what is decided, and none ever falls. After a restart
     ``productive`` stands still until the steps that were lost have been made up for."""
     ratio: float | None
-    """``productive / wall_secs``; None before there is any wall time."""
+    """``productive / wall_secs``; None before there is any wall time, and where a session told nothing of itself."""
     inferred: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtRisk:
+    """Steps that are in no checkpoint, of a run that is lost or has failed, or that could not save them."""
+
+    steps: int
+    secs: float
+    """The productive time that went into them."""
+    saved_step: int | None
+    """The step of the last checkpoint; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,6 +341,8 @@ class Run:
     silences: tuple[Silence, ...] = ()
     """By session and time."""
     goodput: Goodput
+    at_risk: AtRisk | None = None
+    """Its steps that are in no checkpoint; None where they are not at risk, or nothing tells."""
     advice: Advice
     first_step: int | None
     """Of the first record that holds a summary, in file order."""

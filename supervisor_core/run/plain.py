@@ -9,6 +9,7 @@ from typing import Any
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.run.model import (
     Advice,
+    AtRisk,
     Checkpoint,
     Goodput,
     Recovery,
@@ -161,6 +162,11 @@ def goodput_json(item: Goodput) -> dict[str, Any]:
         "inferred": item.inferred,
         "secs": dict(item.secs),
     }
+
+
+def at_risk_json(item: AtRisk | None) -> dict[str, Any] | None:
+    """Return the steps that are in no checkpoint; None where none are at risk."""
+    return None if item is None else {"steps": item.steps, "secs": item.secs, "saved_step": item.saved_step}
 
 
 def advice_json(item: Advice) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from supervisor_core.run.model import Restart, Session
 from supervisor_core.run.plain import (
     advice_json,
+    at_risk_json,
     checkpoint_json,
     goodput_json,
     plain,
@@ -48,6 +49,7 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
         "restarts": [_restart(item) for item in run.restarts],
         "recoveries": [recovery_json(item) for item in run.recoveries],
         "goodput": goodput_json(run.goodput),
+        "at_risk": at_risk_json(run.at_risk),
         "advice": advice_json(run.advice),
         "problems": problems_json(watched.files),
         "checkpoints": {

@@ -43,6 +43,7 @@ def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
             "restarts": len(run.restarts),
             "recoveries": len(run.recoveries),
             "goodput": None if run.goodput.ratio is None else round(run.goodput.ratio, GOODPUT_DIGITS),
+            "at_risk_steps": None if run.at_risk is None else run.at_risk.steps,
             "sick_threads": sum(thread.state in SICK for thread in newest_threads),
             "workers": sum(is_present(run, worker) for worker in run.workers),
             "sick_workers": sum(is_sick(run, worker) for worker in run.workers),

@@ -12,6 +12,7 @@ from supervisor_core.cli.tables import SHOWN_ROWS
 from supervisor_core.cli.timeline import advice_text, bar, timeline
 from supervisor_core.run.model import (
     Advice,
+    AtRisk,
     Checkpoint,
     Goodput,
     Restart,
@@ -174,6 +175,15 @@ def test_a_silence_is_drawn_and_told_in_the_headline() -> None:
     (lane,) = [line for line in shown if line.startswith("silent ") and "╌" in line]
     assert any("silent" in line and "5.0 %" in line for line in shown)
     assert lane.index("╌") > len(lane.rstrip()) // 2
+
+
+def test_what_is_at_risk_stands_below_the_headline() -> None:
+    """How many steps and how long they took, and after which checkpoint."""
+    lost = run(state="lost", at_risk=AtRisk(steps=1187, secs=188.0, saved_step=12000))
+    line = text(timeline(lost, START + 1000.0, 120)).splitlines()[1]
+    assert line == "At risk: 1,187 steps, 3 min 8 s, are not saved (the last checkpoint is of step 12,000)."
+    unsaved = run(at_risk=AtRisk(steps=9, secs=1.0, saved_step=None))
+    assert "(no checkpoint)" in text(timeline(unsaved, START + 1000.0, 120))
 
 
 def test_a_run_without_anything_is_shown() -> None:

@@ -301,7 +301,8 @@ def test_nothing_is_a_run_too(run_of: RunOf) -> None:
         0,
         None,
     )
-    assert tuple(run.goodput.secs) == BUCKETS
+    assert set(run.goodput.secs) == {*BUCKETS, "at_risk"}
+    assert run.at_risk is None
 
 
 @settings(max_examples=40, deadline=None)

@@ -49,6 +49,7 @@ def test_a_run_with_everything_in_it(trainer: Any, run_of: RunOf) -> None:
         "other": 120,
         "stall": 700,
         "silent": 250,
+        "at_risk": 0,
     }
     assert sum(truth.values()) == wall
     assert shares(run) == pytest.approx({name: secs / wall for name, secs in truth.items()}, abs=POINT)
@@ -175,18 +176,20 @@ def test_a_lost_run_ends_where_it_was_last_seen(trainer: Any, run_of: RunOf) -> 
     assert lost[0].goodput == lost[1].goodput == lost[2].goodput
     assert lost[0].advice == lost[1].advice == lost[2].advice
     assert (lost[0].goodput.wall_secs, lost[0].goodput.secs[DOWNTIME]) == (pytest.approx(1000), 0.0)
+    assert run_of(session, now=session.now + 31).goodput.booked_secs["productive"] == pytest.approx(1000)
     resumed = trainer("b", session.now + 3600, attempt=2).ready(999).train(10)
     assert run_of(session, resumed).goodput.secs[DOWNTIME] == pytest.approx(3600, abs=10)
 
 
 def test_an_inferred_goodput_says_so(events_file: Any, run_of: RunOf) -> None:
-    """Without telemetry a session's whole time counts as steps, those done again by their share, and it is marked."""
+    """Without telemetry nothing tells what a session's time went into: there is no ratio, and no productive second."""
     first = events_file("/run/events.out.tfevents.1000.host", 1000.0).scalars("loss", range(101), 1000.0, 10.0)
     second = events_file("/run/events.out.tfevents.3000.host", 3000.0).scalars("loss", range(50, 151), 3000.0, 10.0)
     goodput = run_of(first, second, now=1e9).goodput
     assert goodput.inferred
+    assert goodput.ratio is None
     assert {bucket: secs for bucket, secs in goodput.secs.items() if secs} == {
-        "productive": pytest.approx(1500),
+        "other": pytest.approx(1500),
         WASTED: pytest.approx(500),
         DOWNTIME: pytest.approx(1000),
     }

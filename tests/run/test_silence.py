@@ -44,7 +44,7 @@ def test_silences_are_told_once_though_a_session_writes_several_files(
 def test_a_stall_of_a_killed_session_counts(trainer: Any, run_of: RunOf, ended: bool) -> None:
     """Between two heartbeats a stall began (and ended), and the session was killed: the bucket has it as the list
     does."""
-    session = trainer(heartbeat_secs=60.0).ready().train(100)
+    session = trainer(heartbeat_secs=60.0).ready().train(100).save(blocked_secs=0.0)
     session.budget = 3.0
     since = session.now
     session.spend(4.0, moving=False).stall("begin", since).spend(1.0, moving=False)

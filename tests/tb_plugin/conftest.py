@@ -20,6 +20,7 @@ from supervisor_core.events.chunk import Chunk, FileFacts, Points
 from supervisor_core.run.model import (
     BUCKETS,
     Advice,
+    AtRisk,
     Checkpoint,
     Goodput,
     Recovery,
@@ -107,7 +108,7 @@ def a_run(name: str = "a", **how: Any) -> Run:
             "stalls": (),
             "goodput": Goodput(
                 wall_secs=60.0,
-                secs={**dict.fromkeys(BUCKETS, 7.5), "silent": 0.0},
+                secs={**dict.fromkeys(BUCKETS, 7.5), "silent": 0.0, "at_risk": 0.0},
                 booked_secs={},
                 ratio=0.125,
                 inferred=False,
@@ -164,6 +165,7 @@ def a_rich_run(name: str = "a") -> Run:
                 inferred=False,
             ),
         ),
+        at_risk=AtRisk(steps=12, secs=6.0, saved_step=180),
         silences=(Silence(session="one", since=NOW - 300, until=NOW - 250, secs=50.0),),
         recoveries=(
             Recovery(

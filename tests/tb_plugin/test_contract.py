@@ -75,7 +75,7 @@ def test_every_route_is_described() -> None:
     ("route", "tables"),
     [
         ("runs", ()),
-        ("run", ("sessions", "restarts", "recoveries", "checkpoints", "goodput", "advice", "silences")),
+        ("run", ("sessions", "restarts", "recoveries", "checkpoints", "goodput", "advice", "silences", "at_risk")),
         ("threads", ()),
         ("workers", ("workers",)),
         ("checkpoints", ("checkpoints",)),

@@ -33,6 +33,7 @@ def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
             "restarts": 1,
             "recoveries": 1,
             "goodput": 0.125,
+            "at_risk_steps": 12,
             "sick_threads": 1,
             "workers": 2,
             "sick_workers": 1,

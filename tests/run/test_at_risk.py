@@ -1,0 +1,122 @@
+"""Kept means saved: steps after the last checkpoint of a run that came to a bad end are at risk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from supervisor_core.run.lease_report import LeaseReport, with_report
+from supervisor_core.run.model import AtRisk, Run
+
+RunOf = Callable[..., Run]
+FULL = "OSError: [Errno 28] No space left on device"
+
+
+def test_what_a_lost_run_did_after_its_last_checkpoint_is_at_risk(killed: Any, run_of: RunOf) -> None:
+    """How many steps, how many seconds, after which one; they are not productive. While it is alive they are."""
+    alive, lost = run_of(killed, now=killed.now), run_of(killed, now=killed.now + 600)
+    assert (alive.at_risk, alive.goodput.secs["at_risk"]) == (None, 0.0)
+    assert lost.state == "lost"
+    assert lost.at_risk == AtRisk(steps=187, secs=lost.goodput.secs["at_risk"], saved_step=1000)
+    assert lost.at_risk.secs == pytest.approx(187, abs=1.5)
+    assert lost.goodput.secs["productive"] == pytest.approx(1000, abs=1.5)
+    assert sum(lost.goodput.secs.values()) == lost.goodput.wall_secs
+    assert "at_risk" not in lost.goodput.booked_secs
+
+
+def test_a_restart_decides_what_becomes_of_them(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """Restored from the checkpoint, they are wasted; at risk is what the later session has not saved, if it is lost."""
+    assert run_of(killed, resumed, now=resumed.now).at_risk is None
+    lost = run_of(killed, resumed, now=resumed.now + 600)
+    assert lost.at_risk is not None
+    assert (lost.at_risk.steps, lost.at_risk.saved_step) == (299, 1000)
+    assert lost.goodput.secs["wasted_progress_from_disruption"] == pytest.approx(187 + 5, abs=2)
+
+
+@pytest.mark.parametrize("reason", ["error", "signal", "completed"])
+def test_a_failed_run_s_unsaved_steps_are_at_risk(trainer: Any, run_of: RunOf, reason: str) -> None:
+    """An error saves nothing at its end. A run that ended as planned is believed to have saved what it wanted to."""
+    session = trainer().ready().train(100).save(blocked_secs=0.0).train(20).stop(reason)
+    at_risk = run_of(session).at_risk
+    assert (at_risk and at_risk.steps) == (20 if reason == "error" else None)
+
+
+@pytest.mark.parametrize("end", ["", "signal", "completed"])
+def test_a_run_whose_saves_all_failed_kept_nothing(trainer: Any, run_of: RunOf, end: str) -> None:
+    """Running or ended as planned: no step is kept, and none is productive."""
+    session = trainer().ready()
+    for _ in range(18):
+        session.train(10).save(error=FULL, blocked_secs=0.0)
+    if end:
+        session.stop(end)
+    run = run_of(session, now=session.now)
+    assert run.at_risk == AtRisk(steps=180, secs=run.goodput.secs["at_risk"], saved_step=None)
+    assert run.goodput.secs["productive"] == run.goodput.ratio == 0.0
+
+
+def test_a_last_save_that_failed_leaves_steps_at_risk(trainer: Any, run_of: RunOf) -> None:
+    """A run that ended as planned, and whose final save failed, kept what the one before holds."""
+    session = trainer().ready().train(100).save(blocked_secs=0.0).train(20).save(error=FULL, blocked_secs=0.0)
+    assert run_of(session, now=session.now).at_risk is None  # it is running, and may save yet
+    at_risk = run_of(session.stop("completed")).at_risk
+    assert at_risk is not None
+    assert (at_risk.steps, at_risk.saved_step) == (20, 100)
+
+
+def test_only_checkpoints_that_are_there_keep_steps(trainer: Any, fold_of: Any) -> None:
+    """One that was deleted keeps nothing; the one before it may."""
+    session = trainer().ready().train(100).save().train(100).save().train(55).beat()
+    fold, now = fold_of(session), session.now + 600
+    steps = {
+        gone: fold.run(now, lambda path, gone=gone: not path.endswith(gone)).at_risk.steps for gone in ("-200", "x")
+    }
+    assert steps == {"-200": 155, "x": 55}
+
+
+def test_a_recovery_goes_back_to_what_is_saved(trainer: Any, run_of: RunOf) -> None:
+    """After a recovery that restored an earlier checkpoint than the newest, steps are at risk from there on."""
+    session = trainer().ready().train(100).save().train(100).save().train(30).recover(100).train(50).beat()
+    at_risk = run_of(session, now=session.now + 600).at_risk
+    assert at_risk is not None
+    assert (at_risk.steps, at_risk.saved_step) == (50, 100)
+
+
+def test_without_any_checkpoint_all_is_at_risk(trainer: Any, run_of: RunOf) -> None:
+    """A run that was lost before its first save."""
+    at_risk = run_of(trainer().ready().train(50).beat(), now=2e9).at_risk
+    assert at_risk is not None
+    assert (at_risk.steps, at_risk.saved_step) == (50, None)
+
+
+def test_an_adopted_model_is_as_safe_as_the_checkpoint_before(trainer: Any, run_of: RunOf) -> None:
+    """A chief that found its model alive restored nothing: what counts is the last save of the run."""
+    first = trainer("a").ready().train(100).save().train(50)
+    second = trainer("b", first.now + 60, attempt=2).ready(149, adopted=True).train(30).beat()
+    at_risk = run_of(first, second, now=second.now + 600).at_risk
+    assert at_risk is not None
+    assert (at_risk.steps, at_risk.saved_step) == (79, 100)
+    assert at_risk.secs == pytest.approx(80, abs=11)
+
+
+def test_nothing_is_concluded_of_another_writer_s_run(events_file: Any, run_of: RunOf) -> None:
+    """What it keeps, and where, nothing tells."""
+    assert (
+        run_of(events_file("/run/events.out.tfevents.1000.host", 1000.0).scalars("loss", range(99), 1e3)).at_risk
+        is None
+    )
+
+
+def test_a_run_that_its_lease_shows_alive_is_at_no_risk(killed: Any, run_of: RunOf) -> None:
+    """Only its events look lost: the disk is full, and it trains on."""
+    now = killed.now + 600
+    lost = run_of(killed, now=now)
+    alive = with_report(lost, LeaseReport(session="a", renewed_at=now, step=1800), now)
+    assert (alive.state, alive.at_risk) == ("running", None)
+    assert alive.goodput.ratio == pytest.approx(
+        (lost.goodput.secs["productive"] + 187) / lost.goodput.wall_secs, abs=0.01
+    )
+    failing = replace(lost, checkpoints=tuple(replace(saved, ok=False) for saved in lost.checkpoints))
+    assert with_report(failing, LeaseReport(session="a", renewed_at=now), now).at_risk == lost.at_risk
