@@ -30,6 +30,8 @@ class Gathering:
     def __init__(self) -> None:
         self.records = 0
         self.bytes = 0
+        self.told_bytes = 0
+        """Length of the telemetry, of which one byte of JSON may take thirty in memory."""
         self.problems: list[Problem] = []
         self._first_at: float | None = None
         self._last_at: float | None = None
@@ -104,6 +106,7 @@ class Gathering:
         for status, path in event.sessions:
             self._marks.append(SessionMark(offset=offset, at=wall, step=step, status=status, checkpoint_path=path))
         for kind, text in event.telemetry:
+            self.told_bytes += len(text)
             try:
                 record = from_json(kind, text)
             except EventsError as error:

@@ -18,9 +18,20 @@ import struct
 from dataclasses import dataclass, field
 
 from supervisor_core.events.chunk import SessionStatus
-from supervisor_core.events.telemetry import KINDS, PLUGIN_NAME, TAG_PREFIX
+from supervisor_core.events.telemetry import KINDS, MAX_BYTES, PLUGIN_NAME, TAG_PREFIX
 from supervisor_core.events.tensor import element
-from supervisor_core.events.wire import DELIMITED, FIXED32, FIXED64, VARINT, Bytes, cut, fields, signed, varint
+from supervisor_core.events.wire import (
+    DELIMITED,
+    FIXED32,
+    FIXED64,
+    VARINT,
+    Bytes,
+    DamagedError,
+    cut,
+    fields,
+    signed,
+    varint,
+)
 
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
@@ -152,6 +163,8 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
             where = found.start, found.stop
             out.scalars.append(Scalar(_text(data, tag_at), found.number, tag_at, where, found.code))
         elif plugin in (None, PLUGIN_NAME) and _is_telemetry(data, tag_at):  # metadata is written once per file and tag
+            if found.stop - found.start > MAX_BYTES:
+                raise DamagedError(f"a telemetry record of {found.stop - found.start:,} bytes, more than {MAX_BYTES:,}")
             tag = _text(data, tag_at)
             out.telemetry.append((tag.removeprefix(TAG_PREFIX), _text(data, (found.start, found.stop))))
 

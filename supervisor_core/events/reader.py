@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.framing import HEADER_BYTES, header
@@ -11,6 +12,7 @@ from supervisor_core.events.records import RecordWalk
 from supervisor_core.events.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
 from supervisor_core.events.window import FileCut, Window
 
+_LOG = logging.getLogger(__name__)
 _LFS_POINTER = b"version https://git-lfs"
 _GUARD_BYTES = 16
 _KEPT_PROBLEMS = 100
@@ -116,7 +118,9 @@ class EventsFileReader:
                 return self._read(file, status, gathering, max_bytes)
             finally:
                 file.close()
-        except OSError as error:
+        except Exception as error:  # a fault of this reader: it must not cost the files and runs after this one
+            if not isinstance(error, OSError):
+                _LOG.debug("%s cannot be read", self.path, exc_info=True)
             return self._unreadable(error, gathering)
 
     def facts(self) -> FileFacts:
@@ -151,7 +155,7 @@ class EventsFileReader:
             self._more = not finished
         except FileCut:
             finished = False
-        except OSError as error:
+        except Exception as error:  # as above
             self._remember_guard(None)
             return self._unreadable(error, gathering)
         if self._walk.at == 0 and self._skipped is None and not _may_begin(window):
@@ -175,19 +179,20 @@ class EventsFileReader:
         except OSError:
             self._guard = b""
 
-    def _unreadable(self, error: OSError | ValueError, gathering: Gathering) -> Chunk | None:
-        self._seen = None
+    def _unreadable(self, error: Exception, gathering: Gathering) -> Chunk | None:
+        self._seen, self._more = None, False
         code = error.errno if isinstance(error, OSError) else None
+        what = str(error) or type(error).__name__
         self._refused = code not in _GONE
         if code in _GONE:
             self._skipped, self._size = "it is gone", None
         elif isinstance(error, PermissionError):
             self._skipped = "no permission to read it"
         else:
-            self._skipped = f"it cannot be read: {error}"
+            self._skipped = f"it cannot be read: {what}"
             if self._skipped != self._complaint:  # said once, however often it is tried
                 self._complaint = self._skipped
-                problem = Problem(kind="unreadable", offset=self._walk.at, text=f"Reading failed: {error}.")
+                problem = Problem(kind="unreadable", offset=self._walk.at, text=f"Reading failed: {what}.")
                 gathering.problems.append(problem)
         return self._hand_out(gathering)
 

@@ -20,6 +20,9 @@ from supervisor_core.events.wire import DamagedError
 LARGE_BYTES = 64 * 1024
 """Payloads above this are looked at in place, and fetched only where there is something in them."""
 
+TOLD_BYTES = 4 << 20
+"""Where pieces are asked for, one ends after this much telemetry."""
+
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _FRAMING_BYTES = HEADER_BYTES + FOOTER_BYTES
@@ -54,14 +57,14 @@ class RecordWalk:
         Args:
             window: the file.
             gathering: what takes them.
-            stop: no record that begins here or later is read.
+            stop: no record that begins here or later is read, nor any after `TOLD_BYTES` of telemetry.
 
         Raises:
             FileCut: if the file became shorter.
             OSError: if it cannot be read.
         """
         while window.fetch(self.at, HEADER_BYTES):
-            if stop is not None and self.at >= stop:
+            if stop is not None and (self.at >= stop or gathering.told_bytes >= TOLD_BYTES):
                 return False
             data, index = window.data, self.at - window.base
             if len(data) - index > _TOGETHER_BYTES and self._read_together(window, gathering, stop):

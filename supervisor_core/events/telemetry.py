@@ -21,6 +21,10 @@ from typing import Any, ClassVar, Literal
 from supervisor_core.errors import EventsError
 
 SCHEMA_VERSION = 1
+MAX_BYTES = 4 << 20
+"""A longer record is refused unread. The longest known one holds the stacks of 1,000 threads in 2 MB."""
+MAX_DEPTH = 16
+"""How deep lists and objects may be nested; the records of this version need 3."""
 PLUGIN_NAME = "supervisor"
 TAG_PREFIX = "supervisor/"
 
@@ -212,13 +216,18 @@ def from_json(kind: str, text: str) -> Record:
     """Return the record of a kind from its JSON object; fields it does not know are left out.
 
     Raises:
-        EventsError: if the kind is unknown, the text is no JSON object, a field is missing, or the version is newer.
+        EventsError: if the kind is unknown, the text is no JSON object, too long or nested too deep, a field is
+            missing, or the version is newer.
     """
     cls = KINDS.get(kind)
     if cls is None:
         raise EventsError(f"A telemetry record has the kind {kind!r}; expected one of {', '.join(KINDS)}.")
+    if len(text) > MAX_BYTES:
+        raise EventsError(f"A {kind} record has {len(text):,} characters, more than {MAX_BYTES:,}.")
     try:
         values = json.loads(text)
+    except RecursionError as error:
+        raise EventsError(f"A {kind} record is nested too deep: {text[:80]!r}.") from error
     except ValueError as error:
         raise EventsError(f"A {kind} record holds no JSON ({error}): {text[:80]!r}.") from error
     if not isinstance(values, dict):
@@ -262,14 +271,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: Any, depth: int = 1) -> Any:
     """Return what JSON gave with tuples for its lists; objects, which nobody else holds, are changed in place."""
+    if type(value) in _NESTED and depth > MAX_DEPTH:
+        raise EventsError(f"A telemetry record is nested deeper than {MAX_DEPTH} levels.")
     if type(value) is list:
-        return tuple([_frozen(item) if type(item) in _NESTED else item for item in value])
+        return tuple([_frozen(item, depth + 1) if type(item) in _NESTED else item for item in value])
     if type(value) is dict:
         for key, item in value.items():
             if type(item) in _NESTED:
-                value[key] = _frozen(item)
+                value[key] = _frozen(item, depth + 1)
     return value
 
 

@@ -81,6 +81,7 @@ class LogdirWatch:
             on_progress: called after each run with how many are read, and how many there are.
         """
         problems: list[str] = []
+        unread: str | None = None
         self._done = 0
 
         def progressed(done: int, total: int) -> None:
@@ -93,13 +94,18 @@ class LogdirWatch:
         except Exception as error:  # clients of object stores raise what they like; the next look may go well
             _LOG.debug("Looking at %s failed", self.logdir, exc_info=True)
             problems.append(f"{self.logdir} cannot be looked at: {error!r}.")
+            unread = f"the look at its logdir broke off before it was read: {error!r}"
         problems += [problem.text for problem in self._index.problems]
         if not self._index.runs and not problems:
             problems += self._why_nothing()
         self._presence.forget()
         now = self._clock.wall()
         self._runs = {name: self._run(name) for name in self._index.runs}
-        runs = {name: watch.look(now) for name, watch in self._runs.items()}
+        done = len(self._runs) if unread is None else self._done
+        runs = {
+            name: watch.look(now, unread if number >= done else None)
+            for number, (name, watch) in enumerate(self._runs.items())
+        }
         return Snapshot(logdir=self.logdir, at=now, runs=runs, problems=tuple(problems))
 
     def so_far(self) -> Snapshot:
@@ -149,9 +155,9 @@ class _RunWatch:
             _LOG.exception("The events of run %s could not be understood", self.index.name)
             self._lost = f"its events could not be understood: {error!r}"
 
-    def look(self, now: float) -> WatchedRun:
+    def look(self, now: float, unread: str | None = None) -> WatchedRun:
         files = self.index.files
-        problem = self._lost or self.index.problem or _unreadable(files)
+        problem = unread or self._lost or self.index.problem or _unreadable(files)
         last, stamp = self._last, self._presence.stamp(self.index.directory)
         if (
             last is not None

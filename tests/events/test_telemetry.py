@@ -10,6 +10,7 @@ from tensorboard.compat.proto import summary_pb2, types_pb2
 from supervisor_core.errors import EventsError
 from supervisor_core.events.telemetry import (
     KINDS,
+    MAX_BYTES,
     CheckpointRecord,
     HeartbeatRecord,
     Record,
@@ -91,3 +92,17 @@ def test_what_is_no_record_is_refused_and_said(kind: str, text: str, said: str) 
     """Each text says what came."""
     with pytest.raises(EventsError, match=said):
         from_json(kind, text)
+
+
+@pytest.mark.parametrize("depth", [17, 1_200, 100_000])
+def test_a_record_that_is_nested_too_deep_is_refused(depth: int) -> None:
+    """However deep: past the schema's own bound, past Python's stack, and where only the parser's stack is meant."""
+    for text in ("[" * depth, '{"v":1,"session":"s","phase":"x","threads":' + "[" * depth + "]" * depth + "}"):
+        with pytest.raises(EventsError):
+            from_json("heartbeat", text)
+
+
+def test_a_record_that_is_too_long_is_refused_unparsed() -> None:
+    """The bound is far above what any session writes."""
+    with pytest.raises(EventsError, match="more than"):
+        from_json("heartbeat", " " * (MAX_BYTES + 1))

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.events.gathering import Gathering
+from supervisor_core.events.records import RecordWalk
+from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.window import Window
 from supervisor_core.run.fold import RunFold
 from supervisor_core.watch import logdir_watch
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -264,3 +268,47 @@ def test_the_example_in_the_code_works() -> None:
     """What the docstring shows is what happens."""
     result = doctest.testmod(logdir_watch)
     assert (result.failed, result.attempted > 0) == (0, True)
+
+
+def test_each_file_is_read_in_isolation(tmp_path: Path, writing, clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that fails on one file marks that run as not read, each time; the runs after it stay exact and alive."""
+    for name in ("a", "b", "c"):
+        session = "odd one" if name == "b" else "s"
+        writing.RunFile(tmp_path / name, session=session).ready().beat(clock.now - 1, steps=5)
+    later = writing.RunFile(tmp_path / "c", session="s2").ready()
+    walk = RecordWalk.run
+
+    def fails_on_b(self: RecordWalk, window: Window, gathering: Gathering, stop: int | None) -> bool:
+        if b"odd one" in window.bytes(0, window.size):
+            raise RecursionError("maximum recursion depth exceeded")
+        return walk(self, window, gathering, stop)
+
+    monkeypatch.setattr(RecordWalk, "run", fails_on_b)
+    watch = LogdirWatch(str(tmp_path), clock=clock)
+    for step in (7, 9):
+        later.beat(clock.now, steps=step)
+        snapshot = watch.refresh()
+        assert {name: run.read_ok for name, run in snapshot.runs.items()} == {"a": True, "b": False, "c": True}
+        assert "recursion" in (snapshot.runs["b"].problem or "")
+        assert snapshot.runs["c"].run.step == step
+
+
+def test_what_a_broken_look_did_not_reach_was_not_read(
+    tmp_path: Path, writing, clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the look itself breaks off, the runs that it had not come to count as not read."""
+    for name in ("a", "b", "c"):
+        writing.RunFile(tmp_path / name).ready().beat(clock.now - 1, steps=5)
+    watch = LogdirWatch(str(tmp_path), clock=clock)
+    watch.refresh()
+
+    def fails(self: RunIndex) -> None:
+        if self.name == "b":
+            raise RuntimeError("a client of an object store")
+        yield from ()
+
+    monkeypatch.setattr(RunIndex, "pieces", fails)
+    snapshot = watch.refresh()
+    assert {name: run.read_ok for name, run in snapshot.runs.items()} == {"a": True, "b": False, "c": False}
+    monkeypatch.undo()
+    assert all(run.read_ok for run in watch.refresh().runs.values())
