@@ -136,6 +136,8 @@ class HeartbeatRecord:
     """`WorkerStatus` of each other process of the cluster, field by field; None: no news of them since the last that
     told."""
     events_dropped: int = 0
+    loss_finite: bool | None = None
+    """Whether the watched loss is finite; None where none is watched, or none was read yet."""
 
 
 @dataclass(frozen=True, kw_only=True)

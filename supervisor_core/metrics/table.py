@@ -221,6 +221,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         lambda s: s.events_dropped,
     ),
     gauge(
+        "supervisor_loss_finite",
+        "0 while the newest value of the watched loss, or of a tag that looks like a loss, is NaN or infinite, else 1.",
+        lambda s: s.loss_finite,
+    ),
+    gauge(
         "supervisor_events_failing",
         "1 while the session cannot write its events (disk full, no permission), else 0.",
         lambda s: s.events_failing,

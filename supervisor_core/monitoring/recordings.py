@@ -149,6 +149,10 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
                 "  and on (run) run:supervisor_moving:live"
             ),
         ),
+        Recording(
+            record="run:supervisor_loss_finite:live",
+            expr=f"min by (run) (\n{_told('supervisor_loss_finite')}\n)",
+        ),
         *(
             _nearest(metric, labels)
             for metric, labels in (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 
 import numpy as np
@@ -14,6 +16,9 @@ from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.rates import RATE_TAG, RateTail
 from supervisor_core.run.session_fold import SessionFold
 from supervisor_core.run.step_tail import StepTail
+
+LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")
+"""Finds the word ``loss`` in a tag: ``loss_1``, ``train/total_loss``, ``Losses/actor``, ``trainLoss``."""
 
 
 class FileFold:
@@ -36,6 +41,8 @@ class FileFold:
         self.last_step: int | None = None
         self.max_step: int | None = None
         self.nonfinite = 0
+        self.losses: dict[str, bool] = {}
+        """Of each tag that looks like a loss, whether its newest point is finite."""
         self.session_logs: Counter[str] = Counter()
         self.start_step: int | None = None
         """Of its first START."""
@@ -81,9 +88,11 @@ class FileFold:
                 self.start_step = mark.step
         self._heard_until(chunk, clock_set)
         self.rates.add(chunk.scalars.get(RATE_TAG))
-        self.tags.update(chunk.scalars)
-        for points in chunk.scalars.values():
+        for tag, points in chunk.scalars.items():
             self.nonfinite += int(len(points) - np.count_nonzero(np.isfinite(points.values)))
+            if tag in self.losses or (tag not in self.tags and LOSS.search(tag)):
+                self.losses[tag] = math.isfinite(points.values[-1])
+        self.tags.update(chunk.scalars)
         self.tail.add(chunk.scalars, told)
         if not self.sessions:
             self.launches.add(chunk)

@@ -119,8 +119,20 @@ class RunFold:
             session_logs=files.session_logs,
             scalar_tags=files.scalar_tags,
             nonfinite=files.nonfinite,
+            loss_finite=self._loss_finite(sessions),
             steps_lost=line.steps_lost,
         )
+
+    def _loss_finite(self, sessions: Sequence[Session]) -> bool | None:
+        """Say of the newest session whether the newest value of each of its losses is finite."""
+        if not sessions:
+            return None
+        last = sessions[-1]
+        losses: dict[str, bool] = {}
+        for path in last.files:
+            losses.update(self._files[path].losses)
+        found = [*losses.values(), *(() if last.loss_finite is None else (last.loss_finite,))]
+        return all(found) if found else None
 
     def _line(self) -> Timeline:
         if self._timeline is None:

@@ -91,6 +91,8 @@ class Session:
     save_failures: int = 0
     save_failures_in_a_row: int = 0
     """Those since its last good save."""
+    loss_finite: bool | None = None
+    """Whether its watched loss was finite when it was read last; None where nothing tells."""
     events_error: str | None = None
     """Why its events cannot be written at present, as the logdir's lease says; None where nothing says so."""
     save_secs: Distribution | None = None
@@ -360,5 +362,8 @@ class Run:
     scalar_tags: int
     nonfinite: int
     """Scalar values that are NaN or infinite."""
+    loss_finite: bool | None = None
+    """Whether the newest watched loss, and the newest point of each tag that looks like a loss, is neither NaN nor
+    infinite; of the newest session. None where there is none."""
     steps_lost: int
     """Steps done again after restarts and recoveries."""

@@ -85,6 +85,7 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         activity_secs={} if run.inferred else run.goodput.booked_secs,
         goodput=None if run.inferred else run.goodput.ratio,
         events_dropped=last.events_dropped if told else None,
+        loss_finite=run.loss_finite,
         events_failing=last.events_error is not None if told and run.state in ("running", "stalled") else None,
         versions=last.versions,
         info=_info(last),

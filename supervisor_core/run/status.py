@@ -140,6 +140,8 @@ class RunStatus:
     """Share of the wall time that went into steps which were kept, from 0 to 1."""
     events_dropped: int | None = 0
     """Events that could not be written; None where nothing tells."""
+    loss_finite: bool | None = None
+    """Whether the newest loss is neither NaN nor infinite; None where no loss is known."""
     events_failing: bool | None = None
     """Whether events cannot be written at present; None where that is not known."""
     versions: Mapping[str, str] = field(default_factory=dict)

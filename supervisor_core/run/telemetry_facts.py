@@ -93,6 +93,7 @@ def telemetry_facts(
             saves=fold.saves,
             save_failures=fold.save_failures,
             save_failures_in_a_row=fold.save_failures_in_a_row,
+            loss_finite=truth(beat.loss_finite) if beat else None,
             save_secs=fold.save_secs.snapshot(),
             blocked_secs=fold.blocked_secs.snapshot(),
             recoveries=len(fold.recoveries),

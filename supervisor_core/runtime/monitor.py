@@ -97,6 +97,7 @@ class RunMonitor:
         self._clock = clock
         self._stalls = StallWatch()
         self._active = True
+        self._loss_finite: bool | None = None
         self._silent_secs = 0.0
         self._next_beat = self._next_renewal = clock.monotonic()
         self._renewal_secs = renewal_secs
@@ -129,6 +130,12 @@ class RunMonitor:
     def deactivate(self) -> None:
         """Say that the session ends as planned: ``supervisor_active`` becomes 0."""
         self._active = False
+
+    def loss_read(self, is_finite: bool) -> None:
+        """Record whether the watched loss is finite; a change is written at once."""
+        before, self._loss_finite = self._loss_finite, is_finite
+        if before is not is_finite:
+            self.beat()
 
     def enter(self, phase: str) -> None:
         """Change the phase, and say so in the events file."""
@@ -177,6 +184,7 @@ class RunMonitor:
                 threads=tuple(asdict(thread) for thread in self._threads()),
                 workers=self._news.take(),
                 events_dropped=self._recorder.dropped,
+                loss_finite=self._loss_finite,
             )
             self._recorder.write(record, now.global_step)
 
@@ -208,6 +216,7 @@ class RunMonitor:
             activity_secs=now.activity_secs,
             events_dropped=self._recorder.dropped,
             events_failing=self._recorder.error is not None,
+            loss_finite=self._loss_finite,
             versions=who.versions,
             info=who.info,
         )

@@ -369,6 +369,10 @@ class SupervisedRun:
         if self._endpoint is not None:
             self._endpoint.close(self.options.metrics_linger_secs if linger_secs is None else linger_secs)
 
+    def loss_read(self, is_finite: bool) -> None:
+        """Record whether the watched loss is finite; a change is written at once."""
+        self._monitor.loss_read(is_finite)
+
     def beat(self) -> None:
         """Write a heartbeat now: something has happened that should be seen."""
         self._monitor.beat()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -23,11 +24,15 @@ from supervisor_core.runtime.service import OnFailure
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import read_global_step, step_value
+from supervisor_core.tf1.watched_loss import WatchedLoss
 
 _LOG = logging.getLogger("supervisor_core")
 
 STEP_READER_SECS = 1.0
 """How often the global step is read for heartbeats and metrics."""
+
+LOSS_READER_SECS = 1.0
+"""How often the watched loss is."""
 
 _UNFED = re.compile(r"You must feed a value for placeholder tensor '([^']*)'")
 
@@ -189,6 +194,44 @@ class CheckpointService(ServiceThread, _ORIGINAL.checkpoint):
     def run_loop(self) -> None:
         """Save once."""
         self._save()
+
+
+class LossReader(ServiceThread):
+    """Looks whether the watched losses are finite, so that an alert need not wait for the next checkpoint.
+
+    Args:
+        coord: the coordinator.
+        sess: the session.
+        watched: `Options.watched_loss`, which is read in the session; None where none is watched.
+        newest: returns other losses, of hooks; None as long as there is none.
+        tell: told whether all are finite, each time that there is one.
+        name: the thread's name.
+        policy: what becomes of errors.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        sess: Any,
+        *,
+        watched: WatchedLoss | None,
+        newest: Callable[[], Any] = lambda: None,
+        tell: Callable[[bool], object],
+        name: str,
+        policy: Policy,
+    ) -> None:
+        super().__init__(coord, LOSS_READER_SECS, name=name, policy=policy)
+        self._run = runner(sess)
+        self._watched = watched
+        self._newest = newest
+        self._tell = tell
+
+    def run_loop(self) -> None:
+        """Look once."""
+        read = None if self._watched is None else self._run(self._watched.tensor)
+        losses = [np.asarray(loss) for loss in (read, self._newest()) if loss is not None]
+        if losses:
+            self._tell(all(bool(np.all(np.isfinite(loss))) for loss in losses))
 
 
 class StepReader(ServiceThread):

@@ -15,13 +15,16 @@ from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.service_policy import service_policy
 from supervisor_core.tf1.services import (
     CheckpointService,
+    LossReader,
     StepCounterService,
     StepReader,
     SummaryService,
 )
 from supervisor_core.tf1.session import SupervisedSession
+from supervisor_core.tf1.watched_loss import WatchedLoss
 
 SUMMARY, STEP_COUNTER, CHECKPOINT, STEP_READER = "summary", "step_counter", "checkpoint", "step_reader"
+LOSS_READER = "loss_reader"
 """The services' names, as metrics and records bear them."""
 
 
@@ -61,11 +64,22 @@ class StandardServices:
         return tuple({"name": name, "interval_secs": secs} for name, secs in self._intervals.items())
 
     def start(self) -> list[ServiceThread]:
-        """Start the services; return their threads, the reader of the global step apart."""
+        """Start the services; return their threads, the readers of the loss and of the global step apart."""
         services = [self._make(name, secs) for name, secs in self._intervals.items()]
-        readers = []
+        readers: list[ServiceThread] = []
+        tolerant = Policy(on_error="continue", transient=lambda error: isinstance(error, Exception))
+        if self._options.watched_loss is not None:
+            readers.append(
+                LossReader(
+                    self._coord,
+                    self._sess,
+                    watched=WatchedLoss(self._sess.graph, self._options.watched_loss),
+                    tell=self._lifecycle.run.loss_read,
+                    name=self._lifecycle.services.reserve_name(LOSS_READER),
+                    policy=tolerant,
+                )
+            )
         if self._global_step is not None:
-            tolerant = Policy(on_error="continue", transient=lambda error: isinstance(error, Exception))
             readers.append(
                 StepReader(
                     self._coord,

@@ -59,6 +59,11 @@ class WatchedLoss:
             )
         self._session: Any = None
 
+    @property
+    def tensor(self) -> Any:
+        """What is watched."""
+        return self._tensor
+
     def bind(self, session: Any) -> None:
         """Get ready to read in this session."""
         if session is not self._session:

@@ -82,6 +82,7 @@ def running() -> RunStatus:
         goodput=0.875,
         events_dropped=2,
         events_failing=False,
+        loss_finite=True,
         versions={"supervisor": "0.1.0", "tensorflow": "2.21.0", "google-crc32c": "1.9.0"},
         info={"logdir": "/data/mnist", "host": "trainer-0", "pid": "4711"},
     )

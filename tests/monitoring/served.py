@@ -60,6 +60,7 @@ class Target:
     failed_saves: Value = ZERO
     """How many in a row."""
     events_failing: Value = ZERO
+    loss_finite: Value = ONE
     thread_up: Value = ONE
     overdue: Value = ZERO
     recoveries: Value = ZERO
@@ -85,6 +86,7 @@ class Target:
             ("checkpoint_last_success_timestamp_seconds", "", ""): self.saved,
             ("checkpoint_failures_in_a_row", "", ""): self.failed_saves,
             ("events_failing", "", ""): self.events_failing,
+            ("loss_finite", "", ""): self.loss_finite,
             ("thread_up", "thread", "checkpoint"): self.thread_up,
             ("thread_overdue_seconds", "thread", "checkpoint"): self.overdue,
         }

@@ -1,11 +1,11 @@
-"""What happens to runs of other writers: over time what is served, and which alerts fire at which moments."""
+"""What happens to runs of other writers, and to losses: what is served over time, and which alerts fire when."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from monitoring_happenings import DOWN, QUIET, SILENT, Moments, ends
-from monitoring_served import HOUR, MINUTE, Target, always, exporter, until
+from monitoring_happenings import DOWN, GONE, HUNG, NAN, QUIET, SILENT, STALLED, Moments, ends
+from monitoring_served import HOUR, MINUTE, Target, always, exporter, trainer, until
 
 
 def foreign(serves: dict[str, Any] | None = None, **what: Any) -> Target:
@@ -13,6 +13,8 @@ def foreign(serves: dict[str, Any] | None = None, **what: Any) -> Target:
     unknown = {name: always(None) for name in ("active", "interval", "failed_saves", "thread_up", "overdue")}
     return exporter(serves, **{**unknown, "timeout": always(900), "activity": {}, "phase": lambda t: "", **what})
 
+
+DIVERGED = until(HOUR, always(1), always(0))
 
 SILENT_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     QUIET: [
@@ -36,5 +38,32 @@ SILENT_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             [foreign({"exporter_last_refresh_timestamp_seconds": ends(HOUR)}, progress=ends(HOUR))],
             {90 * MINUTE: {DOWN}},
         ),
+    ],
+    NAN: [
+        (
+            "the watched loss is NaN: told at once",
+            [trainer(loss_finite=DIVERGED)],
+            {59 * MINUTE: SILENT, HOUR + 30: {NAN}},
+        ),
+        (
+            "only the exporter knows",
+            [trainer(loss_finite=always(None)), exporter(loss_finite=DIVERGED)],
+            {HOUR + 30: {NAN}},
+        ),
+        ("both know", [trainer(loss_finite=DIVERGED), exporter(loss_finite=DIVERGED)], {HOUR + 30: {NAN}}),
+        ("a run of another writer", [foreign(loss_finite=DIVERGED)], {59 * MINUTE: SILENT, HOUR + 30: {NAN}}),
+        (
+            "a run of another writer that has ceased",
+            [foreign(loss_finite=always(0), progress=ends(20 * MINUTE))],
+            {30 * MINUTE: {NAN}, 40 * MINUTE: {QUIET}},
+        ),
+        (
+            "a loss that is finite again",
+            [trainer(loss_finite=until(70 * MINUTE, DIVERGED, always(1)))],
+            {65 * MINUTE: {NAN}, 75 * MINUTE: SILENT},
+        ),
+        ("a run that has ended with it", [exporter(loss_finite=always(0), **GONE)], {18 * MINUTE: {NAN}, HOUR: SILENT}),
+        ("a run that hangs", [trainer(loss_finite=always(0), **HUNG)], {40 * MINUTE: {STALLED}}),
+        ("no loss is known", [trainer(loss_finite=always(None))], {HOUR: SILENT}),
     ],
 }

@@ -71,6 +71,7 @@ def everything(tick: int) -> RunStatus:
         workers=(WorkerStatus(name="worker:1", state="running", steps=tick, last_seen_at=now - 3),),
         steps_lost=130,
         events_failing=False,
+        loss_finite=True,
         activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
         goodput=0.875,
         versions={"supervisor": "0.1.0"},

@@ -124,6 +124,7 @@ class Trainer:
         self.step: int | None = None
         self.steps = 0
         self.rate: float | None = None
+        self.loss_finite: bool | None = None
         self.secs = dict.fromkeys([*_BUCKET.values(), "stall", "silent", "other"], 0.0)
         self.budget = 300.0
         self.age = self.undecided = self.held_up = 0.0
@@ -196,6 +197,7 @@ class Trainer:
             activity_secs=dict(self.secs),
             threads=self.threads,
             workers=self.workers,
+            loss_finite=self.loss_finite,
         )
         self.file.tell(record, self.step or 0, self.now)
         return self

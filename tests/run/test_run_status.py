@@ -91,6 +91,7 @@ def test_of_a_run_without_telemetry_nothing_is_made_up(events_file: Any, run_of:
         "supervisor_checkpoint_age_seconds",
         "supervisor_checkpoint_last_success_timestamp_seconds",
         "supervisor_checkpoint_last_success_step",
+        "supervisor_loss_finite",
     }
     status = run_status(run_of(file), 1e9 + 100)
     assert not any(

@@ -36,12 +36,16 @@ from supervisor_core.tf1.monitored.snapshot_saving import SnapshotSaving
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
 from supervisor_core.tf1.origin import Origin
 from supervisor_core.tf1.service_policy import service_policy
-from supervisor_core.tf1.services import StepReader
+from supervisor_core.tf1.services import LossReader, StepReader
 from supervisor_core.tf1.session_factory import SessionFactory
-from supervisor_core.tf1.standard_services import CHECKPOINT, STEP_READER
+from supervisor_core.tf1.standard_services import CHECKPOINT, LOSS_READER, STEP_READER
+from supervisor_core.tf1.watched_loss import WatchedLoss
 
 _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+_TOLERANT = Policy(on_error="continue", transient=lambda error: isinstance(error, Exception))
+"""Of what only reads: it is tried again for ever."""
+
 _NO_GLOBAL_STEP = (
     "The graph has no global step: runs are counted instead, checkpoints bear no step, and there are no step rates. "
     "tf.compat.v1.train.get_or_create_global_step() makes one."
@@ -186,6 +190,8 @@ class MonitoredRuntime:
             if first and self._writer is not None:
                 self._writer.add_session_log(_START, step)
             self._start_step_reader(supervised)
+        if self.options.watched_loss is not None or self.losses.keys:
+            self._start_loss_reader(supervised)
         return supervised
 
     def step(self) -> int:
@@ -356,8 +362,20 @@ class MonitoredRuntime:
             services.append(described)
         return tuple(services)
 
+    def _start_loss_reader(self, sess: Any) -> None:
+        services, watched = self.lifecycle.services, self.options.watched_loss
+        reader = LossReader(
+            self.coord,
+            sess,
+            watched=None if watched is None else WatchedLoss(sess.graph, watched),
+            newest=self.losses.newest,
+            tell=self.lifecycle.run.loss_read,
+            name=services.reserve_name(LOSS_READER),
+            policy=_TOLERANT,
+        )
+        services.add(reader).start()
+
     def _start_step_reader(self, sess: Any) -> None:
-        tolerant = Policy(on_error="continue", transient=lambda error: isinstance(error, Exception))
         services = self.lifecycle.services
         reader = StepReader(
             self.coord,
@@ -365,7 +383,7 @@ class MonitoredRuntime:
             global_step=self.global_step,
             progress=self._progress,
             name=services.reserve_name(STEP_READER),
-            policy=tolerant,
+            policy=_TOLERANT,
         )
         services.add(reader).start()
 

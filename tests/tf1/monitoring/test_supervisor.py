@@ -34,7 +34,8 @@ def worker(exporter: str, tmp_path: Path) -> Iterator[None]:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("worker")
 def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webhook: Webhook) -> None:
-    """Hung inside `session.run`, then killed and resumed: the stall arrives, once, and resolves; SIGTERM is silent.
+    """Hung inside `session.run`, then killed and resumed: the stall arrives, once, and resolves; so does a loss that is
+    NaN for a while; SIGTERM is silent.
 
     By then the run has something to show in every panel of the dashboard.
     """
@@ -51,6 +52,11 @@ def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webh
     trainer.close()
     trainer.start()
     assert webhook.next() == RESOLVED
+
+    trainer.tell("nan")
+    assert webhook.next() == ("firing", "SupervisorLossNotFinite", "digits")
+    trainer.tell("finite")
+    assert webhook.next() == ("resolved", "SupervisorLossNotFinite", "digits")
 
     for query in queries_of(dashboard(), "digits"):  # a real run that was saved, killed and resumed: all of it is known
         prometheus.data(query)
