@@ -30,7 +30,7 @@ class Candidate:
     saved_at: float | None
     """Wall time: the state file's timestamp, else when its file was written; None where neither is known."""
     deletable: bool
-    """Whether it lies in the logdir."""
+    """Whether it lies in the directory of this run's checkpoints, and is named as they are."""
     found: bool = True
     """Whether any file of it is there."""
     has_index: bool = True
@@ -125,12 +125,12 @@ class Survey:
         inside = os.path.join(self._directory, name)
         if files_of(name, listing):
             has_index = f"{name}.index" in listing or self._is_legacy(inside)
-            return self._candidate(inside, "state", saved_at, deletable=True, has_index=has_index)
+            own = self._names.matches(name)
+            return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
         absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
         path = recorded if absolute else os.path.normpath(os.path.join(self._logdir, recorded))
         if path != inside and self._exists(path):
-            deletable = self._filesystem.contains(self._logdir, path)
-            return self._candidate(path, "state", saved_at, deletable=deletable)
+            return self._candidate(path, "state", saved_at, deletable=False)
         return Candidate(
             path=inside,
             step=step_in_name(inside),

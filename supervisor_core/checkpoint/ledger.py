@@ -37,9 +37,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from supervisor_core.checkpoint.deletable import deletable_files
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.naming import files_of, last_part, step_in_name
+from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative
 
 DIRECTORY = ".supervisor.checkpoints"
@@ -159,6 +160,9 @@ class Ledger:
         self._logdir = logdir
         self._directory = os.path.join(logdir, DIRECTORY)
         self._name = quote(basename, safe="")
+        self._names = CheckpointNames(last_part(basename), "")
+        self._checkpoints = os.path.dirname(basename)
+        """Where they are, relative to the logdir."""
 
     def pages(self) -> list[Page]:
         """Return what the sessions have written down, by attempts; what cannot be read or understood is left out."""
@@ -293,10 +297,13 @@ class SessionLedger(Ledger):
             self._let_go[item.path] = item
 
     def _delete(self) -> None:
-        """Delete what was let go, but no file that somebody has written since."""
+        """Delete what was let go, but no file that somebody has written since, and none that is no checkpoint's."""
         for item in list(self._let_go.values()):
             is_done = True
+            own = self._own_files(item)
             for file, written_at in item.files.items():
+                if file not in own:
+                    continue
                 path = os.path.join(self._logdir, file)
                 try:
                     found = self._filesystem.modified_at(path)
@@ -310,6 +317,13 @@ class SessionLedger(Ledger):
                     _LOG.info("The old checkpoint file %s cannot be deleted: %s", path, error)
             if is_done:
                 del self._let_go[item.path]
+
+    def _own_files(self, item: LetGo) -> set[str]:
+        """Return which of the files are this run's: anybody who can write into the logdir can write such a page."""
+        directory = os.path.join(self._logdir, self._checkpoints)
+        listing = [last_part(file) for file in item.files if os.path.dirname(file) == self._checkpoints]
+        found = deletable_files(self._filesystem, directory, last_part(item.path), listing, self._names)
+        return {os.path.join(self._checkpoints, file) for file in found}
 
     def _describe(self, prefix: str) -> LetGo:
         directory = os.path.dirname(prefix) or "."

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Literal
 
 from supervisor_core.checkpoint.legacy import SHARDED
 
@@ -83,6 +84,8 @@ class CheckpointNames:
         self._index = re.compile(rf"({stem})\.index")
         self._legacy = re.compile(stem)
         self._legacy_shard = re.compile(rf"({stem}){_SHARD}")
+        self._own = re.compile(rf"{stem}(?:{SHARDED.pattern.removesuffix('$')})?")
+        self._part = re.compile(rf"{stem}(?:\.(?P<ending>index|meta)|(?P<data>{_DATA}))")
         self._orphan = re.compile(rf"({stem})(?:{_DATA}|\.meta)")
         self._temporary = re.compile(
             rf"{stem}(?:(?:\.index|{_DATA})\.tempstate\d+|\.part-\d{{5}}-of-.*|\.meta\.tmp[0-9a-f]{{32}})"
@@ -104,6 +107,23 @@ class CheckpointNames:
             elif self._legacy.fullmatch(name):
                 found.add(name)
         return found
+
+    def matches(self, name: str) -> bool:
+        """Say whether a checkpoint of this run may be called so.
+
+        Example:
+            >>> names = CheckpointNames("model.ckpt", "checkpoint")
+            >>> names.matches("model.ckpt-5"), names.matches("train.py")
+            (True, False)
+        """
+        return bool(self._own.fullmatch(name))
+
+    def ending(self, name: str) -> Literal["index", "data", "meta"] | None:
+        """Return what a file of one of this run's checkpoints is, by its ending; None for any other file."""
+        match = self._part.fullmatch(name)
+        if match is None:
+            return None
+        return "data" if match["data"] else "index" if match["ending"] == "index" else "meta"
 
     def is_temporary(self, name: str) -> bool:
         """Say whether this is a file that a save writes before the real one, and renames."""

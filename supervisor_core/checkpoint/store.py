@@ -1,8 +1,8 @@
 """`CheckpointStore`: the checkpoints of one logdir: which there are, which one to resume from, what becomes of them.
 
 Resolving: a path in the state file is looked for in the logdir first, by its last part, so that a run directory copied
-elsewhere neither reads nor deletes the files of the original. A path outside the logdir (somebody edited the state
-file) can be resumed from, and is never deleted.
+elsewhere neither reads nor deletes the files of the original. A path outside the checkpoints' directory, or of another
+name (somebody edited the state file), can be resumed from, and is never deleted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate, Survey
+from supervisor_core.checkpoint.deletable import deletable_files
 from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, unguarded
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
@@ -85,11 +86,11 @@ class CheckpointStore:
         self.directory = os.path.join(self.logdir, *parts[:-1])
         """Where the checkpoints are: the logdir, or below it."""
         self.state_path = os.path.join(self.logdir, latest_filename)
+        self._names = CheckpointNames(parts[-1], latest_filename)
         self.ledger = Ledger(self._filesystem, self.logdir, basename)
         """What the sessions have written down of their saves."""
         if publisher is not None:
             self.ledger = SessionLedger(self._filesystem, self.logdir, basename, publisher)
-        self._names = CheckpointNames(parts[-1], latest_filename)
         self._survey = Survey(self._filesystem, self.logdir, self.directory, self._names)
 
     @property
@@ -216,7 +217,8 @@ class CheckpointStore:
     def delete(self, prefix: str) -> tuple[str, ...]:
         """Delete a checkpoint's files: index first, so that what is left of an interrupted deletion is no checkpoint.
 
-        Deletes nothing outside the logdir, and takes files that are gone already for deleted.
+        Deletes nothing but this run's own checkpoints, see `deletable`, and takes files that are gone already for
+        deleted.
 
         Returns:
             The paths that were deleted.
@@ -224,15 +226,15 @@ class CheckpointStore:
         Raises:
             OSError: for the first file that cannot be deleted; those after it are still there.
         """
-        if not self._filesystem.contains(self.logdir, prefix):
-            return ()
         directory = os.path.dirname(prefix) or "."
-        deleted = []
+        deleted: list[str] = []
         try:
-            listing = self._filesystem.list_names(directory)
+            files = self._deletable(prefix)
         except FileNotFoundError:
             return ()
-        for name in files_of(last_part(prefix), listing):
+        if all(self._names.ending(name) == "meta" for name in files):
+            return ()
+        for name in files:
             path = os.path.join(directory, name)
             try:
                 self._filesystem.remove(path)
@@ -244,8 +246,7 @@ class CheckpointStore:
     def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
         """Move a damaged checkpoint into a directory of its own, with the reason; see `set_aside.py`.
 
-        For the session that holds the logdir, and no other. Touches nothing outside the logdir, and no file that is
-        not named as a checkpoint's is.
+        For the session that holds the logdir, and no other. Touches nothing but this run's own checkpoints.
 
         Returns:
             Where it is now; None where there is nothing of it to move.
@@ -253,17 +254,14 @@ class CheckpointStore:
         Raises:
             OSError: if that cannot be done.
         """
-        if not self._filesystem.contains(self.logdir, prefix):
+        directory, name = os.path.dirname(prefix) or ".", last_part(prefix)
+        if not (self._is_here(directory) and self._names.matches(name)):
             return None
-        directory = os.path.dirname(prefix) or "."
         try:
-            listing = self._filesystem.list_names(directory)
+            files = files_of(name, self._filesystem.list_names(directory))
         except FileNotFoundError:
             return None
-        name = last_part(prefix)
-        files = files_of(name, listing)
-        is_bundle = any(file.startswith((f"{name}.index", f"{name}.data-")) for file in files)
-        if not is_bundle and name not in self._names.prefixes(listing):
+        if all(self._names.ending(file) == "meta" for file in files):
             return None
         return move_aside(self._filesystem, directory, without_shards(name), files, reason=reason, at=clock.wall())
 
@@ -325,6 +323,18 @@ class CheckpointStore:
     def _is_older(self, path: str, directory: bool, moment: float) -> bool:
         inside = [os.path.join(path, name) for name in self._filesystem.list_names(path)] if directory else []
         return all((self._filesystem.modified_at(item) or 0.0) <= moment for item in (path, *inside))
+
+    def _deletable(self, prefix: str) -> list[str]:
+        directory, name = os.path.dirname(prefix) or ".", last_part(prefix)
+        if not self._is_here(directory):
+            return []
+        listing = self._filesystem.list_names(directory)
+        return deletable_files(self._filesystem, directory, name, listing, self._names)
+
+    def _is_here(self, directory: str) -> bool:
+        """Say whether it is the directory of this run's checkpoints, by whatever name."""
+        here, there = os.path.join(self.directory, "-"), os.path.join(directory, "-")
+        return self._filesystem.contains(self.directory, there) and self._filesystem.contains(directory, here)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, name)
