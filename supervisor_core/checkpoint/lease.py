@@ -173,6 +173,7 @@ class LogdirLease:
                 renewed_boot_secs=now_boot_secs,
                 restarts=dict(tenancy.restarts),
                 steps_lost=tenancy.steps_lost,
+                **tenancy.costs,  # type: ignore[arg-type]
                 heir_of=tenancy.heir_of,
                 gives_way=self._gives_way,
             )
@@ -246,13 +247,16 @@ class LogdirLease:
             self._renewing = False
             self._say_once(error)
 
-    def release(self, reason: str, *, last_step: int | None = None, steps_lost: int | None = None) -> bool:
+    def release(
+        self, reason: str, *, last_step: int | None = None, steps_lost: int | None = None, **report: Any
+    ) -> bool:
         """Give the lease back; return whether it was still this session's. Never raises; once is enough.
 
         Args:
             reason: why the session ended (``completed``, ``signal``, ``error`` ...).
             last_step: how far it came. Default: what it said last.
             steps_lost: steps done again by this and the earlier sessions. Default: what `record_restore` counted.
+            report: how it is: other fields of the `LeaseRecord`.
         """
         with self._state_lock:
             record, self._record = self._record, None
@@ -266,6 +270,7 @@ class LogdirLease:
             ended=reason,
             ended_at=self._clock.wall(),
             steps_lost=record.steps_lost if steps_lost is None else steps_lost,
+            **report,
         )
         if self._file_lock.acquire(timeout=5.0):  # a renewal that hangs: the process is going, and its lock with it
             try:

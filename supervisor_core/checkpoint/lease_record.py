@@ -26,6 +26,10 @@ ERROR_LETTERS = 120
 VERSION = 1
 
 
+COSTS = ("trained_secs", "timed_saves", "save_secs", "blocked_secs")
+"""Fields that say what steps and saves have cost the run."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LeaseRecord:
     """The session that holds, or last held, a logdir. Times are wall-clock seconds since the epoch."""
@@ -55,6 +59,15 @@ class LeaseRecord:
     """How the earlier sessions ended: reason -> count; ``lost`` for those that left no word."""
     steps_lost: int = 0
     """Steps that this and the earlier sessions did again after restarts."""
+    trained_secs: float | None = None
+    """Time that this and the earlier sessions spent on steps; None, as of the next three, where one of them did not
+    tell."""
+    timed_saves: float | None = None
+    """Their good saves."""
+    save_secs: float | None = None
+    """The durations of those."""
+    blocked_secs: float | None = None
+    """How long those held training up."""
     heir_of: str | None = None
     """The session before that was cut off, whose model may be alive in a cluster; until this one is ready itself."""
     phase: str | None = None
@@ -156,6 +169,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "started_boot_secs": (int, float, type(None)),
     "renewed_boot_secs": (int, float, type(None)),
     "restarts": (dict,),
+    **dict.fromkeys(COSTS, (int, float, type(None))),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor_core.checkpoint.lease_record import LeaseRecord
+from supervisor_core.checkpoint.lease_record import COSTS, LeaseRecord
 from supervisor_core.checkpoint.machine import boot_id
 
 CUT_OFF = ("lost", "signal")
@@ -66,6 +66,14 @@ class Tenancy:
         if self.previous is None or self.previous.outcome not in CUT_OFF:
             return None
         return self.previous.heir_of or self.previous.session
+
+    @property
+    def costs(self) -> Mapping[str, float | None]:
+        """What steps and saves have cost the earlier sessions, as the lease's fields have it; None where that is not
+        known."""
+        if self.previous is None:
+            return dict.fromkeys(COSTS, 0.0 if self.attempt == 1 else None)
+        return {name: getattr(self.previous, name) for name in COSTS}
 
     @property
     def last_step(self) -> int | None:

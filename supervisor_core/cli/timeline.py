@@ -73,9 +73,12 @@ def advice_text(advice: Advice) -> str | None:
     """Return what the run's own costs say of its checkpoint interval, in one sentence; None while they say nothing."""
     if advice.recommended_interval_secs is None:
         return None
-    text = f"Checkpoints every {duration(advice.recommended_interval_secs)} would cost least"
+    text = f"Checkpoints every {duration(advice.recommended_interval_secs)} are expected to cost least"
     if advice.recommended_cost_ratio is not None:
         text += f" ({share(advice.recommended_cost_ratio)} of the time)"
+    if advice.recommended_low_secs is not None and advice.recommended_high_secs is not None:
+        low, high = duration(advice.recommended_low_secs), duration(advice.recommended_high_secs)
+        text += f"; with 95 % confidence the best is between {low} and {high}, by {advice.failures} failures"
     if advice.present_interval_secs:
         text += f"; they are taken every {duration(advice.present_interval_secs)}"
         if advice.present_cost_ratio is not None:

@@ -1,42 +1,100 @@
-"""How often to save: what the run's own costs recommend."""
+"""How often to save: what the run's own costs recommend, and how sure that is."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from supervisor_core.run.model import Advice
 
+MIN_FAILURES = 3
+"""Nothing is recommended before so many: fewer say too little about how often the run fails."""
 
-def recommended_interval(save_cost_secs: float | None, mtbf_secs: float | None) -> float | None:
-    """Return the checkpoint interval, in seconds, at which saving and losing work cost least together.
+LEAST_INTERVAL_SECS = 10.0
+"""Nothing below this is recommended, nor below the time that a save takes."""
 
-    Young's first-order optimum, sqrt(2 C M). Source: J. W. Young, "A first order approximation to the optimum
-    checkpoint interval", CACM 17 (1974).
+FAILURES = ("lost", "error", "signal")
+"""Outcomes of a session that count as failures of its run."""
+
+_Z = 1.96
+"""Quantile of the normal distribution: the range holds the best interval with 95 % confidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What failures and saves have cost a run: sums, to which each session adds its own."""
+
+    trained_secs: float = 0.0
+    """Time spent on steps, kept or done again."""
+    failures: int = 0
+    """Sessions that were lost, failed, or were ended by a signal."""
+    saves: int = 0
+    """Good saves."""
+    save_secs: float = 0.0
+    """Their durations, until they were durable."""
+    blocked_secs: float = 0.0
+    """How long they held training up."""
+
+    @property
+    def save_cost_secs(self) -> float | None:
+        """Mean seconds for which a save held training up; None before the first."""
+        return self.blocked_secs / self.saves if self.saves else None
+
+    @property
+    def mtbf_secs(self) -> float | None:
+        """Mean time between failures; None before the first."""
+        return self.trained_secs / self.failures if self.failures and self.trained_secs > 0 else None
+
+    @property
+    def floor_secs(self) -> float:
+        """The shortest interval that may be recommended."""
+        return max(LEAST_INTERVAL_SECS, self.save_secs / self.saves if self.saves else 0.0)
+
+
+def recommended_interval(costs: Costs, failures: float | None = None) -> float | None:
+    """Return the checkpoint interval, in seconds, at which saving and losing work are expected to cost least together.
+
+    Young's first-order optimum, sqrt(2 C M), but not less than `Costs.floor_secs`. Source: J. W. Young, "A first order
+    approximation to the optimum checkpoint interval", CACM 17 (1974).
 
     Args:
-        save_cost_secs: seconds for which one save holds training up, C.
-        mtbf_secs: mean time between failures in seconds, M.
+        costs: the run's own; C is what a save costs, M the mean time between failures.
+        failures: how many failures to expect in the time that the costs cover. Default: as many as there were.
 
     Returns:
-        None while either is unknown or not above 0.
+        None while saves have cost nothing, and before `MIN_FAILURES` failures.
 
     Example:
-        >>> recommended_interval(0.5, 86400.0)
+        >>> recommended_interval(Costs(trained_secs=3 * 86400.0, failures=3, saves=10, blocked_secs=5.0))
         293.9387691339814
     """
-    if not save_cost_secs or not mtbf_secs or save_cost_secs < 0 or mtbf_secs < 0:
+    cost = costs.save_cost_secs
+    if not cost or cost < 0 or costs.failures < MIN_FAILURES or costs.trained_secs <= 0:
         return None
-    return math.sqrt(2.0 * save_cost_secs * mtbf_secs)
+    mtbf = costs.trained_secs / (costs.failures if failures is None else failures)
+    return max(costs.floor_secs, math.sqrt(2.0 * cost * mtbf))
+
+
+def expected_failures(failures: int) -> tuple[float, float]:
+    """Return the range in which the expected number of failures lies with 95 % confidence, where so many were seen.
+
+    The exact range for a Poisson count, half of chi-squared quantiles, by Wilson and Hilferty's approximation.
+
+    Example:
+        >>> [round(limit, 1) for limit in expected_failures(10)]
+        [4.8, 18.4]
+    """
+    return _chi_squared(2 * failures, -_Z) / 2, _chi_squared(2 * failures + 2, _Z) / 2
 
 
 def cost_ratio(interval_secs: float | None, save_cost_secs: float | None, mtbf_secs: float | None) -> float | None:
-    """Return the share of wall time that checkpoints at an interval cost: saving, C/T, and work lost, T/(2M), since a
-    failure comes, on average, in the middle of an interval.
+    """Return the share of time that checkpoints at an interval are expected to cost: saving, C/T, and work lost,
+    T/(2M), since a failure comes, on average, in the middle of an interval.
 
     Args:
         interval_secs: seconds between checkpoints, T.
         save_cost_secs: seconds for which one save holds training up, C.
-        mtbf_secs: mean time between failures in seconds, M; None where there was none yet, so that nothing is lost.
+        mtbf_secs: mean time between failures in seconds, M; None where it is not known, so that only saving counts.
 
     Returns:
         None while the interval or the save cost is unknown; at most 1.
@@ -47,23 +105,33 @@ def cost_ratio(interval_secs: float | None, save_cost_secs: float | None, mtbf_s
     return min(1.0, save_cost_secs / interval_secs + lost)
 
 
-def advice(save_cost_secs: float | None, mtbf_secs: float | None, present_interval_secs: float | None) -> Advice:
-    """Return how often to save, and what the present interval costs against it.
+def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
+    """Return how often to save, how sure that is, and what the present interval costs against it.
 
     The first order is enough: Daly's higher one (FGCS 22, 2006) differs by a third of sqrt(C/(2M)), below 1 % while
     failures are 1,000 times as far apart as a save takes, and near its minimum the cost hardly depends on the interval.
 
     Args:
-        save_cost_secs: mean seconds for which a good save held training up; None before the first.
-        mtbf_secs: mean time between failures in seconds; None before the first.
+        costs: the run's own.
         present_interval_secs: configured seconds between checkpoints; None where none are taken or it is not known.
     """
-    recommended = recommended_interval(save_cost_secs, mtbf_secs)
+    cost, mtbf = costs.save_cost_secs, costs.mtbf_secs
+    recommended = recommended_interval(costs)
+    believed_mtbf = mtbf if costs.failures >= MIN_FAILURES else None
+    few, many = expected_failures(costs.failures) if recommended is not None else (None, None)
     return Advice(
-        save_cost_secs=save_cost_secs,
-        mtbf_secs=mtbf_secs,
+        save_cost_secs=cost,
+        mtbf_secs=mtbf,
+        failures=costs.failures,
         present_interval_secs=present_interval_secs,
         recommended_interval_secs=recommended,
-        present_cost_ratio=cost_ratio(present_interval_secs, save_cost_secs, mtbf_secs),
-        recommended_cost_ratio=cost_ratio(recommended, save_cost_secs, mtbf_secs),
+        recommended_low_secs=None if recommended is None else recommended_interval(costs, many),
+        recommended_high_secs=None if recommended is None else recommended_interval(costs, few),
+        present_cost_ratio=cost_ratio(present_interval_secs, cost, believed_mtbf),
+        recommended_cost_ratio=cost_ratio(recommended, cost, believed_mtbf),
     )
+
+
+def _chi_squared(degrees: int, z: float) -> float:
+    ninth = 2.0 / (9.0 * degrees)
+    return float(degrees * (1.0 - ninth + z * math.sqrt(ninth)) ** 3)

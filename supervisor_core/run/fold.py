@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from supervisor_core.events.chunk import Chunk
-from supervisor_core.run.advice import advice
+from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.at_risk import at_risk_after
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
@@ -24,9 +24,6 @@ from supervisor_core.run.state import outcome_of_last, run_state
 from supervisor_core.run.telemetry_facts import telemetry_facts
 from supervisor_core.run.timeline import Timeline, TimelineFold
 from supervisor_core.run.totals import totals
-
-FAILURES = ("lost", "error", "signal")
-"""Outcomes that count as failures of a run."""
 
 
 def nobody_looked(path: str) -> bool | None:
@@ -230,12 +227,14 @@ def _stalls(line: Timeline, state: RunState, now: float) -> tuple[Stall, ...]:
 
 
 def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
+    saved = [session.save_secs for session in sessions if session.save_secs is not None]
     blocked = [session.blocked_secs for session in sessions if session.blocked_secs is not None]
-    saves = sum(sum(each.counts) for each in blocked)
-    failures = sum(session.outcome in FAILURES for session in sessions)
     intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
-    return advice(
-        sum(each.sum for each in blocked) / saves if saves else None,
-        sum(goodput.secs[bucket] for bucket in (PRODUCTIVE, AT_RISK, WASTED)) / failures if failures else None,
-        intervals[-1] if intervals else None,
+    costs = Costs(
+        trained_secs=sum(goodput.secs[bucket] for bucket in (PRODUCTIVE, AT_RISK, WASTED)),
+        failures=sum(session.outcome in FAILURES for session in sessions),
+        saves=sum(sum(each.counts) for each in blocked),
+        save_secs=sum(each.sum for each in saved),
+        blocked_secs=sum(each.sum for each in blocked),
     )
+    return advice(costs, intervals[-1] if intervals else None)

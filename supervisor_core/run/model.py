@@ -315,9 +315,15 @@ class Advice:
     save_cost_secs: float | None
     """Mean seconds for which one save holds training up."""
     mtbf_secs: float | None
-    """Mean time between failures (sessions that were lost, failed or signalled)."""
+    """Mean time between failures: time spent on steps by `failures`."""
+    failures: int = 0
+    """Sessions that were lost, failed, or were ended by a signal."""
     present_interval_secs: float | None
     recommended_interval_secs: float | None
+    """The interval that is expected to cost least; None while too little is known."""
+    recommended_low_secs: float | None = None
+    recommended_high_secs: float | None = None
+    """The range in which the best interval lies with 95 % confidence."""
     present_cost_ratio: float | None
     recommended_cost_ratio: float | None
 

@@ -174,8 +174,11 @@ def advice_json(item: Advice) -> dict[str, Any]:
     return {
         "save_cost_secs": item.save_cost_secs,
         "mtbf_secs": item.mtbf_secs,
+        "failures": item.failures,
         "present_interval_secs": item.present_interval_secs,
         "recommended_interval_secs": item.recommended_interval_secs,
+        "recommended_low_secs": item.recommended_low_secs,
+        "recommended_high_secs": item.recommended_high_secs,
         "present_cost_ratio": item.present_cost_ratio,
         "recommended_cost_ratio": item.recommended_cost_ratio,
     }

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
 from supervisor_core.options import Options
-from supervisor_core.run.goodput import SILENT
+from supervisor_core.run.advice import FAILURES, Costs
+from supervisor_core.run.goodput import PRODUCTIVE, SILENT
 from supervisor_core.run.status import RunStatus, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.progress import Progress
@@ -41,8 +42,8 @@ class SessionIdentity:
     started_boot_secs: float | None = None
     """The same moment by `supervisor_core.clock.boot_secs`; None when not known."""
     attempt: int = 1
-    first_started_at: float | None = None
-    """Wall time at which the run's first session started; None when not known."""
+    earlier_costs: Costs | None = field(default_factory=Costs)
+    """What saves and steps have cost the run's earlier sessions; None when not known."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """How the earlier sessions ended: reason -> count."""
     steps_lost: int = 0
@@ -209,7 +210,7 @@ class RunMonitor:
             progress_timeout_secs=self._options.stall_timeout(now.phase),
             stalled=self._stalls.stalled,
             step_secs=now.step_secs,
-            checkpoint=self._saves.status(self._mtbf_secs()),
+            checkpoint=self._saves.status(self.run_costs),
             threads=tuple(self._threads()),
             workers=tuple(self._workers()),
             steps_lost=who.steps_lost,
@@ -221,13 +222,19 @@ class RunMonitor:
             info=who.info,
         )
 
-    def _mtbf_secs(self) -> float | None:
-        """Mean time between failures over the life of the run; None before the first failure."""
-        failures = sum(
-            count for reason, count in self._identity.restarts.items() if reason in ("lost", "error", "signal")
+    @property
+    def run_costs(self) -> Costs | None:
+        """What failures and saves have cost the run up to now; None when that is not known."""
+        earlier, saves = self._identity.earlier_costs, self._saves.costs
+        if earlier is None:
+            return None
+        return Costs(
+            trained_secs=earlier.trained_secs + self._progress.snapshot().activity_secs[PRODUCTIVE],
+            failures=sum(count for reason, count in self._identity.restarts.items() if reason in FAILURES),
+            saves=earlier.saves + saves.saves,
+            save_secs=earlier.save_secs + saves.save_secs,
+            blocked_secs=earlier.blocked_secs + saves.blocked_secs,
         )
-        first = self._identity.first_started_at
-        return (self._clock.wall() - first) / failures if failures and first is not None else None
 
     def _look_for_silence(self) -> bool:
         """Return whether the process did not run for a while since the last look: a heartbeat says so at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from supervisor_core.run.advice import recommended_interval
+from supervisor_core.run.advice import Costs, recommended_interval
 from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
 from supervisor_core.run.status import CheckpointStatus
 
@@ -64,14 +64,20 @@ class SaveTally:
         with self._lock:
             return self._failures, self._in_a_row
 
-    def status(self, mtbf_secs: float | None = None) -> CheckpointStatus:
+    @property
+    def costs(self) -> Costs:
+        """What good saves have cost."""
+        with self._lock:
+            saved, blocked = self._save_secs.snapshot(), self._blocked_secs.snapshot()
+        return Costs(saves=sum(blocked.counts), save_secs=saved.sum, blocked_secs=blocked.sum)
+
+    def status(self, costs: Costs | None = None) -> CheckpointStatus:
         """Return the present state.
 
         Args:
-            mtbf_secs: the run's mean time between failures, for the recommended interval; None when not known.
+            costs: the run's, for the recommended interval; None when not known.
         """
         with self._lock:
-            cost = self._blocked_secs.mean
             return replace(
                 self._status,
                 saves=self._saves,
@@ -79,5 +85,5 @@ class SaveTally:
                 failures_in_a_row=self._in_a_row,
                 save_secs=self._save_secs.snapshot(),
                 blocked_secs=self._blocked_secs.snapshot(),
-                recommended_interval_secs=recommended_interval(cost, mtbf_secs),
+                recommended_interval_secs=None if costs is None else recommended_interval(costs),
             )

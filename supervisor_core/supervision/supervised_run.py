@@ -19,7 +19,7 @@ from typing import Any
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease import LogdirLease
-from supervisor_core.checkpoint.lease_record import ERROR_LETTERS
+from supervisor_core.checkpoint.lease_record import COSTS, ERROR_LETTERS
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.tenancy import Tenancy
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
@@ -27,6 +27,7 @@ from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.guard import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
+from supervisor_core.run.advice import Costs
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.monitor import TICK_SECS, RunMonitor, SessionIdentity
@@ -181,7 +182,7 @@ class SupervisedRun:
             self._identity = replace(
                 self._identity,
                 attempt=before.attempt,
-                first_started_at=before.first_started_at,
+                earlier_costs=_costs(before),
                 restarts=before.restarts,
                 steps_lost=before.steps_lost,
             )
@@ -356,7 +357,8 @@ class SupervisedRun:
             self._beacon.close()
         if self._lease is not None:
             steps_lost = self._identity.steps_lost
-            if self._lease.release(outcome.reason, last_step=now.global_step, steps_lost=steps_lost):
+            costs = self._lease_costs()
+            if self._lease.release(outcome.reason, last_step=now.global_step, steps_lost=steps_lost, **costs):
                 for directory in self._guarded:
                     guard_directory(directory, None)
 
@@ -395,6 +397,13 @@ class SupervisedRun:
         self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + lost)
         self._monitor.identify(self._identity)
 
+    def _lease_costs(self) -> dict[str, float]:
+        costs = self._monitor.run_costs
+        if costs is None:
+            return {}
+        told = (costs.trained_secs, costs.saves, costs.save_secs, costs.blocked_secs)
+        return {name: round(value, 3) for name, value in zip(COSTS, told, strict=True)}
+
     def _renew_lease(self, step: int | None) -> None:
         if self._lease is None or self._ended:
             return
@@ -408,7 +417,17 @@ class SupervisedRun:
                 save_failures=save_failures,
                 save_failures_in_a_row=in_a_row,
                 events_error=None if error is None else error[:ERROR_LETTERS],
+                **self._lease_costs(),
             )
+
+
+def _costs(before: Tenancy) -> Costs | None:
+    told = before.costs
+    known = [float(told[name] or 0.0) for name in COSTS if told[name] is not None]
+    if len(known) < len(COSTS):
+        return None
+    trained_secs, saves, save_secs, blocked_secs = known
+    return Costs(trained_secs=trained_secs, saves=int(saves), save_secs=save_secs, blocked_secs=blocked_secs)
 
 
 def _look_secs(logdir: str, options: Options) -> float:

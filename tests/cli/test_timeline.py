@@ -246,11 +246,15 @@ def test_the_advice_is_one_sentence(interval: float | None) -> None:
         save_cost_secs=1.0,
         mtbf_secs=86400.0,
         present_interval_secs=interval,
+        failures=5,
         recommended_interval_secs=415.0,
+        recommended_low_secs=270.0,
+        recommended_high_secs=730.0,
         present_cost_ratio=0.0052 if interval else None,
         recommended_cost_ratio=0.0048,
     )
-    expected = "Checkpoints every 6 min 55 s would cost least (0.5 % of the time)"
+    expected = "Checkpoints every 6 min 55 s are expected to cost least (0.5 % of the time)"
+    expected += "; with 95 % confidence the best is between 4 min 30 s and 12 min 10 s, by 5 failures"
     expected += "; they are taken every 10 min (0.5 %)." if interval else "."
     assert advice_text(advice) == expected
     assert advice_text(NO_ADVICE) is None

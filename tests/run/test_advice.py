@@ -1,52 +1,97 @@
-"""How often to save, and what that costs."""
+"""How often to save, how sure that is, and what it costs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from supervisor_core.run.advice import advice, cost_ratio, recommended_interval
+from supervisor_core.run.advice import (
+    LEAST_INTERVAL_SECS,
+    MIN_FAILURES,
+    Costs,
+    advice,
+    cost_ratio,
+    expected_failures,
+    recommended_interval,
+)
 from supervisor_core.run.model import Run
+
+COSTS = Costs(trained_secs=50_000.0, failures=5, saves=20, save_secs=100.0, blocked_secs=40.0)
+"""A save costs 2 s and takes 5 s, and a session fails every 10,000 s."""
 
 
 def test_it_is_the_minimum_of_what_saving_and_losing_cost() -> None:
     """No interval near it costs less: saving C every T, and half of T lost every M."""
-    cost, mtbf = 3.0, 40_000.0
-    best = recommended_interval(cost, mtbf)
-    assert best is not None
-    overhead = lambda secs: cost / secs + secs / (2 * mtbf)  # noqa: E731
+    best = recommended_interval(COSTS)
+    assert best == pytest.approx(200.0)
+    overhead = lambda secs: 2.0 / secs + secs / (2 * 10_000.0)  # noqa: E731
     assert overhead(best) < min(overhead(best * 0.9), overhead(best * 1.1))
-    assert cost_ratio(best, cost, mtbf) == overhead(best)
+    assert cost_ratio(best, 2.0, 10_000.0) == overhead(best)
 
 
-@pytest.mark.parametrize(("cost", "mtbf"), [(None, 10.0), (1.0, None), (0.0, 10.0), (1.0, 0.0), (-1.0, 10.0)])
-def test_nothing_is_recommended_before_both_are_known(cost: float | None, mtbf: float | None) -> None:
+@pytest.mark.parametrize(
+    "unknown", [{"saves": 0, "blocked_secs": 0.0}, {"blocked_secs": 0.0}, {"trained_secs": 0.0}, {"failures": 0}]
+)
+def test_nothing_is_recommended_before_all_is_known(unknown: dict[str, Any]) -> None:
     """An unknown, or a cost of nothing, gives no advice."""
-    assert recommended_interval(cost, mtbf) is None
+    assert recommended_interval(replace(COSTS, **unknown)) is None
+
+
+@pytest.mark.parametrize("failures", range(MIN_FAILURES))
+def test_a_few_failures_say_too_little(failures: int) -> None:
+    """Nothing is recommended, and only saving counts as a cost; the facts are told."""
+    found = advice(replace(COSTS, failures=failures), 100.0)
+    assert found.recommended_interval_secs is found.recommended_low_secs is found.recommended_high_secs is None
+    assert (found.present_cost_ratio, found.recommended_cost_ratio) == (0.02, None)
+    assert found.failures == failures
+    assert found.mtbf_secs == (50_000.0 / failures if failures else None)
+
+
+@given(
+    trained=st.floats(1e-6, 1e8), failures=st.integers(0, 10_000), saves=st.integers(0, 10_000),
+    took=st.floats(0, 1e4), blocked=st.floats(0, 1e4),
+)  # fmt: skip
+def test_no_interval_is_absurdly_short(trained: float, failures: int, saves: int, took: float, blocked: float) -> None:
+    """Whatever was seen: never below some seconds, nor below what a save takes; and the range holds the interval."""
+    costs = Costs(trained_secs=trained, failures=failures, saves=saves, save_secs=took * saves, blocked_secs=blocked)
+    found = advice(costs, 600.0)
+    if found.recommended_interval_secs is not None:
+        assert found.recommended_low_secs is not None and found.recommended_high_secs is not None
+        assert max(LEAST_INTERVAL_SECS, took * 0.999) <= found.recommended_low_secs
+        assert found.recommended_low_secs <= found.recommended_interval_secs <= found.recommended_high_secs
+
+
+@pytest.mark.parametrize(
+    ("seen", "low", "high"), [(3, 0.619, 8.767), (5, 1.623, 11.668), (10, 4.795, 18.390), (100, 81.36, 121.63)]
+)
+def test_the_range_is_that_of_a_poisson_count(seen: int, low: float, high: float) -> None:
+    """The exact 95 % limits of the tables, to some percent; the interval's are by the square root of them."""
+    assert expected_failures(seen) == (pytest.approx(low, rel=0.04), pytest.approx(high, rel=0.01))
+    found = advice(replace(COSTS, failures=seen), None)
+    assert found.recommended_interval_secs is not None
+    assert found.recommended_high_secs == pytest.approx(
+        found.recommended_interval_secs * math.sqrt(seen / low), rel=0.03
+    )
 
 
 def test_the_present_interval_is_held_against_the_recommended_one() -> None:
-    """Both costs are shares of wall time; the recommended one's is sqrt(2 C / M), and no present one's is less."""
-    found = advice(2.0, 10_000.0, 3600.0)
-    assert found.recommended_interval_secs == pytest.approx(200.0)
+    """Both costs are shares of time; the recommended one's is sqrt(2 C / M), and no present one's is less."""
+    found = advice(COSTS, 3600.0)
     assert found.recommended_cost_ratio == pytest.approx(math.sqrt(2 * 2.0 / 10_000))
     assert found.present_cost_ratio == pytest.approx(2 / 3600 + 3600 / 20_000)
 
 
-def test_before_a_failure_only_saving_costs() -> None:
-    """Without failures nothing is lost, and nothing is recommended; a cost is never above the whole."""
-    found = advice(2.0, None, 100.0)
-    assert (found.present_cost_ratio, found.recommended_interval_secs, found.recommended_cost_ratio) == (
-        0.02,
-        None,
-        None,
-    )
+def test_a_cost_is_never_above_the_whole() -> None:
+    """And unknown where one of the two is."""
     assert cost_ratio(1.0, 50.0, None) == 1.0
-    assert advice(None, 100.0, 100.0).present_cost_ratio is None
-    assert advice(1.0, 100.0, None).present_cost_ratio is None
+    assert advice(Costs(), 100.0).present_cost_ratio is None
+    assert advice(COSTS, None).present_cost_ratio is None
 
 
 def test_a_run_is_advised_from_its_own_saves_and_failures(
@@ -59,6 +104,19 @@ def test_a_run_is_advised_from_its_own_saves_and_failures(
     assert run.advice.save_cost_secs == pytest.approx((0.5 + 0.5 + 2.0) / 3)
     trained = run.goodput.secs["productive"] + run.goodput.secs["wasted_progress_from_disruption"]
     assert run.advice.mtbf_secs == pytest.approx(trained) == pytest.approx(500 + 500 + 188 + 300, abs=15)
-    assert run.advice.present_interval_secs == 600.0
+    assert (run.advice.present_interval_secs, run.advice.recommended_interval_secs) == (600.0, None)
     ended = run_of(killed, resumed.stop("signal"))
     assert ended.advice.mtbf_secs == pytest.approx(trained / 2, abs=1)
+    assert ended.advice.failures == 2
+
+
+def test_a_loop_of_crashes_is_not_advised_to_save_all_the_time(trainer: Any, run_of: Callable[..., Run]) -> None:
+    """Sessions that die within a second of training, each after a save of a millisecond."""
+    sessions = []
+    for attempt in range(1, 9):
+        at = sessions[-1].now + 5 if sessions else 1e9
+        session = trainer(str(attempt), at, attempt=attempt, heartbeat_secs=0.1).ready(attempt).train(2, 0.2)
+        sessions.append(session.save(secs=0.01, blocked_secs=0.001).train(1, 0.2))
+    run = run_of(*sessions, now=2e9)
+    assert run.advice.failures == 8
+    assert run.advice.recommended_interval_secs == LEAST_INTERVAL_SECS

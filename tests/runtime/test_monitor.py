@@ -8,6 +8,7 @@ import pytest
 
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord
 from supervisor_core.options import Options
+from supervisor_core.run.advice import Costs
 from supervisor_core.run.status import ThreadStatus, WorkerStatus
 from supervisor_core.runtime.monitor import RunMonitor, SessionIdentity
 from supervisor_core.runtime.progress import Progress
@@ -169,9 +170,19 @@ def test_a_planned_stop_is_not_active(make) -> None:
 
 
 def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) -> None:
-    """Before the first failure nothing is known; then it is Young's optimum."""
-    monitor, _, _, _ = make()
-    assert monitor.status().checkpoint.recommended_interval_secs is None
-    monitor, _, _, _ = make(restarts={"lost": 2, "completed": 5}, first_started_at=clock.wall_now - 20_000)
-    monitor._saves.saved(path="p", step=1, at=clock.wall_now, size_bytes=1, secs=1.0, blocked_secs=0.5)
-    assert monitor.status().checkpoint.recommended_interval_secs == pytest.approx((2 * 0.5 * 10_000) ** 0.5)
+    """It is Young's optimum by what all its sessions did; nothing before enough failures, nor where the lease does not
+    know what the earlier sessions did."""
+    earlier = Costs(trained_secs=29_000.0, saves=1, save_secs=3.0, blocked_secs=0.7)
+
+    def recommended(lost: int, earlier: Costs | None) -> float | None:
+        monitor, _, progress, _ = make(restarts={"lost": lost, "completed": 5}, earlier_costs=earlier)
+        progress.enter("training")
+        for _ in range(10):
+            clock.advance(100)
+            progress.run_ended(True, clock.now - 100, clock.now)
+        monitor._saves.saved(path="p", step=1, at=clock.wall_now, size_bytes=1, secs=1.0, blocked_secs=0.3)
+        return monitor.status().checkpoint.recommended_interval_secs
+
+    assert recommended(3, earlier) == pytest.approx((2 * 0.5 * 10_000) ** 0.5)
+    assert recommended(2, earlier) is None
+    assert recommended(3, None) is None

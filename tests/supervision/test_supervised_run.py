@@ -12,6 +12,7 @@ from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import CheckpointRecord
+from supervisor_core.run.advice import Costs
 from supervisor_core.run.fold import RunFold
 from supervisor_core.supervision.outcome import Outcome
 
@@ -49,6 +50,43 @@ def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     assert (session.previous_step, session.previous_seen_at) == (100, pytest.approx(session.started_at, abs=60))
     status = run.status()
     assert (status.sessions, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
+
+
+def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: Path) -> None:
+    """Over all sessions before, so that its advice is that of the run; not after one that did not tell."""
+
+    class Hands:
+        now = 5000.0
+
+        def wall(self) -> float:
+            return 1.7e9 + self.now
+
+        def monotonic(self) -> float:
+            return self.now
+
+    for session in (1, 2):
+        clock = Hands()
+        run = begin(clock=clock)
+        run.enter("training")
+        for _ in range(10):
+            clock.now += 4.0
+            run.progress.run_ended(True, clock.now - 4.0, clock.now)
+        run.saved(
+            CheckpointRecord(session=run.session_id, trigger="timer", path="p", step=1, secs=3.0, blocked_secs=0.5)
+        )
+        costs = run._monitor.run_costs
+        assert costs == Costs(
+            trained_secs=39.5 * session,
+            failures=session - 1,
+            saves=session,
+            save_secs=3.0 * session,
+            blocked_secs=0.5 * session,
+        )
+        run.end(Outcome(reason="error"))
+    lease = tmp_path / LEASE_NAME
+    told = {name: value for name, value in json.loads(lease.read_bytes()).items() if name != "save_secs"}
+    lease.write_bytes(json.dumps(told).encode())
+    assert begin()._monitor.run_costs is None
 
 
 def test_records_tell_how_long_by_a_clock_that_nobody_sets(begin, writer) -> None:
