@@ -24,6 +24,8 @@ _LOG = logging.getLogger("supervisor_core")
 
 IDLE_SECS = 600.0
 """How long it goes on when nobody asks for anything."""
+MOST_REST_SECS = 60.0
+"""It rests no longer than this, however slow looking is, unless it was told to."""
 _REMEMBERED = 1_000
 """How many of the runs that have gone are remembered."""
 
@@ -100,14 +102,19 @@ class Index:
         return self._view
 
     def _serve(self) -> None:
-        """Look again and again; never for more than a fifth of the time, so that TensorBoard has the rest."""
+        """Look again and again; never for more than a fifth of the time, so that TensorBoard has the rest.
+
+        The first look reads everything, and says nothing of how long the later ones take.
+        """
         while not self._closed.is_set():
+            is_first = not self._view.is_whole
             began = self._clock.monotonic()
             try:
                 self.refresh()
             except Exception as error:  # a fault of ours: what was known stays, and it is tried again
                 self._fault(f"The tab could not look at its logdir: {error!r}.")
-            self._rest(max(self._refresh_secs, 4.0 * (self._clock.monotonic() - began)))
+            took = 0.0 if is_first else self._clock.monotonic() - began
+            self._rest(max(self._refresh_secs, min(4.0 * took, MOST_REST_SECS)))
 
     def _fault(self, text: str) -> None:
         if text not in self._view.problems:  # logged once, however often it is tried

@@ -1,5 +1,5 @@
 /** The pages, what they show, and the address they are at. */
-import { formatCount, formatMoment } from "./logic/format";
+import { formatCount, formatMoment, titleOf } from "./logic/format";
 import { RunStore } from "./logic/run_store";
 import type { UrlState } from "./logic/url_state";
 import { formatState, parseState } from "./logic/url_state";
@@ -118,7 +118,7 @@ export class App {
       if (fresh || document.activeElement === document.body) this.overview.focus();
     }
     fill(this.place, h("h1", {}, "Supervisor"), h("span", { class: "logdir" }, this.store.latest?.logdir ?? ""));
-    if (!empty) this.overview.update(this.store.all(), this.state, this.now);
+    if (!empty) this.overview.update(this.store.all(), this.state, this.now, this.store.latest?.logdir ?? "");
   }
 
   private showRun(name: string): void {
@@ -127,7 +127,11 @@ export class App {
       this.page = new RunPage(name, this.state, (patch, replace) => this.change(patch, replace));
       fill(this.main, this.page.element);
       const back = h("button", { type: "button", class: "back", title: "All runs (Escape)", onclick: () => this.leave() }, "‹ All runs");
-      fill(this.place, back, h("h1", { class: "run-title", title: name }, name));
+      const title = titleOf(name, this.store.latest?.logdir ?? "");
+      const heading = h("h1", { class: "run-title", title: name === title ? name : `${title}: the logdir itself`, tabindex: -1 }, title);
+      fill(this.place, back, heading);
+      // What was focused is gone with the list: the keyboard goes on from the run's name.
+      if (document.activeElement === document.body) heading.focus({ preventScroll: true });
       void this.page.load(null).then((answered) => answered || this.poller.now());
     }
     this.page.update(this.state);

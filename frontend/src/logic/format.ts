@@ -101,6 +101,20 @@ export function brief(text: string, most = 200): string {
   return text.length > most ? `${text.slice(0, most).trimEnd()}…` : text;
 }
 
+/** What a run is called on the screen: the logdir itself, which TensorBoard names `.`, by its directory's name. */
+export function titleOf(run: string, logdir: string): string {
+  if (run !== ".") return run;
+  return logdir.split(/[\\/]+/).filter((part) => part !== "" && part !== ".").at(-1) ?? run;
+}
+
+/** The zone of local time at a moment, by its distance from UTC. */
+export function zoneOf(at: number): string {
+  const minutes = -new Date(at * 1000).getTimezoneOffset();
+  if (!minutes) return "UTC";
+  const rest = Math.abs(minutes) % 60;
+  return `UTC${minutes < 0 ? "−" : "+"}${Math.floor(Math.abs(minutes) / 60)}${rest ? `:${pad(rest)}` : ""}`;
+}
+
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${formatCount(count)} ${count === 1 ? one : many}`;
 }

@@ -46,9 +46,12 @@ export function writeAddress(state: string, replace: boolean): void {
   if (readAddress() === state) return;
   const storage = host === window ? undefined : host.tensorboard?.tf_storage;
   if (storage) storage.setString(KEY, state, { useLocationReplace: replace });
-  else if (replace) window.history.replaceState(null, "", `#${state}`);
+  else if (replace) window.history.replaceState(null, "", ownAddress(state));
   else window.location.hash = state;
 }
+
+/** In full: the page has a base, which would otherwise stand for all of the address. */
+const ownAddress = (state: string): string => `${window.location.pathname}${window.location.search}#${state}`;
 
 export function onAddress(listener: () => void): void {
   host.addEventListener("hashchange", listener);

@@ -3,6 +3,9 @@
 type Child = Node | string | null | undefined | false;
 type Props = Record<string, string | number | boolean | null | undefined | ((event: never) => void)>;
 
+/** Elements with listeners: these are replaced whole, because listeners cannot be handed on. */
+const listening = new WeakSet<Node>();
+
 export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props?: Props, ...children: Child[]): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   if (props) setProps(element, props);
@@ -18,7 +21,10 @@ export function svg(tag: string, props: Record<string, string | number>): SVGEle
 
 function setProps(element: HTMLElement, props: Props): void {
   for (const [key, value] of Object.entries(props)) {
-    if (typeof value === "function") element.addEventListener(key.slice(2), value as EventListener);
+    if (typeof value === "function") {
+      element.addEventListener(key.slice(2), value as EventListener);
+      listening.add(element);
+    }
     else if (value === true) element.setAttribute(key, "");
     else if (value != null && value !== false) element.setAttribute(key, String(value));
   }
@@ -29,7 +35,52 @@ export function setText(node: Node, text: string): void {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Replace children only where the new ones differ in what they say. */
+/**
+ * Make the children say what the new ones say, and touch only what differs: what is selected stays selected, what has
+ * the focus keeps it, and what is scrolled stays where it is. For live content whose elements nobody else holds.
+ */
+export function refresh(parent: Element, ...children: Child[]): void {
+  const fresh = children.filter((child): child is Node | string => Boolean(child));
+  const nodes = fresh.map((child) => (typeof child === "string" ? document.createTextNode(child) : child));
+  refreshChildren(parent, nodes);
+}
+
+function refreshChildren(parent: Node, fresh: readonly Node[]): void {
+  const old = [...parent.childNodes];
+  fresh.forEach((node, i) => {
+    const before = old[i];
+    if (!before) parent.appendChild(node);
+    else refreshNode(before, node);
+  });
+  for (const extra of old.slice(fresh.length)) extra.remove();
+}
+
+function refreshNode(old: ChildNode, fresh: Node): void {
+  if (old instanceof Text && fresh instanceof Text) refreshText(old, fresh.data);
+  else if (old instanceof Element && fresh instanceof Element && old.tagName === fresh.tagName && !listening.has(fresh) && !listening.has(old)) {
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of fresh.attributes) setAttribute(old, name, value);
+    refreshChildren(old, [...fresh.childNodes]);
+  } else {
+    const focused = old === document.activeElement;
+    old.replaceWith(fresh);
+    if (focused && fresh instanceof HTMLElement) fresh.focus({ preventScroll: true });
+  }
+}
+
+/** Change only the letters that differ: a selection around them survives. */
+function refreshText(node: Text, text: string): void {
+  const { data } = node;
+  if (data === text) return;
+  const most = Math.min(data.length, text.length);
+  let same = 0;
+  while (same < most && data[same] === text[same]) same++;
+  let tail = 0;
+  while (tail < most - same && data[data.length - 1 - tail] === text[text.length - 1 - tail]) tail++;
+  node.replaceData(same, data.length - same - tail, text.slice(same, text.length - tail));
+}
+
+/** Replace all children. */
 export function fill(parent: Element, ...children: Child[]): void {
   parent.replaceChildren(...children.filter((child): child is Node | string => Boolean(child)));
 }

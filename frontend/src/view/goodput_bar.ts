@@ -2,7 +2,7 @@
 import { formatDuration, formatShare } from "../logic/format";
 import { partsOf } from "../logic/goodput";
 import type { Goodput } from "../types/api";
-import { fill, h } from "./element";
+import { h, refresh } from "./element";
 
 export class GoodputBar {
   private readonly bar = h("div", { class: "goodput-bar", "aria-hidden": "true" });
@@ -12,13 +12,13 @@ export class GoodputBar {
 
   update(goodput: Goodput): void {
     const parts = partsOf(goodput);
-    fill(
+    refresh(
       this.title,
       h("span", { class: "big" }, formatShare(goodput.ratio)),
       ` goodput of ${formatDuration(goodput.wall_secs)}`,
       goodput.inferred ? h("span", { class: "muted" }, " (inferred)") : null,
     );
-    fill(
+    refresh(
       this.bar,
       ...parts.map((part) => {
         const words = `${part.label}: ${formatDuration(part.secs)}, ${formatShare(part.share)}`;
@@ -27,7 +27,7 @@ export class GoodputBar {
         return piece;
       }),
     );
-    fill(
+    refresh(
       this.list,
       ...parts.map((part) =>
         h(

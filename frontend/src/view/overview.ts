@@ -1,6 +1,6 @@
 /** Every run, one line each; only the lines that can be seen are in the page. */
 import { makeFilter } from "../logic/filter";
-import { formatCount, plural } from "../logic/format";
+import { formatCount, plural, titleOf } from "../logic/format";
 import { scrollToRow, visibleRows } from "../logic/rows";
 import type { SortKey } from "../logic/sort";
 import { sortRuns, startsDescending } from "../logic/sort";
@@ -55,6 +55,7 @@ export class Overview {
   private activeRun: string | null = null;
   private frame = 0;
   private now = 0;
+  private logdir = "";
 
   constructor(
     private state: UrlState,
@@ -93,7 +94,8 @@ export class Overview {
   }
 
   /** Show these runs as the address says. */
-  update(all: RunLine[], state: UrlState, now: number): void {
+  update(all: RunLine[], state: UrlState, now: number, logdir: string): void {
+    this.logdir = logdir;
     this.all = all;
     this.state = state;
     this.now = now;
@@ -202,7 +204,7 @@ export class Overview {
         return;
       }
       row.element.style.transform = `translateY(${index * height}px)`;
-      row.show(line, index, index === this.active, this.now);
+      row.show(line, titleOf(line.run, this.logdir), index, index === this.active, this.now);
     });
     setAttribute(this.grid, "aria-activedescendant", this.lines.length ? `run-${this.active}` : null);
   }

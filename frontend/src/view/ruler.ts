@@ -2,6 +2,7 @@
 import type { Axis } from "../logic/axis";
 import type { Tick } from "../logic/ticks";
 import type { View } from "../logic/view";
+import { zoneOf } from "../logic/format";
 import { toPixel } from "../logic/view";
 import { Canvas } from "./canvas";
 import { h } from "./element";
@@ -42,7 +43,7 @@ export class Ruler {
     }
     c.stroke();
     c.fillStyle = theme.muted;
-    const unit = axis.kind === "step" ? "step" : axis.kind === "relative" ? "running for" : "local time";
+    const unit = axis.kind === "step" ? "step" : axis.kind === "relative" ? "running for" : `local, ${zoneOf(view.lo)}`;
     const room = c.measureText(unit).width;
     if (room < left - 10) c.fillText(unit, left - 10 - room, HEIGHT / 2 - 2);
   }

@@ -35,6 +35,7 @@ export class RunPage {
   private now = Date.now() / 1000;
   private plotKey = "";
   private again = 0;
+  private loading: Promise<boolean> | null = null;
 
   constructor(
     readonly run: string,
@@ -63,8 +64,14 @@ export class RunPage {
   }
 
   /** Ask for what may have changed; whether there was an answer. `changed` null: everything. */
-  async load(changed: Set<string> | null): Promise<boolean> {
-    if (changed && this.data && !changed.has(this.run)) return true;
+  load(changed: Set<string> | null): Promise<boolean> {
+    if (changed && this.data && !changed.has(this.run)) return Promise.resolve(true);
+    // One question at a time: who asks while the first answer is on its way waits for that.
+    this.loading ??= this.ask().finally(() => (this.loading = null));
+    return this.loading;
+  }
+
+  private async ask(): Promise<boolean> {
     try {
       const data = await this.latest.ask((signal) => loadRun(this.run, this.data, signal));
       if (!data) return true;

@@ -47,7 +47,7 @@ export class RunRow {
 
   run = "";
 
-  show(line: RunLine, index: number, active: boolean, now: number): void {
+  show(line: RunLine, title: string, index: number, active: boolean, now: number): void {
     this.run = line.run;
     const word = wordOf(RUN_STATES, line.state);
     this.element.id = `run-${index}`;
@@ -58,8 +58,8 @@ export class RunRow {
     setText(this.glyph, word.glyph);
     setText(this.word, word.label);
     setAttribute(this.pill, "title", stateNote(line, word.meaning));
-    setText(this.name, line.problem ? `⚠ ${line.run}` : line.run);
-    setAttribute(this.name, "title", line.problem ? `${line.run}\n${line.problem}` : line.run);
+    setText(this.name, line.problem ? `⚠ ${title}` : title);
+    setAttribute(this.name, "title", line.problem ? `${title}\n${line.problem}` : title);
     setText(this.step, formatCount(line.step));
     setText(this.rate, formatRate(line.steps_per_sec));
     setAttribute(this.spark, "d", sparkline(line.rates, SPARK.width, SPARK.height));

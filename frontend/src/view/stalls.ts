@@ -1,21 +1,23 @@
 /** Stalls with the Python stacks that were taken when they were noticed. */
 import { formatCount, formatDuration, formatMoment } from "../logic/format";
 import type { Stall } from "../types/api";
-import { fill, h } from "./element";
+import { h, refresh } from "./element";
 
 export class StallList {
   readonly element = h("section", { class: "stalls", "aria-label": "Stalls", hidden: true });
-  private items: HTMLDetailsElement[] = [];
   private shown = "";
 
   update(stalls: readonly Stall[]): void {
     const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)}`).join();
     if (key === this.shown) return;
     this.shown = key;
-    const open = new Set(this.items.flatMap((item, i) => (item.open ? [i] : [])));
-    this.items = stalls.map((stall, i) => this.item(stall, open.has(i)));
-    fill(this.element, h("h2", {}, "Stalls"), ...this.items);
+    const open = this.items.map((item) => item.open);
+    refresh(this.element, h("h2", {}, "Stalls"), ...stalls.map((stall, i) => this.item(stall, open[i] ?? false)));
     this.element.hidden = stalls.length === 0;
+  }
+
+  private get items(): HTMLDetailsElement[] {
+    return [...this.element.querySelectorAll("details")];
   }
 
   /** Open one and bring it into sight. */

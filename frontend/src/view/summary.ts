@@ -4,7 +4,7 @@ import { formatCount } from "../logic/format";
 import { headline } from "../logic/headline";
 import { RUN_STATES, wordOf } from "../logic/words";
 import type { RunDetail, WorkerHistory } from "../types/api";
-import { fill, h, pill } from "./element";
+import { h, pill, refresh } from "./element";
 import { GoodputBar } from "./goodput_bar";
 
 const SIGNS: Record<string, string> = { good: "✓", live: "▶", calm: "◆", warn: "!", bad: "✕", dim: "·" };
@@ -24,7 +24,7 @@ export class Summary {
     const words = adviceWords(detail.advice, detail.goodput.wall_secs);
     this.advice.hidden = words === null;
     if (words) {
-      fill(
+      refresh(
         this.advice,
         h("h2", {}, h("span", { class: "glyph", "aria-hidden": "true" }, words.change ? "→ " : "✓ "), words.title),
         h("p", {}, words.detail),
@@ -42,7 +42,7 @@ export class Summary {
     const key = JSON.stringify(said);
     if (this.sentences.dataset["key"] === key) return;
     this.sentences.dataset["key"] = key;
-    fill(
+    refresh(
       this.sentences,
       ...said.map((sentence, i) =>
         h(

@@ -5,7 +5,7 @@ import { BackendError, client, Latest } from "../net/client";
 import { worstFirst } from "../logic/workers";
 import type { Checkpoint, RunDetail, WorkerHistory } from "../types/api";
 import { CHECKPOINT_COLUMNS, RECOVERY_COLUMNS, RESTART_COLUMNS, SESSION_COLUMNS, WORKER_COLUMNS } from "./columns";
-import { fill, h, setText } from "./element";
+import { h, refresh, setText } from "./element";
 import type { Column } from "./table";
 import { csvOf, download, makeTable } from "./table";
 
@@ -48,20 +48,14 @@ export class Tables {
     box.hidden = rows.length === 0;
     if (!rows.length) return;
     const save = (): void => download(fileName(this.run, name.toLowerCase()), csvOf(columns, rows));
-    fill(box, this.head(name, rows.length, save), makeTable(name, columns, rows));
+    refresh(box, this.head(name, rows.length, save), makeTable(name, columns, rows));
   }
 
-  /** They tell something new every few seconds: where one reads in the list, it stays. */
   private showWorkers(rows: WorkerHistory[]): void {
     const key = JSON.stringify(rows.map(({ spans, ...told }) => [told, spans.length]));
     if (key === this.shownWorkers) return;
     this.shownWorkers = key;
-    const top = this.workers.querySelector(".table-box")?.scrollTop ?? 0;
-    const focused = this.workers.contains(document.activeElement) ? document.activeElement?.tagName : null;
     this.fillPlain(this.workers, "Workers", WORKER_COLUMNS, rows);
-    const box = this.workers.querySelector(".table-box");
-    if (box) box.scrollTop = top;
-    if (focused) this.workers.querySelector<HTMLElement>(focused === "BUTTON" ? "button" : ".table-box")?.focus({ preventScroll: true });
   }
 
   private head(name: string, count: number, save: () => void | Promise<void>, ...more: HTMLElement[]): HTMLElement {
@@ -82,7 +76,7 @@ export class Tables {
       const where = problem.offset == null ? problem.path : `${problem.path}, byte ${formatCount(problem.offset)}`;
       list.append(h("li", {}, h("code", {}, where), `: ${problem.text}`));
     }
-    fill(this.problems, h("h2", {}, `Could not be read: ${plural(detail.problems.length, "place")}`), list);
+    refresh(this.problems, h("h2", {}, `Could not be read: ${plural(detail.problems.length, "place")}`), list);
   }
 
   private async load(): Promise<void> {
@@ -105,7 +99,6 @@ export class Tables {
     const key = JSON.stringify([rows, total]);
     if (this.checkpoints.dataset["key"] === key) return;
     this.checkpoints.dataset["key"] = key;
-    const focused = document.activeElement?.getAttribute("aria-label");
     const turn = (by: number, name: string, text: string): HTMLElement =>
       h(
         "button",
@@ -121,8 +114,7 @@ export class Tables {
       );
     const range = `${formatCount(this.offset + 1)} to ${formatCount(this.offset + rows.length)}, newest first`;
     const pager = h("span", { class: "pager" }, turn(-PAGE, "Newer checkpoints", "‹"), h("span", { class: "num" }, range), turn(PAGE, "Older checkpoints", "›"));
-    fill(this.checkpoints, this.head("Checkpoints", total, () => this.saveAll(), pager), makeTable("Checkpoints", CHECKPOINT_COLUMNS, rows));
-    if (focused) [...this.checkpoints.querySelectorAll("button")].find((b) => b.getAttribute("aria-label") === focused)?.focus();
+    refresh(this.checkpoints, this.head("Checkpoints", total, () => this.saveAll(), pager), makeTable("Checkpoints", CHECKPOINT_COLUMNS, rows));
   }
 
   private async saveAll(): Promise<void> {
