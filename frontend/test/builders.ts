@@ -16,7 +16,7 @@ export function line(run: string, over: Partial<RunLine> = {}): RunLine {
   return {
     run, state: "running", inferred: false, phase: "training", step: 10, steps_per_sec: 1, rates: [], started: T0,
     last_event: T0 + 10, checkpoint_at: null, checkpoint_step: null, checkpoint_interval_secs: null,
-    checkpoints_failing: false, restarts: 0, recoveries: 0, goodput: 0.9, sick_threads: 0, workers: 0, sick_workers: 0, stalled_since: null, problem: null, ...over,
+    checkpoints_failing: false, restarts: 0, recoveries: 0, goodput: 0.9, sick_threads: 0, workers: 0, sick_workers: 0, stalled_since: null, at_risk_steps: null, problem: null, ...over,
   };
 }
 
@@ -31,7 +31,7 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
         inferred: false, from_session: "s1", to_session: "s2",
       },
     ],
-    recoveries: [],
+    recoveries: [], at_risk: null, silences: [],
     goodput: { wall_secs: 1600, ratio: 0.5, inferred: false, secs: { productive: 800, stall: 30, wasted_progress_from_disruption: 100 } },
     advice: {
       save_cost_secs: 0.5, mtbf_secs: 600, present_interval_secs: 100, recommended_interval_secs: 24.5,

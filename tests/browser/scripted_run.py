@@ -186,6 +186,12 @@ class Scripted:
             )  # fmt: skip
         return self.beat(0.0 if ended else secs).flush()
 
+    def freeze(self, secs: float) -> Scripted:
+        """Do not run at all for a while, and say so afterwards."""
+        self.at += secs
+        self._spend("silent", secs)
+        return self.beat()
+
     def beat(self, idle_secs: float = 0.0) -> Scripted:
         """Tell how it is: how long nothing has moved."""
         self._tell(

@@ -97,6 +97,9 @@ def test_filters_by_regular_expression_and_sorts_by_a_click(tab: Callable[..., A
     shown.frame.get_by_role("button", name="Run", exact=True).click()
     assert shown.rows() == ["bad/failed", "bad/stalled"]
     assert "filter=" in shown.page.url and "sort=run" in shown.page.url
+    shown.page.reload()
+    shown.find(".note", has_text="2 of").wait_for()
+    assert shown.rows() == ["bad/failed", "bad/stalled"]
     shown.find(".search").focus()
     shown.page.keyboard.press("Escape")
     assert len(shown.rows()) == 6 + len(HOSTILE)
@@ -111,6 +114,7 @@ def test_works_by_keyboard_alone(tab: Callable[..., Any], board: Any) -> None:
     shown.page.keyboard.press("Enter")
     shown.find(".run-page .sentences").wait_for()
     assert shown.find(".run-title").inner_text() == chosen == "bad/lost"
+    assert shown.inside().evaluate("document.activeElement.className") == "run-title"
     shown.page.keyboard.press("Escape")
     shown.find(".overview").wait_for()
     assert shown.find(".row.active .run-name").inner_text() == chosen

@@ -42,6 +42,51 @@ def test_a_kill_shows_up_as_a_boundary_without_a_reload(
     shown.find(".run-name", has_text="newcomer").wait_for()
 
 
+def test_selected_text_survives_a_refresh(
+    tab: Callable[..., Any], board: Any, logdir: Path, scripted: ModuleType
+) -> None:
+    """What somebody is about to copy stays selected while the page goes on, in sentences and in tables."""
+    shown = tab().open(board, run="live")
+    for selector in (".sentences li strong", ".tables td"):
+        shown.find(selector).first.wait_for()
+        chosen = shown.inside().evaluate(
+            """selector => {
+                getSelection().selectAllChildren(document.querySelector(selector));
+                return String(getSelection());
+            }""",
+            selector,
+        )
+        before = shown.find(".sentences").inner_text()
+        scripted.Scripted(logdir / "live", time.time() - 60, attempt=3, step=2500).train(50)
+        shown.inside().wait_for_function("text => document.querySelector('.sentences').innerText !== text", arg=before)
+        assert chosen and shown.inside().evaluate("String(getSelection())") == chosen
+
+
+def test_a_link_asks_for_each_thing_once(tab: Callable[..., Any], board: Any) -> None:
+    """Opening a shared link sends no request that is called off and sent again."""
+    shown = tab()
+    asked: list[str] = []
+    failed: list[str] = []
+    shown.page.on("request", lambda request: asked.append(request.url))
+    shown.page.on("requestfailed", lambda request: failed.append(request.url))
+    shown.open(board, run="live", x="step")
+    shown.find(".chart .muted", has_text="point").first.wait_for()
+    assert failed == []
+    for route in ("run", "threads", "workers", "stalls", "checkpoint_marks"):
+        assert sum(f"supervisor/{route}?" in url for url in asked) == 1, route
+
+
+def test_a_logdir_that_is_the_run_has_a_name(
+    tab: Callable[..., Any], tensorboard: Callable[..., Any], logdir: Path
+) -> None:
+    """Not a dot: its directory's name, in the list and as the title."""
+    shown = tab().open(tensorboard(logdir / "live"))
+    assert shown.rows() == ["live"]
+    shown.find(".run-name").first.click()
+    shown.find(".sentences").wait_for()
+    assert shown.find(".run-title").inner_text() == "live"
+
+
 def test_follows_dark_mode_and_pauses_while_hidden(tab: Callable[..., Any], board: Any) -> None:
     """TensorBoard's own switch changes the tab at once; while another tab is in front nothing is asked
     for, and what was missed is asked for once it is seen again."""

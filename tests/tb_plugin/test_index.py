@@ -9,7 +9,7 @@ import pytest
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.watch.snapshot import Snapshot
-from tb_plugin.index import IDLE_SECS, Index, Watch
+from tb_plugin.index import IDLE_SECS, MOST_REST_SECS, Index, Watch
 from tb_plugin.logdirs import Logdir
 from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, changed, watched
 
@@ -67,6 +67,33 @@ def test_nobody_asks_and_nobody_reads() -> None:
     index.view()
     assert gate.refreshed.acquire(timeout=PATIENCE_SECS)
     index.close()
+
+
+def test_a_slow_first_look_is_not_waited_for() -> None:
+    """It reads everything; the later ones rest four times as long as they took, and a minute at most."""
+    clock = StillClock()
+    took = iter([300.0, 3.0, 100.0])
+    rests: list[float] = []
+
+    class Slow(FakeWatch):
+        def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+            clock.now += next(took, 0.0)
+            return super().refresh(on_progress)
+
+    index = Index((Logdir("/runs"),), 5.0, lambda path: Slow(watched(a_run())), clock)
+
+    class Closed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            rests.append(timeout or 0.0)
+            if len(rests) == 3:
+                self.set()
+            return self.is_set()
+
+    index._closed = Closed()
+    index.start()
+    index._thread.join(PATIENCE_SECS)
+    assert not index._thread.is_alive()
+    assert rests == [5.0, 12.0, MOST_REST_SECS]
 
 
 def test_what_has_not_changed_stays_the_same() -> None:

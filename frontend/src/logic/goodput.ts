@@ -18,6 +18,8 @@ const NAMES: [string, string, string][] = [
   ["wasted_progress_from_disruption", "Work done again", "Steps after the restored checkpoint, lost with a session."],
   ["infrastructure_recovery_from_disruption", "Down", "From a session's end until the next one's start."],
   ["stall", "Stalled", "No progress for longer than the phase's budget."],
+  ["silent", "Silent", "The process did not run: stopped, or its machine frozen."],
+  ["at_risk", "At risk", "Steps that are in no checkpoint."],
   ["other", "Other", "Evaluating, stopping, and what nothing tells of."],
 ];
 

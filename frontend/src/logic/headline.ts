@@ -25,7 +25,9 @@ export function headline(run: RunDetail, workers: readonly WorkerHistory[], now:
     urgent ? cluster : null,
     restartSentence(run),
     checkpointSentence(run, now),
+    riskSentence(run),
     stallSentence(run),
+    silenceSentence(run),
     urgent ? null : cluster,
     problemSentence(run),
   ].filter((s): s is Sentence => s !== null);
@@ -121,11 +123,12 @@ function checkpointSentence(run: RunDetail, now: number): Sentence | null {
   if (!newest) return { tone: "bad", lead: "No good checkpoint", rest: `all ${plural(count, "save")} failed` };
   const age = newest.at == null ? null : now - newest.at;
   const late = run.state === "running" && every != null && age != null && age > 2 * every;
+  const gone = newest.on_disk === false ? ", its files are gone" : "";
   const rhythm = every == null ? "" : `, every ${formatDuration(every)}`;
   return {
-    tone: late || failed > 0 ? "warn" : "calm",
+    tone: late || failed > 0 || gone ? "warn" : "calm",
     lead: `Checkpoint of step ${formatCount(newest.step)}`,
-    rest: `${formatAgo(newest.at, now)}${rhythm}${late ? ": overdue" : ""}${bad}`,
+    rest: `${formatAgo(newest.at, now)}${rhythm}${gone}${late ? ": overdue" : ""}${bad}`,
   };
 }
 
@@ -137,6 +140,19 @@ function stallSentence(run: RunDetail): Sentence | null {
     lead: plural(run.stalls, "stall"),
     rest: secs > 0 ? `${formatDuration(secs)} without progress; stacks below` : "stacks below",
   };
+}
+
+/** What is lost unless something still has it. */
+function riskSentence({ at_risk: risk }: RunDetail): Sentence | null {
+  if (!risk) return null;
+  const since = risk.saved_step == null ? "no checkpoint holds any" : `after the checkpoint of step ${formatCount(risk.saved_step)}`;
+  return { tone: "bad", lead: `${plural(risk.steps, "step")} at risk`, rest: `${formatDuration(risk.secs)} of training, ${since}` };
+}
+
+function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
+  const secs = goodput.secs["silent"] ?? sum(silences.map((silence) => silence.secs));
+  if (!silences.length || !(secs > 0)) return null;
+  return { tone: "warn", sign: "○", lead: `Silent for ${formatDuration(secs)}`, rest: `the process did not run${silences.length > 1 ? `, ${plural(silences.length, "time")}` : ""}` };
 }
 
 function problemSentence(run: RunDetail): Sentence | null {

@@ -1,5 +1,5 @@
 /** What the pointer is on, in words. */
-import type { Session, Stall, ThreadHistory } from "../types/api";
+import type { AtRisk, Session, Silence, Stall, ThreadHistory } from "../types/api";
 import type { Boundary } from "./boundaries";
 import { brief, formatBytes, formatCount, formatDuration, formatMoment, plural } from "./format";
 import type { Cluster, Marks } from "./marks";
@@ -125,6 +125,22 @@ function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean
 }
 
 const least = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
+
+export function silenceHover(silence: Silence): Hover {
+  return {
+    title: `○ Silent for ${formatDuration(silence.secs)}`,
+    rows: [["Since", formatMoment(silence.since)], ["Until", formatMoment(silence.until)]],
+    note: "The process did not run: stopped by a signal, or its machine frozen or suspended.",
+  };
+}
+
+export function riskHover(risk: AtRisk): Hover {
+  return {
+    title: `${plural(risk.steps, "step")} at risk`,
+    rows: [["Training time", formatDuration(risk.secs)], ["Last checkpoint", risk.saved_step == null ? "none" : `step ${formatCount(risk.saved_step)}`]],
+    note: "They are in no checkpoint: a restart does them again.",
+  };
+}
 
 export function stallHover(stall: Stall): Hover {
   return {

@@ -11,6 +11,7 @@ import type { Way } from "./progress";
 import { wallAt, waysOf } from "./progress";
 import type { RecoveryMark } from "./recoveries";
 import { recoveryMarksOf } from "./recoveries";
+import type { View } from "./view";
 import type { WorkerLane } from "./workers";
 import { workerLanes } from "./workers";
 
@@ -38,6 +39,8 @@ export interface Plot {
   marks: Marks;
   placed: PlacedMarks;
   stalls: Stall[];
+  /** The stretch of the last session whose steps are in no checkpoint. */
+  risk: View | null;
   lanes: Lane[];
   workers: WorkerHistory[];
   workerLanes: WorkerLane[];
@@ -76,12 +79,23 @@ export function makePlot(
     kind === "step" ? (marks.step[i] as number) : placeMoment(axis, marks.at[i] as number),
   );
   return {
-    detail, axis, ways, bars, barRows: packed.count, marks, placed, stalls, workers, sessionIndex,
+    detail, axis, ways, bars, risk: riskOf(detail, ways, axis), barRows: packed.count, marks, placed, stalls, workers, sessionIndex,
     boundaries: boundariesOf(detail.restarts, sessions, ways, axis),
     recoveries: recoveryMarksOf(detail.recoveries, sessions, ways, axis),
     lanes: lanesOf(threads, sessionIndex),
     workerLanes: workerLanes(workers, allWorkers),
   };
+}
+
+function riskOf({ at_risk: risk, sessions }: RunDetail, ways: readonly Way[], axis: Axis): View | null {
+  const last = sessions.at(-1);
+  const way = ways.at(-1);
+  if (!risk || !last || !way || last.ended == null) return null;
+  const saved = risk.saved_step ?? last.first_step;
+  if (axis.kind === "step") return saved == null || last.last_step == null ? null : { lo: saved, hi: last.last_step };
+  const since = saved == null ? last.started : wallAt(way, saved);
+  const from = Math.max(since ?? NaN, last.started ?? NaN);
+  return from < last.ended ? { lo: axis.ofWall(from), hi: axis.ofWall(last.ended) } : null;
 }
 
 /** When a session was at a step, where what was written there does not tell. */

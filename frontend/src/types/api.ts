@@ -39,6 +39,7 @@ export interface RunLine {
   workers: number;
   sick_workers: number;
   stalled_since: number | null;
+  at_risk_steps: number | null;
   /** Why it could not be read, or not in full. */
   problem: string | null;
 }
@@ -155,6 +156,21 @@ export interface FileProblem {
   text: string;
 }
 
+/** A stretch of a session in which its process did not run. */
+export interface Silence {
+  session: string;
+  since: number;
+  until: number;
+  secs: number;
+}
+
+/** Steps that are in no checkpoint, of a run that came to a bad end. */
+export interface AtRisk {
+  steps: number;
+  secs: number;
+  saved_step: number | null;
+}
+
 /** One run, apart from what grows without bound. */
 export interface RunDetail {
   run: string;
@@ -177,6 +193,8 @@ export interface RunDetail {
   restarts: Restart[];
   recoveries: Recovery[];
   goodput: Goodput;
+  at_risk: AtRisk | null;
+  silences: Silence[];
   advice: Advice;
   problems: FileProblem[];
   checkpoints: { count: number; failed: number; newest_good: Checkpoint | null; on_disk: number | null };

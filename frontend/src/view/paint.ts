@@ -148,6 +148,11 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
       const hi = Math.min(px(frame, lost.hi), x + w);
       hatch(c, lo, y, hi - lo, row.barHeight, theme.wasted, 5);
     }
+    if (plot.risk && i === plot.bars.length - 1) {
+      const lo = Math.max(px(frame, plot.risk.lo), x);
+      hatch(c, lo, y, Math.min(px(frame, plot.risk.hi), x + w) - lo, row.barHeight, theme.tone["bad"] ?? theme.text, 7);
+    }
+    if (plot.axis.kind !== "step") paintSilences(frame, session.id, y, row.barHeight);
     c.strokeStyle = colour;
     c.lineWidth = 1;
     if (w > 3) c.strokeRect(x + 0.5, y + 0.5, w - 1, row.barHeight - 1);
@@ -161,6 +166,27 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
       c.fillText(text.length > 1 ? text : word.glyph, Math.max(x, left) + 5, y + row.barHeight / 2 + 0.5);
     }
   });
+}
+
+/** Where a session's process did not run the bar is blank, between two edges. */
+function paintSilences(frame: Frame, session: string, y: number, height: number): void {
+  const { c, theme, plot, left, width } = frame;
+  for (const silence of plot.detail.silences) {
+    if (silence.session !== session) continue;
+    const from = Math.max(px(frame, plot.axis.ofWall(silence.since)), left);
+    const to = Math.min(Math.max(px(frame, plot.axis.ofWall(silence.until)), from + 3), left + width);
+    if (to <= from) continue;
+    c.fillStyle = theme.background;
+    c.fillRect(from, y, to - from, height);
+    c.fillStyle = theme.tone["warn"] ?? theme.text;
+    c.fillRect(from, y, 1, height);
+    c.fillRect(to - 1, y, 1, height);
+    if (to - from > 14) {
+      c.font = theme.font;
+      c.textBaseline = "middle";
+      c.fillText("○", (from + to) / 2 - 5, y + height / 2 + 0.5);
+    }
+  }
 }
 
 export interface PaintedMarks {

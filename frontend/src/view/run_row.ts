@@ -96,7 +96,8 @@ export class RunRow {
     this.ageBar.style.width = `${(share * 100).toFixed(0)}%`;
     const failing = line.checkpoints_failing ? "Saves are failing. " : late ? "The next save is late. " : "";
     const newest = at == null ? "No good checkpoint." : `Newest: step ${formatCount(line.checkpoint_step)}, ${formatMoment(at)}.`;
-    setAttribute(this.checkpoint, "title", failing + newest);
+    const risk = line.at_risk_steps ? ` ${plural(line.at_risk_steps, "step")} at risk: in no checkpoint.` : "";
+    setAttribute(this.checkpoint, "title", failing + newest + risk);
   }
 }
 

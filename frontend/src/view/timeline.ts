@@ -1,6 +1,6 @@
 /** Sessions, checkpoints, stalls, service threads and workers over the axis. */
 import type { Hover } from "../logic/hover";
-import { boundaryHover, clusterHover, cutHover, recoveryHover, sessionHover, stallHover, threadHover } from "../logic/hover";
+import { boundaryHover, clusterHover, cutHover, recoveryHover, riskHover, sessionHover, silenceHover, stallHover, threadHover } from "../logic/hover";
 import type { Cluster } from "../logic/marks";
 import type { Plot } from "../logic/plot";
 import { sessionAt } from "../logic/plot";
@@ -13,6 +13,7 @@ import { sickOnes, troubleWords } from "../logic/workers";
 import type { Word } from "../logic/words";
 import { WORKER_STATES, wordOf } from "../logic/words";
 import { formatCount, formatDuration, plural } from "../logic/format";
+import type { Silence } from "../types/api";
 import { Canvas } from "./canvas";
 import { fill, h, setAttribute } from "./element";
 import type { Frame, PaintedMarks } from "./paint";
@@ -128,13 +129,25 @@ export class Timeline {
           (bar) => bar && bar.row === at && px >= this.px(bar.lo) - 2 && px <= Math.max(this.px(bar.hi), this.px(bar.lo) + 2) + 2,
         );
         const session = plot.detail.sessions[i];
-        return session ? sessionHover(session) : null;
+        if (!session) return null;
+        const silence = plot.axis.kind === "step" ? undefined : this.silenceAt(px, session.id, plot);
+        if (silence) return silenceHover(silence);
+        const { risk } = plot;
+        const isRisk = risk && plot.detail.at_risk && i === plot.bars.length - 1 && px >= this.px(risk.lo) && px <= this.px(risk.hi);
+        return isRisk && plot.detail.at_risk ? riskHover(plot.detail.at_risk) : sessionHover(session);
       }
       case "thread":
         return this.threadAt(row.lane, x, plot);
       case "worker":
         return this.workerAt(row.lane, x, plot);
     }
+  }
+
+  private silenceAt(px: number, session: string, plot: Plot): Silence | undefined {
+    return plot.detail.silences.find((silence) => {
+      const lo = this.px(plot.axis.ofWall(silence.since));
+      return silence.session === session && px >= lo - 2 && px <= Math.max(this.px(plot.axis.ofWall(silence.until)), lo + 3) + 2;
+    });
   }
 
   private workerAt(index: number, x: number, plot: Plot): Hover | null {
@@ -216,6 +229,7 @@ function describe(plot: Plot): string {
     `${down > 0 ? ` with ${formatDuration(down)} of downtime` : ""}, ` +
     `${detail.recoveries.length ? `${plural(detail.recoveries.length, "restart")} within a session, ` : ""}${plural(detail.checkpoints.count, "checkpoint")} ` +
     `of which ${formatCount(detail.checkpoints.failed)} failed, ${plural(plot.stalls.length, "stall")}, ` +
+    `${detail.silences.length ? `${plural(detail.silences.length, "silence")}, ` : ""}${detail.at_risk ? `${plural(detail.at_risk.steps, "step")} at risk, ` : ""}` +
     `${plural(plot.lanes.length, "service thread")}${describeWorkers(plot)}. The tables below hold the same.`
   );
 }
