@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -21,23 +22,77 @@ from supervisor_core.run.model import Run, WorkerHistory
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 PROGRAM = Path(__file__).with_name("program.py")
+SERVER = Path(__file__).with_name("server.py")
 JOBS = {"ps": 1, "chief": 1, "worker": 2}
 PATIENCE_SECS = 120.0
+
+
+class Server:
+    """The process that the cluster's are forked off: it has imported tensorflow."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            arguments = [sys.executable, str(SERVER), str(theirs.fileno())]
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+            self._process = subprocess.Popen(arguments, env=environment, pass_fds=[theirs.fileno()])
+        assert self._channel.recv(5) == b"ready"
+
+    def start(self, run: list[str], environment: dict[str, str]) -> Forked:
+        """Start a program."""
+        read_input, write_input = os.pipe()
+        read_output, write_output = os.pipe()
+        pid = self._ask({"run": run, "environment": environment}, read_input, write_output)
+        os.close(read_input)
+        os.close(write_output)
+        assert isinstance(pid, int)
+        return Forked(pid, os.fdopen(write_input, "w"), os.fdopen(read_output), self)
+
+    def poll(self, pid: int) -> int | None:
+        """Return a process's status if it has ended."""
+        return self._ask({"poll": pid})
+
+    def close(self) -> None:
+        """End it."""
+        self._channel.close()
+        self._process.wait()
+
+    def _ask(self, request: dict[str, Any], *descriptors: int) -> int | None:
+        socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
+        answer: int | None = json.loads(self._channel.recv(64))
+        return answer
+
+
+@dataclass
+class Forked:
+    """What the tests need of a `subprocess.Popen`."""
+
+    pid: int
+    stdin: IO[str]
+    stdout: IO[str]
+    _server: Server
+    returncode: int | None = None
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float = PATIENCE_SECS) -> int:
+        pause, deadline = threading.Event(), time.monotonic() + timeout
+        while self.returncode is None:
+            self.returncode = self._server.poll(self.pid)
+            if self.returncode is None:
+                if time.monotonic() > deadline:
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout)
+                pause.wait(0.02)
+        return self.returncode
 
 
 class Process:
     """One process of a cluster."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=os.getcwd(),
-            env={**os.environ, **environment},
-        )
+    def __init__(self, process: Forked | subprocess.Popen[str]) -> None:
+        self._process = process
         self.lines: list[str] = []
         self._told = threading.Condition()
         self._read = 0
@@ -106,6 +161,7 @@ class Cluster:
     facade: str
     logdir: str
     addresses: dict[str, list[str]]
+    server: Server
     prefixes: dict[str, list[str]] = field(default_factory=dict)
     """What a task's command begins with: how to get into another network."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -118,12 +174,24 @@ class Cluster:
     _open: ExitStack = field(default_factory=ExitStack)
 
     def start(self, *tasks: str, **environment: str) -> None:
-        """Start processes, all at once: most of their time goes into importing tensorflow."""
+        """Start processes."""
         for task in tasks:
             job, _, index = task.partition(":")
             config = {"cluster": self.addresses, "task": {"type": job, "index": int(index)}}
-            command = [*self.prefixes.get(task, []), sys.executable, str(PROGRAM), self.facade, self.logdir]
-            process = Process(command, {"TF_CONFIG": json.dumps(config), "TF_CPP_MIN_LOG_LEVEL": "3", **environment})
+            run = [str(PROGRAM), self.facade, self.logdir]
+            variables = {"TF_CONFIG": json.dumps(config), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+            if task in self.prefixes:
+                made: Forked | subprocess.Popen[str] = subprocess.Popen(
+                    [*self.prefixes[task], sys.executable, *run],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    env={**os.environ, **variables},
+                )
+            else:
+                made = self.server.start(run, variables)
+            process = Process(made)
             self._open.callback(process.close)
             self.processes[task] = process
 
@@ -149,13 +217,21 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def server() -> Iterator[Server]:
+    """A process that has imported tensorflow."""
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def open_cluster(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Callable[..., Any]:
     """Returns a function that opens a cluster for a ``with`` block, no process of which is started yet."""
 
     @contextmanager
     def opened(facade: str, host: str = "127.0.0.1") -> Iterator[Cluster]:
         addresses = {job: [f"{host}:{port}" for port in free_ports(count, host)] for job, count in JOBS.items()}
-        cluster = Cluster(facade, str(tmp_path_factory.mktemp("cluster") / "run"), addresses)
+        cluster = Cluster(facade, str(tmp_path_factory.mktemp("cluster") / "run"), addresses, server)
         try:
             yield cluster
         finally:
