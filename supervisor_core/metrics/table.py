@@ -66,7 +66,9 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     gauge("supervisor_global_step", "The global step.", lambda s: s.global_step),
     counter("supervisor_steps_total", "Training steps done by this session.", lambda s: s.steps),
     gauge(
-        "supervisor_steps_per_second", "Training steps per second over the last window.", lambda s: s.steps_per_second
+        "supervisor_steps_per_second",
+        "Training steps per second over the last 30 seconds and at least 10 steps; evaluations are left out.",
+        lambda s: s.steps_per_second,
     ),
     gauge(
         "supervisor_last_step_timestamp_seconds",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -17,9 +16,10 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_se
 from supervisor_core.run.goodput import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.histogram import STEP_BOUNDS, Histogram
 from supervisor_core.run.status import Distribution
+from supervisor_core.runtime.step_rate import StepRate
 
-RATE_WINDOW_SECS = 30.0
-"""The window over which steps per second is told."""
+_NOT_TRAINING = ("restoring", "checkpointing", "evaluating")
+"""Phases in which no training is to be done: their time is left out of the steps per second."""
 
 SILENT_SECS = 5.0
 """The monitor looks once a second. Where it could not for longer than this, and no step ended either, the process did
@@ -97,7 +97,11 @@ class Progress:
         self._read_step: int | None = None
         self._steps_at_read = 0
         self._stride = 1
-        self._samples: deque[tuple[float, int, int | None]] = deque([(now, 0, None)])
+        self._step_rate = StepRate(now)
+        self._rate_is_of_all = False
+        """See `_is_of_all`."""
+        self._read_moved_at = now
+        self._paused_at: float | None = None
 
     @property
     def phase(self) -> str:
@@ -161,6 +165,8 @@ class Progress:
             before = self._phase
             self._progress_at(now)
             self._book(now)
+            if phase != before:
+                self._pause_rate(now, phase)
             self._phase = phase
             self._budget = _budget(self._stall_timeout(phase))
             self._patience = min(self._budget, SILENT_SECS)
@@ -189,6 +195,8 @@ class Progress:
                 # A step is counted just after it has ended, so one or two may be missing from either side.
                 fits = stride * (earliest - first_count) - 2 <= moved <= stride * (latest - first_count) + 2
                 self._stride = stride if fits else 0
+            if step != self._read_step:
+                self._read_moved_at = self._clock.monotonic()
             self._read_step = step
             counted = first_count + moved // self._stride if self._stride else latest
             self._steps_at_read = min(max(counted, earliest), latest)
@@ -198,7 +206,7 @@ class Progress:
         with self._lock:
             self._first_read, self._stride = (step, self._steps), 1
             self._read_step, self._steps_at_read = step, self._steps
-            self._samples = deque([(self._clock.monotonic(), self._steps, step)])
+            self._step_rate.restart(self._clock.monotonic(), self._counted()[1])
 
     def sample(self) -> None:
         """Remember the present count for the rate; called about once a second, until `unwatched`."""
@@ -210,9 +218,7 @@ class Progress:
                 self._booked[SILENT] += asleep - self._asleep_secs  # the monotonic clock stood still meanwhile
             self._asleep_secs = asleep
             self._looked_at, self._ran_secs = now, main_thread_secs(self._clock)
-            self._samples.append((now, self._steps, self._global_step()))
-            while len(self._samples) > 2 and self._samples[1][0] <= now - RATE_WINDOW_SECS:
-                self._samples.popleft()
+            self._count(now)
 
     def unwatched(self) -> None:
         """Say that nobody calls `sample` any more, so that this means nothing."""
@@ -243,15 +249,43 @@ class Progress:
             return None
         return self._read_step + self._stride * (self._steps - self._steps_at_read)
 
+    def _counted(self) -> tuple[float, int]:
+        """Return when a step last ended, and the count: of the steps done here, or of the global step where it moves by
+        another number."""
+        ended_at = self._last_progress if self._last_step is None else self._last_step
+        step = self._global_step()
+        if step is None or not self._is_of_all():
+            return ended_at, self._steps
+        return ended_at if self._stride and self._steps else self._read_moved_at, step
+
+    def _is_of_all(self) -> bool:
+        """Whether the rate is of the global step: where it moves by other numbers than one a step, or by others'."""
+        return self._read_step is not None and (self._stride != 1 or not self._steps)
+
+    def _count(self, now: float) -> None:
+        if self._paused_at is not None:
+            return
+        at, count = self._counted()
+        is_of_all = self._is_of_all()
+        if is_of_all != self._rate_is_of_all:
+            self._rate_is_of_all = is_of_all
+            self._step_rate.restart(at, count)
+        self._step_rate.add(at, count)
+
     def _rate(self, now: float) -> float | None:
-        """Steps per second: of the steps done here, or of the global step where other workers move it too."""
-        since, steps, step = self._samples[0]
-        if now <= since or not (self._steps or self._read_step):
-            return None
-        latest = self._global_step()
-        if self._stride == 1 or step is None or latest is None:
-            return (self._steps - steps) / (now - since)
-        return max(0.0, (latest - step) / (now - since))
+        self._count(now)
+        return self._step_rate.value(now if self._paused_at is None else self._paused_at)
+
+    def _pause_rate(self, now: float, phase: str) -> None:
+        """Leave out of the rate the phase that ends now, or the one that begins."""
+        if self._paused_at is not None:
+            self._step_rate.leave_out(now - self._paused_at)
+            self._paused_at = None
+        if phase in _NOT_TRAINING:
+            self._count(now)
+            self._paused_at = now
+        elif phase == "training" and not self._steps:
+            self._step_rate.restart(now, self._counted()[1])
 
     def _progress_at(self, now: float) -> None:
         if now - self._last_progress > self._patience:

@@ -277,6 +277,11 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     ],
     SLOW: [
         ("less than half its speed", [trainer(rate=SLOWER)], {245 * MINUTE: SILENT, 275 * MINUTE: {SLOW}}),
+        (
+            "steps of a minute that take two and a half",
+            [trainer(rate=lambda t: (SLOWER(t) or 0) / 600)],
+            {245 * MINUTE: SILENT, 275 * MINUTE: {SLOW}},
+        ),
         ("both know of it", [trainer(rate=SLOWER), exporter(rate=SLOWER)], {275 * MINUTE: {SLOW}}),
         ("what lasts is the usual speed at some time", [trainer(rate=SLOWER)], {12 * HOUR: SILENT}),
         ("a little slower", [trainer(rate=until(4 * HOUR, always(10), always(7)))], {275 * MINUTE: SILENT}),
