@@ -7,6 +7,7 @@ time, which a training that uses every processor has back.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from supervisor_core.checkpoint.bundle import data_path
+from supervisor_core.checkpoint.filesystem import open_own
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, extend
 from supervisor_core.checkpoint.table_writer import encode_table, mask
@@ -45,7 +47,7 @@ def write_bundle(prefix: str, tensors: Iterable[TensorData]) -> None:
         OSError: if it cannot be written; what there is of it stays.
     """
     entries = {b"": _HEADER}
-    with _named(data_path(prefix, 0, 1)) as path, open(path, "wb", buffering=0) as file:
+    with _named(data_path(prefix, 0, 1)) as path, open(_emptied(path), "wb", buffering=0) as file:
         offset = 0
         for tensor in tensors:
             size = len(tensor.data)
@@ -53,7 +55,7 @@ def write_bundle(prefix: str, tensors: Iterable[TensorData]) -> None:
             entries[tensor.name.encode()] = _entry(tensor, offset, size, crc)
             offset += size
             del tensor
-    with _named(f"{prefix}.index") as path, open(path, "wb") as index:
+    with _named(f"{prefix}.index") as path, open(_emptied(path), "wb") as index:
         index.write(encode_table(sorted(entries.items())))
 
 
@@ -65,6 +67,12 @@ def _named(path: str) -> Iterator[str]:
     except OSError as error:
         error.filename = error.filename or path
         raise
+
+
+def _emptied(path: str) -> int:
+    fd = open_own(path, os.O_WRONLY | os.O_CREAT)
+    os.ftruncate(fd, 0)
+    return fd
 
 
 def _write(file: IO[bytes], data: Any) -> int:

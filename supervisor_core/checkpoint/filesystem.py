@@ -5,6 +5,8 @@ goes through TensorBoard's gfile, which is loaded only then (`supervisor_core.ch
 raises `OSError`, with the subclasses that Python gives to a missing file, a missing permission and the rest.
 
 Local files are opened by `open_regular` alone: a FIFO, a device or a directory in place of a file is an error at once.
+What is written in place is opened by `open_own`, which follows no link: anybody who may write into a logdir may put a
+link there to a file that only the reader may write.
 """
 
 from __future__ import annotations
@@ -278,6 +280,36 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
         ((code, what) for is_kind, code, what in _KINDS if is_kind(mode)), (errno.EINVAL, "it is special")
     )
     raise OSError(code, f"{what}, not a regular file", path)
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a local file to write it in place, and return its descriptor; like `open_regular`, but follow no link.
+
+    Raises:
+        OSError: also if the name is a symbolic link, or the file has other names; its ``strerror`` then says so.
+    """
+    try:
+        fd = open_regular(path, flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "it is a symbolic link, which is not written through", path) from error
+    names = os.fstat(fd).st_nlink
+    if names <= 1:  # 0: it was deleted since
+        return fd
+    os.close(fd)
+    raise OSError(errno.EMLINK, f"it has {names} names (hard links), so it may be another's file", path)
+
+
+def refuse_link(directory: str) -> None:
+    """Return unless a directory of ours is a symbolic link: what is written there would be written elsewhere.
+
+    Raises:
+        OSError: if a local directory is one.
+    """
+    local = local_path(directory)
+    if local is not None and os.path.islink(local.rstrip("/")):
+        raise OSError(errno.ELOOP, "it is a symbolic link; a directory was expected", directory)
 
 
 def _sync_one(path: str) -> None:

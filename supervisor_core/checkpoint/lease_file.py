@@ -3,7 +3,7 @@
 On local file systems the truth is an exclusive ``flock`` on the lease file: the kernel drops it the instant the holder
 dies, however it dies. The lock belongs to the open file, which a forked child would share and so keep alive; the
 child's copy is closed right after the fork (`supervisor_core.checkpoint.lease`), and no program started by exec gets
-one. The file is therefore written in place and never replaced.
+one. The file is therefore written in place and never replaced; through no link, and over nothing that is no lease.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for, open_regular
+from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for, open_own
 
 _MAX_BYTES = 1 << 16
 """So much of a lease file is read at most; ours have 1,024 bytes, nearly always."""
@@ -81,10 +81,13 @@ class LocalLeaseFile:
         self.let_go()
         for _ in range(3):
             try:
-                fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+                fd = open_own(self.path, os.O_RDWR | os.O_CREAT)
             except OSError as error:
                 return Grip("unavailable", error.strerror or str(error))
             self._fd, self._taken = fd, os.fstat(fd)
+            if not _is_ours(os.pread(fd, _MAX_BYTES, 0)):
+                self.let_go()
+                return Grip("unavailable", f"{self.path} holds something that is no lease; move it away")
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -118,7 +121,7 @@ class LocalLeaseFile:
     def look(self) -> tuple[bytes, bool]:
         """See `LeaseFile.look`; opens the file for it, since that makes network file systems ask their server."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = open_own(self.path, os.O_RDONLY)
             try:
                 data, status = os.read(fd, _MAX_BYTES), os.fstat(fd)
             finally:
@@ -136,7 +139,7 @@ class LocalLeaseFile:
         if self._fd is None:
             return False
         try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+            return os.path.samestat(os.lstat(self.path), os.fstat(self._fd))
         except OSError:
             return False
 
@@ -201,6 +204,11 @@ class RemoteLeaseFile:
 
     def let_go(self) -> None:
         """Do nothing: nothing is held open."""
+
+
+def _is_ours(data: bytes) -> bool:
+    """Say whether a file may be written over: it is blank, or begins as a lease of any version does."""
+    return not data.strip(b"\0 \n") or data.startswith(b'{"v":')
 
 
 def _age_secs(filesystem: Filesystem, path: str) -> float | None:

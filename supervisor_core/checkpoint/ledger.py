@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from supervisor_core.checkpoint.deletable import deletable_files
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
+from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, refuse_link
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative
@@ -275,6 +275,7 @@ class SessionLedger(Ledger):
         own = os.path.join(self._directory, self._own)
         if self._newest.number == 1:
             self._filesystem.make_directory(self._directory)
+        refuse_link(self._directory)
         self._filesystem.replace(own, encode(page))
         while self._earlier:
             self._remove(os.path.join(self._directory, self._earlier.pop()))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import count
 
-from supervisor_core.checkpoint.filesystem import Filesystem
+from supervisor_core.checkpoint.filesystem import Filesystem, refuse_link
 from supervisor_core.checkpoint.naming import files_of, step_in_name
 
 NOTE = "why-set-aside.txt"
@@ -87,6 +87,7 @@ def move_aside(
     """
     path = _free_directory(filesystem, directory, name)
     filesystem.make_directory(path)
+    refuse_link(path)
     when = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
     filesystem.replace(os.path.join(path, NOTE), f"{when}\n{reason}\n".encode())
     for file in files:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import logging
 import os
+import uuid
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -134,8 +135,15 @@ class LocalFileSystem:
 
     def replace(self, path: str, data: bytes) -> None:
         """See `FileSystem.replace`."""
-        with open(path, "wb") as file:
-            file.write(data)
+        temporary = f"{path}.tmp{uuid.uuid4().hex}"  # a new file: what the name may be a link to stays as it is
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
 LOCAL: FileSystem = LocalFileSystem()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
+from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, refuse_link
 from supervisor_core.errors import SupervisorError
 from supervisor_core.supervision.task_record import MAX_BYTES, TaskRecord, decode, encode, file_name
 
@@ -67,9 +67,11 @@ class TaskFile:
             return other
         if not self._has_written:
             filesystem.make_directory(os.path.dirname(self.path))
+            refuse_link(os.path.dirname(self.path))
             self._remove_leftovers(filesystem)
             self._replaced = other
         try:
+            refuse_link(os.path.dirname(self.path))
             filesystem.replace(self.path, encode(record), self._check)
         except FileNotFoundError:  # the logdir was cleared under a living process
             filesystem.make_directory(os.path.dirname(self.path))

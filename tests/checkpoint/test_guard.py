@@ -178,7 +178,7 @@ def test_a_file_that_cannot_be_read_is_no_answer(make: Make, path: Path) -> None
     lease.acquire("a")
     path.unlink()
     path.mkdir()
-    with pytest.raises(OSError, match="Is a directory"):
+    with pytest.raises(OSError, match="is a directory"):
         lease.check()
     path.rmdir()
     lease.check()

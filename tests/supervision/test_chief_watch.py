@@ -180,7 +180,7 @@ def test_the_lease_of_a_real_logdir(tmp_path: Path, hands: Any) -> None:
     """Read from the directory, without taking it: none, nonsense, one at work, one that has finished."""
     watch = ChiefWatch(tmp_path, finished_wait_secs=60.0, clock=hands)
     assert watch.look() is None
-    (tmp_path / LEASE_NAME).write_bytes(b"{nonsense")
+    (tmp_path / LEASE_NAME).write_bytes(b'{"v":nonsense')
     assert watch.look() is None
     lease = LogdirLease(tmp_path)
     lease.acquire(CHIEF)

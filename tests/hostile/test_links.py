@@ -1,0 +1,110 @@
+"""Links in a logdir lead no writer to a file outside it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.checkpoint.bundle_writer import write_bundle
+from supervisor_core.checkpoint.filesystem import LOCAL
+from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.ledger import DIRECTORY, SessionLedger
+from supervisor_core.checkpoint.set_aside import move_aside
+from supervisor_core.checkpoint.state import CheckpointState, write_state
+from supervisor_core.events.filesystem import LOCAL as EVENTS
+from supervisor_core.supervision.task_file import TASKS_DIRECTORY, TaskFile
+from supervisor_core.supervision.task_record import TaskRecord
+
+TASK = TaskRecord(
+    task="worker:1", session="s", host="h", pid=1, started_at=1.0, written_at=1.0, beats=1, interval_secs=1.0, phase="x"
+)
+LINKS = (os.symlink, os.link)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file of the reader's own, outside the logdir."""
+    path = tmp_path / "authorized_keys"
+    path.write_text("a key\n")
+    return path
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    """Somebody's logdir."""
+    (tmp_path / "logdir").mkdir()
+    return tmp_path / "logdir"
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_lease_is_written_through_no_link(
+    logdir: Path, victim: Path, link: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Training goes on without a lease, and says why; the file that is linked to stays as it is."""
+    link(victim, logdir / LEASE_NAME)
+    lease = LogdirLease(logdir)
+    with caplog.at_level(logging.WARNING):
+        tenancy = lease.acquire("s")
+    lease.renew(last_step=5)
+    lease.release("completed")
+    assert not tenancy.exclusive
+    assert "link" in caplog.text
+    assert victim.read_text() == "a key\n"
+
+
+@pytest.mark.parametrize("notes", [b"my notes\n", b"{}", b"[]", b"\xff\xfe"])
+def test_the_lease_is_not_written_over_what_is_no_lease(
+    logdir: Path, notes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file of that name which somebody put to other use stays; one that a power cut has blanked is taken."""
+    path = logdir / LEASE_NAME
+    path.write_bytes(notes)
+    assert not LogdirLease(logdir).acquire("s").exclusive
+    assert path.read_bytes() == notes
+    assert "no lease" in caplog.text
+    path.write_bytes(bytes(1024))
+    assert LogdirLease(logdir).acquire("s").exclusive
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_files_that_are_replaced_are_not_written_through_links(logdir: Path, victim: Path, link: type) -> None:
+    """The state file, and files that TensorFlow's writer keeps beside the events: the link goes, its target stays."""
+    for name in ("checkpoint", "asset"):
+        link(victim, logdir / name)
+    write_state(logdir / "checkpoint", CheckpointState(model_checkpoint_path="model.ckpt-1"))
+    EVENTS.replace(str(logdir / "asset"), b"new")
+    assert (logdir / "asset").read_bytes() == b"new"
+    assert "model.ckpt-1" in (logdir / "checkpoint").read_text()
+    assert sorted(os.listdir(logdir)) == ["asset", "checkpoint"]
+    assert victim.read_text() == "a key\n"
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_checkpoint_is_written_through_no_link(logdir: Path, victim: Path, link: type) -> None:
+    """Not even where the name of its data file was guessed."""
+    link(victim, logdir / "model.ckpt-1.data-00000-of-00001")
+    with pytest.raises(OSError, match="link"):
+        write_bundle(str(logdir / "model.ckpt-1"), ())
+    assert victim.read_text() == "a key\n"
+
+
+def test_directories_of_ours_are_no_links(logdir: Path, tmp_path: Path) -> None:
+    """Heartbeats, the ledger and damaged checkpoints are not put, and nothing is deleted, where a link leads."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "worker-1.json.tmp").touch()
+    (logdir / "model.ckpt-1.index").touch()
+    for name in (TASKS_DIRECTORY, DIRECTORY, "model.ckpt-1.damaged"):
+        (logdir / name).symlink_to(elsewhere)
+    ledger = SessionLedger(LOCAL, str(logdir), "model.ckpt", Publisher(session="s", attempt=1))
+    with pytest.raises(OSError, match="symbolic link"):
+        TaskFile(str(logdir), "worker:1", "s").write(TASK)
+    with pytest.raises(OSError, match="symbolic link"):
+        ledger.announce(str(logdir / "model.ckpt-1"), 1.0, keep=(), let_go=())
+    aside = move_aside(LOCAL, str(logdir), "model.ckpt-1", ["model.ckpt-1.index"], reason="damaged", at=1.0)
+    assert os.listdir(elsewhere) == ["worker-1.json.tmp"]
+    assert aside.path == str(logdir / "model.ckpt-1.damaged-2")
