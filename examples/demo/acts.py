@@ -108,7 +108,7 @@ class Play:
         number = len(self._story.sessions)
         again = self._story.rewind(number) if number > 1 else None
         where = f"begins at step {seen.start_step}" if again is None else f"goes on from step {seen.start_step}"
-        lost = "" if again is None else f", {again} steps to do again"
+        lost = "" if again is None else f", at least {again} steps to do again"
         self._show.note(f"{where}{lost}; metrics at {trainer.metrics_url}")
 
     def _kill_in_mid_epoch(self, trainer: Trainer, seen: SessionSeen) -> None:

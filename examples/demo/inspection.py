@@ -21,6 +21,8 @@ class Inspected:
     """How each session ended."""
     resumed_at: tuple[int | None, ...]
     """The step at which each later session went on."""
+    again: tuple[tuple[int | None, int | None], ...]
+    """How many steps each later session did again, at least and at most."""
     checkpoints: int
     """Good ones."""
 
@@ -36,6 +38,7 @@ def inspect_run(run: Path) -> Inspected | None:
         state=told["state"],
         outcomes=tuple(session["outcome"] for session in told["sessions"]),
         resumed_at=tuple(restart["to_step"] for restart in told["restarts"]),
+        again=tuple((restart["rewind_steps"], restart["rewind_steps_most"]) for restart in told["restarts"]),
         checkpoints=sum(checkpoint["ok"] for checkpoint in told["checkpoints"]),
     )
 

@@ -80,7 +80,8 @@ class Story:
         return self.sessions[number - 1] if number <= len(self.sessions) else SessionSeen()
 
     def rewind(self, number: int) -> int | None:
-        """Return how many steps a session did again, 2 for the second session."""
+        """Return how many steps a session did again, at least: 2 for the second session. What a killed one did after it
+        was asked last is not in it."""
         before, session = self.session(number - 1), self.session(number)
         reached = before.last_step if before.end_step is None else before.end_step
         if reached is None or session.start_step is None:
@@ -173,7 +174,7 @@ def _does_again(story: Story, first: SessionSeen, second: SessionSeen) -> Check:
     return Check(
         promise="it does the lost steps again, and goes on beyond",
         seen=first.last_step is not None and second.last_step is not None and second.last_step > first.last_step,
-        detail=f"{_show(story.rewind(2))} steps done again, then on to {_show(second.last_step)}",
+        detail=f"at least {_show(story.rewind(2))} steps done again, then on to {_show(second.last_step)}",
     )
 
 
@@ -226,19 +227,37 @@ def _leaves_clean_events(story: Story) -> Check:
 
 
 def _can_be_inspected(story: Story, second: SessionSeen, third: SessionSeen) -> Check:
-    told = story.inspected
+    told, seen = story.inspected, (story.rewind(2), story.rewind(3))
     detail = "it told nothing"
     if told is not None:
-        detail = f"{', '.join(told.outcomes)}; went on at {', '.join(map(_show, told.resumed_at))}"
+        detail = f"{', '.join(told.outcomes)}; went on at {', '.join(map(_show, told.resumed_at))}; done again "
+        detail += ", ".join(
+            f"{again(*steps)} (seen: {_show(own)})" for steps, own in zip(told.again, seen, strict=False)
+        )
     return Check(
         promise="tb-supervisor inspect tells the same from the events files alone",
         seen=told is not None
         and told.state == "completed"
         and told.outcomes == ("lost", "signal", "completed")
         and told.resumed_at == (second.start_step, third.start_step)
+        and len(told.again) == len(seen)
+        and all(is_possible(*steps, own) for steps, own in zip(told.again, seen, strict=True))
+        and told.again[1] == (seen[1], seen[1])
         and told.checkpoints == sum(session.saved for session in story.sessions),
         detail=detail,
     )
+
+
+def is_possible(least: int | None, most: int | None, seen: int | None) -> bool:
+    """Say whether two can be true at once: at least and at most so many steps done again, and at least so many seen."""
+    return None not in (least, most, seen) and (least or 0) <= (most or 0) and (seen or 0) <= (most or 0)
+
+
+def again(least: int | None, most: int | None) -> str:
+    """Return how many steps were done again, as exactly as that is known."""
+    if least == most:
+        return _show(least)
+    return f"at least {_show(least)}, at most {_show(most)}"
 
 
 def _show(value: object) -> str:

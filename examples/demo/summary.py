@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from examples.demo.story import SESSIONS, Check, Story
+from examples.demo.story import SESSIONS, Check, Story, again
 
 
 def show_checks(console: Console, checks: Sequence[Check]) -> None:
@@ -29,8 +29,9 @@ def show_figures(console: Console, story: Story, logdir: Path, run: Path) -> Non
     table = Table(title="The run", title_justify="left", title_style="bold", show_header=False)
     table.add_row("sessions", str(len(story.sessions)))
     table.add_row("restarts", str(max(0, len(story.sessions) - 1)))
-    table.add_row("steps done again after SIGKILL", _number(story.rewind(2)))
-    table.add_row("steps done again after SIGTERM", _number(story.rewind(3)))
+    for index, name in enumerate(("SIGKILL", "SIGTERM")):
+        known = story.inspected.again[index : index + 1] if story.inspected is not None else ()
+        table.add_row(f"steps done again after {name}", again(*known[0]) if known else "unknown")
     table.add_row("checkpoints written", str(sum(session.saved for session in story.sessions)))
     table.add_row("test accuracy", "unknown" if accuracy is None else f"{accuracy:.1%}")
     console.print()
@@ -73,7 +74,3 @@ def show_verdict(console: Console, story: Story, checks: Sequence[Check]) -> int
     for check in missing:
         console.print(f"  {check.promise} ({check.detail})", highlight=False, markup=False, soft_wrap=True)
     return 1
-
-
-def _number(value: int | None) -> str:
-    return "unknown" if value is None else str(value)

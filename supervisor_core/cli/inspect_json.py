@@ -47,6 +47,7 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
         "step": run.step,
         "steps_per_sec": run.steps_per_sec,
         "steps_lost": run.steps_lost,
+        "steps_lost_most": run.steps_lost_most,
         "scalar_tags": run.scalar_tags,
         "nonfinite": run.nonfinite,
         "last_event": run.last_event_at,

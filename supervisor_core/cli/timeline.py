@@ -13,7 +13,7 @@ from supervisor_core.cli import cluster
 from supervisor_core.cli.overview import state
 from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, printable, rate, share, size
 from supervisor_core.cli.tables import headed, literal, newest
-from supervisor_core.run.model import Advice, AtRisk, Checkpoint, Goodput, Run
+from supervisor_core.run.model import Advice, AtRisk, Checkpoint, Goodput, Restart, Run
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -59,6 +59,14 @@ def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> s
         last = min(max(int((until - start) * scale), first), width - 1)
         cells[first : last + 1] = character * (last + 1 - first)
     return "".join(cells)
+
+
+def again_text(restart: Restart) -> str:
+    """Return how many steps a restart had done again, as exactly as that is known."""
+    least, most = restart.rewind_steps, restart.rewind_steps_most
+    if least is None or least == most:
+        return f"{count(least)} steps again"
+    return f"at least {count(least)} steps again" + ("" if most is None else f", at most {count(most)}")
 
 
 def at_risk_text(at_risk: AtRisk) -> str:
@@ -147,7 +155,7 @@ def _sessions(run: Run) -> Table:
         restart = restarts.get(session.id)
         then = ""
         if restart is not None:
-            again = "model kept" if restart.to_session in adopted else f"{count(restart.rewind_steps)} steps again"
+            again = "model kept" if restart.to_session in adopted else again_text(restart)
             then = f"{duration(restart.downtime_secs)} down, {again}"
         outcome = " ".join(filter(None, (session.outcome, session.signal, session.error)))
         table.add_row(

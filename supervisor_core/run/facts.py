@@ -28,6 +28,10 @@ class SessionFacts:
     """How long it may be silent before it counts as lost; None: for ever."""
     unheard_secs: float = 0.0
     """How long it probably lived on after it was heard of last, if it died."""
+    unseen_secs: float | None = None
+    """How long it may have lived on at most after it was last seen, if it died; None where nothing tells."""
+    most_steps_per_sec: float | None = None
+    """The most that it told; None where it told none."""
     ended_itself: bool = False
     """Whether a STOP event of another writer tells of an orderly end."""
     previous_outcome: str | None = None

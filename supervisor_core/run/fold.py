@@ -118,6 +118,7 @@ class RunFold:
             nonfinite=files.nonfinite,
             loss_finite=self._loss_finite(sessions),
             steps_lost=line.steps_lost,
+            steps_lost_most=line.steps_lost_most,
         )
 
     def _loss_finite(self, sessions: Sequence[Session]) -> bool | None:

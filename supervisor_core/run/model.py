@@ -126,7 +126,10 @@ class Restart:
     """The step that the later one went on from."""
     rewind_steps: int | None
     """Steps done again, ``from_step - to_step``, never below 0; None where one of them is not known. 0 where the later
-    session found the model alive."""
+    session found the model alive. At least so many, where the earlier one was killed: see `rewind_steps_most`."""
+    rewind_steps_most: int | None = None
+    """The same as `rewind_steps` where that is exact. Of a session that was killed after it was last seen: at most so
+    many, by twice its highest rate; None where nothing tells."""
     downtime_secs: float | None
     """From the earlier session's end to the later one's start."""
     inferred: bool
@@ -372,4 +375,6 @@ class Run:
     """Whether the newest watched loss, and the newest point of each tag that looks like a loss, is neither NaN nor
     infinite; of the newest session. None where there is none."""
     steps_lost: int
-    """Steps done again after restarts and recoveries."""
+    """Steps done again after restarts and recoveries, at least."""
+    steps_lost_most: int | None = None
+    """The same at most; None where nothing tells."""

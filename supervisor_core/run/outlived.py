@@ -6,13 +6,15 @@ was renewed up to a second before it, and the next session tells of it: how far 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from supervisor_core.run.facts import SessionFacts
-from supervisor_core.run.goodput import BUCKET_OF_PHASE, STALL
+from supervisor_core.run.goodput import BUCKET_OF_PHASE, PRODUCTIVE, STALL
+from supervisor_core.run.telemetry_facts import LATE_SECS
 
-RENEWAL_SECS = 1.0
-"""How often a lease in a local logdir is renewed."""
+RENEWAL_SECS, REMOTE_RENEWAL_SECS = 1.0, 15.0
+"""How often a lease is renewed: in a local logdir, and in an object store."""
 
 
 def outlived(told: SessionFacts, following: SessionFacts) -> SessionFacts:
@@ -28,8 +30,11 @@ def outlived(told: SessionFacts, following: SessionFacts) -> SessionFacts:
         latest = following.session.started_at if following.session.started_at is not None else seen_at
     ended_at = max(session.ended_at, min(seen_at, latest))
     unheard_secs = told.unheard_secs
-    if ended_at - seen_at < RENEWAL_SECS:  # had it lived on, the lease would have been renewed once more
-        unheard_secs = min(unheard_secs, RENEWAL_SECS / 2)
+    unseen_secs = told.unseen_secs
+    renewal_secs = REMOTE_RENEWAL_SECS if any("://" in path for path in session.files) else RENEWAL_SECS
+    if ended_at - seen_at < renewal_secs:  # had it lived on, the lease would have been renewed once more
+        unheard_secs = min(unheard_secs, renewal_secs / 2)
+        unseen_secs = max(0.0, seen_at + renewal_secs - ended_at) + LATE_SECS
     activity = dict(session.activity_secs)
     bucket = STALL if told.is_stalled else BUCKET_OF_PHASE.get(session.phase or "", "other")
     activity[bucket] = activity.get(bucket, 0.0) + ended_at - session.ended_at
@@ -45,4 +50,13 @@ def outlived(told: SessionFacts, following: SessionFacts) -> SessionFacts:
             told.paces[-1].extended(session.first_step, last_step, activity.get("productive", 0.0)),
         ),
         unheard_secs=unheard_secs,
+        unseen_secs=unseen_secs,
+        most_steps_per_sec=_most(told.most_steps_per_sec, session.first_step, last_step, activity),
     )
+
+
+def _most(told: float | None, first_step: int | None, last_step: int | None, secs: Mapping[str, float]) -> float | None:
+    productive = secs.get(PRODUCTIVE, 0.0)
+    if first_step is None or last_step is None or productive <= 0:
+        return told
+    return max(told or 0.0, (last_step - first_step) / productive) or None

@@ -53,6 +53,7 @@ def restart_json(item: Restart) -> dict[str, Any]:
         "from_step": item.from_step,
         "to_step": item.to_step,
         "rewind_steps": item.rewind_steps,
+        "rewind_steps_most": item.rewind_steps_most,
         "downtime_secs": item.downtime_secs,
         "reason": item.reason,
         "inferred": item.inferred,

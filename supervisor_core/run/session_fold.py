@@ -62,6 +62,7 @@ class SessionFold:
         self.told_secs: Mapping[str, float] = {}
         self.silent_told: list[tuple[float, float]] = []
         """When it was told that the process had not run, and for how many seconds altogether; both rise."""
+        self.most_steps_per_sec: float | None = None
         self.is_stalled = False
         self._is_going_back = False
         self.paces = [Pace()]
@@ -126,6 +127,7 @@ class SessionFold:
             self.begun_at = at - open_secs - sum(self.told_secs.values())
         elif beat.phase == self.beat.phase and self.beat_at is not None and not clock_was_set:
             self.cadence_secs = max(self.cadence_secs or 0.0, at - self.beat_at)
+        self._went(number(beat.steps_per_sec))
         if step is not None and self.first_told is None:
             self.first_told = (step, whole(beat.steps) or 0)
         self._got_to(step)
@@ -222,6 +224,10 @@ class SessionFold:
         if secs > (self.silent_told[-1][1] if self.silent_told else 0.0):
             self.silent_told.append((at, secs))
 
+    def _went(self, steps_per_sec: float | None) -> None:
+        if steps_per_sec is not None:
+            self.most_steps_per_sec = max(self.most_steps_per_sec or 0.0, steps_per_sec)
+
     def _got_to(self, step: int | None) -> None:
         if step is not None and (self.last_step is None or step > self.last_step):
             self.last_step = step
@@ -271,6 +277,7 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     if part.cadence_secs is not None:
         into.cadence_secs = max(into.cadence_secs or 0.0, part.cadence_secs)
     into.told_secs = part.told_secs or into.told_secs
+    into._went(part.most_steps_per_sec)
     for at, secs in part.silent_told:
         into._was_silent(at, secs)
     into.is_stalled = part.is_stalled

@@ -20,6 +20,9 @@ LEAST_SILENCE_SECS = 30.0
 MISSED_BEATS = 3.0
 """A session that beats by the clock counts as lost once so many heartbeats are missing."""
 
+LATE_SECS = 1.0
+"""By how much a heartbeat, or a renewal of the lease, may be late: the monitor looks every second."""
+
 _REASONS = frozenset(get_args(StopReason))
 
 
@@ -104,7 +107,9 @@ def telemetry_facts(
         is_start_exact=record is not None,
         is_stalled=stop is None and fold.is_stalled,
         silence_secs=_silence_secs(fold, phase),
-        unheard_secs=_unheard_secs(fold, ended_at),
+        unheard_secs=_until_next_beat(fold, ended_at) / 2,
+        unseen_secs=_unseen_secs(fold, ended_at),
+        most_steps_per_sec=_most_steps_per_sec(fold, first_step, last_step),
         previous_outcome=text(record.previous_outcome) if record else None,
         previous_step=whole(record.previous_step) if record else None,
         previous_seen_at=previous_seen_at,
@@ -217,12 +222,27 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
     return None if budget is None else max(LEAST_SILENCE_SECS, budget)
 
 
-def _unheard_secs(fold: SessionFold, heard_at: float) -> float:
-    """Return half of what was left until the next heartbeat."""
+def _until_next_beat(fold: SessionFold, seen_at: float) -> float:
+    """Return what was left until the next heartbeat; 0 where none was due."""
     every = number(fold.record.heartbeat_secs) if fold.record else fold.cadence_secs
     if not every or fold.beat_at is None:
         return 0.0
-    return max(0.0, fold.beat_at + every - heard_at) / 2
+    return max(0.0, fold.beat_at + every - seen_at)
+
+
+def _unseen_secs(fold: SessionFold, seen_at: float) -> float | None:
+    """Return how long the session may have lived on at most: until its next heartbeat was overdue."""
+    left = _until_next_beat(fold, seen_at)
+    return left + LATE_SECS if left else None
+
+
+def _most_steps_per_sec(fold: SessionFold, first_step: int | None, last_step: int | None) -> float | None:
+    """Return the highest rate of steps that was told, or that all its steps together had."""
+    found = fold.most_steps_per_sec or 0.0
+    secs = fold.told_secs.get("productive", 0.0)
+    if first_step is not None and last_step is not None and secs > 0:
+        found = max(found, (last_step - first_step) / secs)
+    return found or None
 
 
 def _stalls(session: str, records: Sequence[tuple[float, StallRecord]], ended_at: float | None) -> tuple[Stall, ...]:

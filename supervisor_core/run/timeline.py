@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
@@ -12,6 +13,9 @@ from supervisor_core.run.model import Checkpoint, Outcome, Recovery, Restart, Se
 from supervisor_core.run.outlived import outlived
 from supervisor_core.run.session_fold import CLOCK_SET_SECS
 from supervisor_core.run.worker_fold import WorkerTold, by_name, followed
+
+RATE_MARGIN = 2.0
+"""By how much a session may have been faster, when nobody saw it, than the most that it told."""
 
 _OUTCOMES = frozenset(get_args(Outcome)) - {"running", "lost"}
 
@@ -32,6 +36,7 @@ class Timeline:
     step: int | None
     """The step the run is at."""
     steps_lost: int
+    steps_lost_most: int | None
 
 
 class TimelineFold:
@@ -87,6 +92,7 @@ class _Growing:
         self._attempt = 0
         self._step: int | None = None
         self._steps_lost = 0
+        self._steps_lost_most: int | None = 0
 
     def copy(self) -> _Growing:
         other = _Growing(self._kept_spans)
@@ -96,6 +102,7 @@ class _Growing:
         other._checkpoints, other._threads = list(self._checkpoints), list(self._threads)
         other._walk, other._attempt = self._walk.copy(), self._attempt
         other._step, other._steps_lost = self._step, self._steps_lost
+        other._steps_lost_most = self._steps_lost_most
         return other
 
     def add(self, told: SessionFacts, following: SessionFacts | None) -> None:
@@ -111,16 +118,17 @@ class _Growing:
         if self._sessions:
             before = self._sessions[-1]
             clock_set_by = _clock_set_by(before, told)
-            restart = _restart(before, session, self._step, clock_set_by)
+            restart = _restart(before, session, self._step, clock_set_by, self._facts[-1])
             self._restarts.append(restart)
-            self._steps_lost += restart.rewind_steps or 0
+            self._lose(restart.rewind_steps or 0, restart.rewind_steps_most)
         if clock_set_by is None:  # nobody knows how long nothing ran: nothing is counted for it
             clock_set_by = (session.started_at or 0.0) - (self._sessions[-1].ended_at or 0.0)
         self._walk.add(told, is_over=outcome != "running", clock_set_by=clock_set_by)
         self._facts.append(told)
         self._sessions.append(session)
         self._recoveries.extend(told.recoveries)
-        self._steps_lost += sum(recovery.rewind_steps or 0 for recovery in told.recoveries)
+        for recovery in told.recoveries:
+            self._lose(recovery.rewind_steps or 0, recovery.rewind_steps)
         for worker in told.workers:
             name = worker.history.name
             self._workers[name] = followed(self._workers.get(name), worker, self._kept_spans)
@@ -128,6 +136,10 @@ class _Growing:
         self._threads.extend(told.threads)
         if session.last_step is not None:
             self._step = session.last_step
+
+    def _lose(self, least: int, most: int | None) -> None:
+        self._steps_lost += least
+        self._steps_lost_most = None if most is None or self._steps_lost_most is None else self._steps_lost_most + most
 
     def timeline(self) -> Timeline:
         return Timeline(
@@ -141,6 +153,7 @@ class _Growing:
             walk=self._walk,
             step=self._step,
             steps_lost=self._steps_lost,
+            steps_lost_most=self._steps_lost_most,
         )
 
 
@@ -207,7 +220,9 @@ def _outcome(told: SessionFacts, following: SessionFacts) -> Outcome:
     return cast(Outcome, found) if found in _OUTCOMES else "lost"
 
 
-def _restart(before: Session, after: Session, step: int | None, clock_set_by: float | None) -> Restart:
+def _restart(
+    before: Session, after: Session, step: int | None, clock_set_by: float | None, facts: SessionFacts
+) -> Restart:
     from_step, to_step = step, after.first_step
     rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
     if after.adopted:
@@ -223,6 +238,21 @@ def _restart(before: Session, after: Session, step: int | None, clock_set_by: fl
         from_step=from_step,
         to_step=to_step,
         rewind_steps=rewind,
+        rewind_steps_most=rewind if after.adopted else _most_rewind(before, facts, from_step, to_step, downtime),
         downtime_secs=downtime,
         inferred=before.inferred or after.inferred,
     )
+
+
+def _most_rewind(
+    before: Session, facts: SessionFacts, from_step: int | None, to_step: int | None, downtime: float | None
+) -> int | None:
+    """Return how many steps are done again at most, by how long the earlier session may have lived on unseen."""
+    if from_step is None or to_step is None:
+        return None
+    if before.outcome in _OUTCOMES - {"unknown"}:
+        return max(0, from_step - to_step)
+    if facts.unseen_secs is None or facts.most_steps_per_sec is None:
+        return None
+    unseen_secs = facts.unseen_secs if downtime is None else min(facts.unseen_secs, downtime)
+    return max(0, from_step + math.ceil(RATE_MARGIN * facts.most_steps_per_sec * unseen_secs) - to_step)

@@ -40,6 +40,7 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
         "first_step": run.first_step,
         "max_step": run.max_step,
         "steps_lost": run.steps_lost,
+        "steps_lost_most": run.steps_lost_most,
         "last_event": run.last_event_at,
         "files": len(watched.files) - watched.skipped_files,
         "bytes": watched.bytes,

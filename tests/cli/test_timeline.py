@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from supervisor_core.cli.overview import STATES, overview
 from supervisor_core.cli.tables import SHOWN_ROWS
-from supervisor_core.cli.timeline import advice_text, bar, timeline
+from supervisor_core.cli.timeline import advice_text, again_text, bar, timeline
 from supervisor_core.run.model import (
     Advice,
     AtRisk,
@@ -123,7 +124,7 @@ def test_a_timeline_tells_what_happened() -> None:
     """Sessions with how they ended, the boundary's cost, checkpoints with the failed one standing out, goodput."""
     shown = text(timeline(run(), START + 1000.0, 120))
     assert "a/[b]" in shown
-    assert "1 min 40 s down, 50 steps again" in shown
+    assert "1 min 40 s down, at least 50 steps again" in shown
     assert "0 to 850" in shown
     assert "model.ckpt-800" in shown
     assert "failed OSError: no space" in shown
@@ -162,6 +163,16 @@ def test_threads_and_stalls_have_lanes() -> None:
     assert "!" in lanes["stalls"]
     assert "MainThread: input.py:12 next_batch" in shown
     assert "50 s so far" in shown
+
+
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [(50, "50 steps again"), (75, "at least 50 steps again, at most 75"), (None, "at least 50 steps again")],
+)
+def test_steps_done_again_are_told_as_exactly_as_they_are_known(most: int | None, words: str) -> None:
+    """After a kill nobody knows the last ones."""
+    restart = replace(run().restarts[0], rewind_steps_most=most)
+    assert again_text(restart) == words
 
 
 def test_a_silence_is_drawn_and_told_in_the_headline() -> None:

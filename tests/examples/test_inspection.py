@@ -21,7 +21,7 @@ def write(run: Path) -> None:
 def test_a_run_is_inspected_by_the_command(tmp_path: Path) -> None:
     """State, how its sessions ended, where they went on, its good checkpoints."""
     write(tmp_path / "run")
-    expected = Inspected(state="completed", outcomes=("completed",), resumed_at=(), checkpoints=1)
+    expected = Inspected(state="completed", outcomes=("completed",), resumed_at=(), again=(), checkpoints=1)
     assert inspect_run(tmp_path / "run") == expected
 
 

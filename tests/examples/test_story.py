@@ -100,6 +100,11 @@ SPOILT = [
     ("tb-supervisor inspect", inspecting(outcomes=("lost", "completed"))),
     ("tb-supervisor inspect", inspecting(resumed_at=(600, 900))),
     ("tb-supervisor inspect", inspecting(checkpoints=6)),
+    ("tb-supervisor inspect", inspecting(again=((0, 22), (0, 0)))),
+    ("tb-supervisor inspect", inspecting(again=((38, None), (0, 0)))),
+    ("tb-supervisor inspect", inspecting(again=((38, 60), (4, 4)))),
+    ("tb-supervisor inspect", inspecting(again=((38, 60), (0, 9)))),
+    ("tb-supervisor inspect", inspecting(again=((38, 60),))),
 ]
 
 

@@ -17,7 +17,7 @@ def test_the_figures_are_those_of_the_run(story: Story) -> None:
     assert rows == [
         ["sessions", "3"],
         ["restarts", "2"],
-        ["steps done again after SIGKILL", "40"],
+        ["steps done again after SIGKILL", "at least 38, at most 60"],
         ["steps done again after SIGTERM", "0"],
         ["checkpoints written", "7"],
         ["test accuracy", "99.0%"],

@@ -74,3 +74,54 @@ def test_a_renewal_before_a_recovery_tells_of_steps_that_it_took_back(killed: An
     assert (run.recoveries[0].rewind_steps, run.restarts[0].rewind_steps, run.steps_lost) == (188, 0, 188)
     later = run_of(killed, resumed(previous_step=1003, previous_seen_at=killed.now + 3.0))
     assert (later.restarts[0].from_step, later.steps_lost) == (1003, 188 + 3)
+
+
+def test_steps_done_again_after_a_kill_have_a_bound(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """It died before the lease would have been renewed once more: at most so many steps at twice its rate. Where the
+    lease tells nothing, before its next heartbeat."""
+    run = run_of(killed, resumed())
+    (restart,) = run.restarts
+    assert restart.rewind_steps == 195
+    assert restart.rewind_steps_most == pytest.approx(195 + 2 * (1 + 1), abs=1)  # steps of a second
+    assert (run.steps_lost, run.steps_lost_most) == (195, restart.rewind_steps_most)
+    (without,) = run_of(killed, resumed(previous_step=None, previous_seen_at=None)).restarts
+    assert without.rewind_steps == 187
+    assert without.rewind_steps_most == pytest.approx(187 + 2 * (10 + 1), abs=1)
+
+
+def test_the_bound_holds_for_any_moment_of_death(trainer: Any, killed: Any, run_of: RunOf) -> None:
+    """Whenever a session died after its last renewal: what it really did again lies between the two."""
+    for alive_secs in (0.0, 0.3, 0.9):
+        for speed in (0.5, 1.0, 2.0):
+            really = 1195 + int(alive_secs * speed) - 1000
+            lease = {"previous_outcome": "lost", "previous_step": 1195, "previous_seen_at": killed.now + 7.0}
+            second = trainer("b", killed.now + 60, attempt=2).spend(10).ready(1000, **lease).train(10)
+            (restart,) = run_of(killed, second).restarts
+            assert restart.rewind_steps <= really <= restart.rewind_steps_most
+
+
+def test_no_bound_is_above_what_the_downtime_allows(trainer: Any, killed: Any, run_of: RunOf) -> None:
+    """The next session had begun by then."""
+    soon = trainer("b", killed.now + 7.5, attempt=2).ready(
+        1000, previous_outcome="lost", previous_step=1195, previous_seen_at=killed.now + 7.0
+    )
+    (restart,) = run_of(killed, soon).restarts
+    assert restart.downtime_secs == pytest.approx(0.5)
+    assert restart.rewind_steps_most == pytest.approx(195 + 1, abs=1)
+
+
+def test_what_a_session_told_of_its_end_is_exact(trainer: Any, run_of: RunOf) -> None:
+    """Least and most are the same after a stop record, and after a model that was found alive."""
+    first = trainer("a").ready().train(100).stop("signal")
+    second = trainer("b", first.now + 60, attempt=2).ready(90).train(100)
+    third = trainer("c", second.now + 60, attempt=3).ready(120, adopted=True).train(10)
+    run = run_of(first, second, third)
+    assert [(item.rewind_steps, item.rewind_steps_most) for item in run.restarts] == [(10, 10), (0, 0)]
+    assert (run.steps_lost, run.steps_lost_most) == (10, 10)
+
+
+def test_a_session_that_told_no_step_has_no_bound(trainer: Any, run_of: RunOf) -> None:
+    """How fast it was nothing tells."""
+    first = trainer("a").spend(5).ready()
+    (restart,) = run_of(first, trainer("b", first.now + 60, attempt=2).ready(0).train(5)).restarts
+    assert (restart.rewind_steps, restart.rewind_steps_most) == (0, None)
