@@ -1,9 +1,10 @@
 """Goodput against scripted truths, beside Google's ml-goodput-measurement; and what folding events costs.
 
 A script says second by second what a run does: it starts, restores, trains at changing speed, saves, evaluates, hangs,
-is killed and comes back. Ours is told of it as in a training, by the runtime's own heartbeats, and knows it from these
-records alone; the peer is told of every step through its own recorder. Its calculator reads from Cloud Logging; here,
-from a list in memory.
+is frozen, has a full disk, is killed in any phase or ends by an error, and comes back or does not. Ours is told of it
+as in a training, by the runtime's own heartbeats and the lease, and knows it from these alone; the peer is told of
+every step through its own recorder. Its calculator reads from Cloud Logging; here, from a list in memory. A run of
+another writer tells nothing of where its time went: the right answer is none, whether it moves or stalls.
 
     python -m benchmarks.goodput [--quick]
 """
@@ -21,8 +22,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
+
 from benchmarks.report import Row, print_table
-from supervisor_core.events.chunk import Chunk, TelemetryMark
+from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.fold import RunFold
@@ -36,22 +39,36 @@ GOAL_POINTS = 0.1
 RUN_HOURS = 8
 SAVE_EVERY_SECS = 600.0
 WASTED, DOWNTIME = "wasted_progress_from_disruption", "infrastructure_recovery_from_disruption"
+AT_RISK = "at_risk"
+ENDS = ("starting", "restoring", "training", "checkpointing", "evaluating", "stalled", "frozen", "error")
+"""In what a session is killed; or the error that ends it."""
 
 
 class Script:
     """A run that knows where its time went. It is its own clock, and the tape that its records are written on."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, peer: bool = True) -> None:
         self.random = random.Random(seed)
         self.began = self.now = (datetime.now(timezone.utc) - timedelta(days=2)).timestamp()
-        self.truth = dict.fromkeys(BUCKETS, 0.0)
+        self.truth = dict.fromkeys((*BUCKETS, AT_RISK), 0.0)
         self.marks: list[TelemetryMark] = []
-        self.peer = peer_recorder(f"run-{seed}")
+        self.peer = peer_recorder(f"run-{seed}") if peer else None
         self.saved_step = self.step = 0
         self.unsaved_secs = 0.0
+        self.lease: tuple[int, float] | None = None
+        self.disk_full_until = 0.0
         sessions = self.random.randint(2, 6)
-        for attempt in range(1, sessions + 1):
-            self._session(attempt, RUN_HOURS * 3600 / sessions * self.random.uniform(0.6, 1.4), attempt == sessions)
+        first = self.random.randrange(len(ENDS))
+        ends = [ENDS[(first + 3 * index) % len(ENDS)] for index in range(sessions)]
+        if seed % 3 == 0:
+            ends[-1] = "completed"
+        for attempt, end in enumerate(ends, 1):
+            secs = RUN_HOURS * 3600 / sessions * self.random.uniform(0.6, 1.4)
+            self._session(attempt, secs, end)
+            if attempt < sessions:
+                self._take_back(WASTED)
+                self._spend_dead(self.random.uniform(20, 600))
+        self._take_back(AT_RISK)
 
     def wall(self) -> float:
         return self.now
@@ -62,7 +79,9 @@ class Script:
     dropped = 0
 
     def write(self, record: Any, step: int | None = None, *, durable: bool = False) -> None:
-        """Take a record, as the runtime's recorder would."""
+        """Take a record, as the runtime's recorder would; none where the disk is full."""
+        if self.now < self.disk_full_until:
+            return
         self.marks.append(TelemetryMark(offset=len(self.marks), at=self.now, step=step or 0, record=record))
 
     def run(self) -> Run:
@@ -70,12 +89,14 @@ class Script:
         fold = RunFold("scripted")
         path = f"events.out.tfevents.{int(self.began)}.host.1.0"
         fold.update([Chunk(path=path, from_start=True, first_at=self.began, last_at=self.now, marks=tuple(self.marks))])
-        return fold.run(self.now)
+        return fold.run(self.now if self.is_over else self.now + 3600.0)
 
-    def _session(self, attempt: int, secs: float, is_last: bool) -> None:
+    def _session(self, attempt: int, secs: float, end: str) -> None:
         draw = self.random.uniform
         options = Options()
         self.id, self.progress = str(attempt), Progress(self, options.stall_timeout)
+        before, self.lease = self.lease, None
+        self.is_over = end in ("completed", "error")
         self.monitor = RunMonitor(
             SessionIdentity(session_id=self.id, run="scripted", started_at=self.now, attempt=attempt),
             options=options,
@@ -83,19 +104,25 @@ class Script:
             saves=SaveTally(SAVE_EVERY_SECS),
             recorder=self,  # type: ignore[arg-type]
             threads=lambda: (),
+            on_renewal=self._renew,
             clock=self,
         )
         started_at, self.next_tick = self.now, self.now + 1.0
         self._tell("job_start")
         self._tell("tpu_init_start")
         self._spend(draw(10, 60), "program_startup")
+        if end == "starting":
+            return
         self._tell("tpu_init_end")
         self._tell("training_preparation_start")
         self.monitor.enter("restoring")
         self._spend(draw(5, 40), "checkpoint_restore")
+        if end == "restoring":
+            return
         self._tell("training_preparation_end")
         self.step, self.unsaved_secs = self.saved_step, 0.0
         self.progress.step_read(self.step)
+        told = {} if before is None else {"previous_step": before[0], "previous_seen_at": before[1]}
         self.write(
             SessionRecord(
                 session=self.id,
@@ -107,36 +134,66 @@ class Script:
                 restored_step=self.step,
                 checkpoint_interval_secs=SAVE_EVERY_SECS,
                 heartbeat_secs=options.heartbeat_secs,
+                **told,  # type: ignore[arg-type]
             )
         )
         self.monitor.enter("training")
         self._train(started_at + secs)
-        if is_last:
+        self._end(end)
+
+    def _renew(self, step: int | None) -> None:
+        self.lease = (step or 0, self.now)
+
+    def _end(self, end: str) -> None:
+        draw = self.random.uniform
+        self.disk_full_until = 0.0
+        if end == "checkpointing":
+            self._spend(draw(0, 6), "unproductive_checkpoint_save")
+        elif end == "evaluating":
+            self.monitor.enter("evaluating")
+            self._spend(draw(20, 200), "other")
+        elif end == "stalled":
+            self._spend(draw(400, 900), "stall")
+        elif end in ("training", "frozen"):
+            self._spend(draw(0, 1), "productive")  # in the middle of a step
+        if end == "frozen":  # and never runs again: nobody can tell that from death
+            self.truth[DOWNTIME] += self._skip(draw(20, 600))
+        if end == "completed":
             self._save("final")
             self._tell("job_end")
+        if self.is_over:
             self.monitor.enter("stopped")
             now = self.progress.snapshot()
-            self.write(
-                StopRecord(
-                    session=self.id,
-                    reason="completed",
-                    step=self.step,
-                    steps=now.steps,
-                    activity_secs=now.activity_secs,
-                )
+            record = StopRecord(
+                session=self.id,
+                reason="completed" if end == "completed" else "error",
+                step=self.step,
+                steps=now.steps,
+                activity_secs=now.activity_secs,
             )
-            return
-        self._spend(draw(0, 1), "productive")  # killed in the middle of a step
+            self.write(record)
+            self.lease = None
+
+    def _take_back(self, bucket: str) -> None:
+        """Let the steps since the last save have been in vain."""
         self.truth["productive"] -= self.unsaved_secs
-        self.truth[WASTED] += self.unsaved_secs
-        downtime = draw(20, 600)
-        self.truth[DOWNTIME] += downtime
-        self.now += downtime
+        self.truth[bucket] += self.unsaved_secs
+        self.unsaved_secs = 0.0
+
+    def _spend_dead(self, secs: float) -> None:
+        self.truth[DOWNTIME] += self._skip(secs)
+
+    def _skip(self, secs: float) -> float:
+        """Let time pass in which nobody looks."""
+        self.now += secs
+        self.next_tick = max(self.next_tick, self.now)
+        return secs
 
     def _train(self, until: float) -> None:
         draw, pace = self.random.uniform, self.random.uniform(0.2, 2.0)
         next_save, next_evaluation = self.now + SAVE_EVERY_SECS, self.now + draw(1000, 3000)
-        hangs_at = self.now + draw(0, 3) * (until - self.now)
+        left = until - self.now
+        hangs_at, freezes_at, fills_at = (self.now + draw(0, often) * left for often in (3, 1.5, 3))
         while self.now < until:
             began = self.now
             if self.peer is not None:
@@ -144,9 +201,17 @@ class Script:
             if began > hangs_at:
                 hangs_at = float("inf")
                 self._spend(draw(400, 900), "stall")
-            self._spend(pace * draw(0.8, 1.2), "productive")
+            secs = pace * draw(0.8, 1.2)
+            self._spend(secs / 2, "productive")
+            if began > freezes_at:
+                freezes_at = self.now + draw(0.2, 3) * left
+                self.truth["silent"] += self._skip(draw(20, 1200))
+                self.monitor.tick()
+            self._spend(secs / 2, "productive")
             self.step += 1
             self.progress.run_ended(True, began, self.now)
+            if began > fills_at:
+                fills_at, self.disk_full_until = float("inf"), self.now + draw(60, 1200)
             if self.now > next_save:
                 next_save += SAVE_EVERY_SECS
                 self._save("timer")
@@ -156,6 +221,8 @@ class Script:
                 self._evaluate()
 
     def _save(self, trigger: Any) -> None:
+        if self.now < self.disk_full_until:  # it fails, and nothing can tell that either
+            return
         blocked, began = self.random.uniform(0.1, 6.0), self.now
         self._spend(blocked, "unproductive_checkpoint_save")
         self.progress.held_up(blocked)
@@ -255,11 +322,14 @@ def errors(quick: bool) -> Iterator[Row]:
         assert abs(sum(script.truth.values()) - wall) < 1e-3
         true = script.truth["productive"] / wall
         ratio.append(abs((goodput.ratio or 0.0) - true) * 100)
-        bucket.append(max(abs(goodput.secs[name] - script.truth[name]) for name in BUCKETS) / wall * 100)
+        bucket.append(max(abs(goodput.secs[name] - secs) for name, secs in script.truth.items()) / wall * 100)
         if script.peer is not None:
             theirs.append(abs(peer_goodput(script.peer) - true) * 100)
     peers = {PEER: max(theirs)} if theirs else {}
-    note = f"{len(scripts)} runs of about {RUN_HOURS} h with 1 to 5 kills; the mean error is {mean(ratio):.2g}"
+    note = (
+        f"{len(scripts)} runs of about {RUN_HOURS} h with freezes, hangs, full disks, and 1 to 5 kills in any phase; "
+    )
+    note += f"the mean error is {mean(ratio):.2g}"
     note += (
         f", the peer's {mean(theirs):.2g} (it leaves out first and unusual steps)"
         if theirs
@@ -268,6 +338,27 @@ def errors(quick: bool) -> Iterator[Row]:
     goal, met = f"at most {GOAL_POINTS} points", max(ratio) <= GOAL_POINTS
     yield Row("goodput", "error of the goodput, worst run", "points", max(ratio), peers, goal, met, note)
     yield Row("goodput", "error of any bucket, worst run", "points", max(bucket), {}, goal, max(bucket) <= GOAL_POINTS)
+
+
+def foreign(quick: bool) -> Iterator[Row]:
+    """Count runs of other writers, of which some stall, that are given a goodput though nothing tells it."""
+    given, count = 0, 10 if quick else 100
+    for seed in range(count):
+        draw, now = random.Random(seed), 1e9
+        walls = []
+        for _ in range(draw.randint(10, 500)):
+            now += draw.uniform(1.0, 60.0) + (draw.uniform(600.0, 7200.0) if draw.random() < 0.02 else 0.0)
+            walls.append(now)
+        steps = np.arange(len(walls))
+        points = Points(100 * (steps + 1), steps, np.array(walls), np.ones(len(walls)))
+        fold = RunFold("foreign")
+        path = "events.out.tfevents.1000000000.host"
+        fold.update([Chunk(path=path, from_start=True, first_at=1e9, last_at=now, scalars={"loss": points})])
+        for later in (1.0, 3600.0):
+            goodput = fold.run(now + later).goodput
+            given += goodput.ratio is not None or goodput.secs["productive"] > 0
+    what = f"goodput given for {count} runs of other writers, moving or stalled"
+    yield Row("goodput", what, "figures", given, {}, "0: nothing tells", given == 0)
 
 
 def mean(values: list[float]) -> float:
@@ -312,8 +403,8 @@ def costs(quick: bool) -> Iterator[Row]:
 
 
 def rows(quick: bool) -> list[Row]:
-    """Measure errors, then costs."""
-    return [*errors(quick), *costs(quick)]
+    """Measure errors, then what cannot be known, then costs."""
+    return [*errors(quick), *foreign(quick), *costs(quick)]
 
 
 if __name__ == "__main__":

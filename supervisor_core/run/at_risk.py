@@ -60,12 +60,13 @@ def _saved(
             if own is None or own.at is None or recovery.at > own.at:
                 return _Saved(recovery.to_step, True)
             break
-    newest = _newest_good(checkpoints) if own is None and last.adopted else own
+    has_begun = last.first_step is not None and not last.adopted  # else what was saved before is what there is
+    newest = own if own is not None or has_begun else _newest_good(checkpoints)
     if newest is not None and newest.step is not None:
         return _Saved(newest.step, True)
-    if last.restored_step is not None and not last.adopted:
+    if last.restored_step is not None and has_begun:
         return _Saved(last.restored_step, True)
-    return _Saved(0 if last.adopted else last.first_step or 0, False)
+    return _Saved(last.first_step or 0 if has_begun else 0, False)
 
 
 def _newest_good(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:

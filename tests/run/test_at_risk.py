@@ -91,6 +91,14 @@ def test_without_any_checkpoint_all_is_at_risk(trainer: Any, run_of: RunOf) -> N
     assert (at_risk.steps, at_risk.saved_step) == (50, None)
 
 
+def test_a_session_that_died_before_it_restored_changes_nothing(trainer: Any, killed: Any, run_of: RunOf) -> None:
+    """The checkpoint of the session before is what there is."""
+    second = trainer("b", killed.now + 60, attempt=2).spend(15)
+    at_risk = run_of(killed, second, now=second.now + 600).at_risk
+    assert at_risk is not None
+    assert (at_risk.steps, at_risk.saved_step) == (187, 1000)
+
+
 def test_an_adopted_model_is_as_safe_as_the_checkpoint_before(trainer: Any, run_of: RunOf) -> None:
     """A chief that found its model alive restored nothing: what counts is the last save of the run."""
     first = trainer("a").ready().train(100).save().train(50)
