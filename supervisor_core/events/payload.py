@@ -41,6 +41,11 @@ _TOLD_TAGS = frozenset((TAG_PREFIX + kind).encode() for kind in KINDS)
 _TOLD_PREFIX = TAG_PREFIX.encode()
 _TOLD_WITHIN = 48
 """Bytes of a payload within which the tag of telemetry begins, as our writer lays it out."""
+MAX_VALUES = 65_536
+"""More scalars, session logs and telemetry records than this in one event are refused."""
+MAX_PARSED_BYTES = 16 << 20
+"""An event whose wanted values have more bytes together is refused, before any of them is copied out of the file."""
+_MAX_PLUGIN_BYTES = 1024
 _STATUS: dict[int, SessionStatus] = {1: "START", 2: "STOP", 3: "CHECKPOINT"}
 
 
@@ -72,6 +77,20 @@ class Decoded:
     sessions: list[tuple[SessionStatus, str | None]] = field(default_factory=list)
     telemetry: list[tuple[str, str]] = field(default_factory=list)
     """Kind and JSON."""
+    parsed_bytes: int = field(default=0, repr=False, compare=False)
+    """Length of the values above as they stand in the file."""
+
+    def admit(self, *places: tuple[int, int]) -> None:
+        """Count a value that is about to be read from these places.
+
+        Raises:
+            DamagedError: if it is one too many, or makes the values longer than the bound.
+        """
+        self.parsed_bytes += sum(stop - start for start, stop in places)
+        if self.parsed_bytes > MAX_PARSED_BYTES:
+            raise DamagedError(f"its values have more than {MAX_PARSED_BYTES:,} bytes")
+        if len(self.scalars) + len(self.sessions) + len(self.telemetry) >= MAX_VALUES:
+            raise DamagedError(f"it holds more than {MAX_VALUES:,} values")
 
     @property
     def wanted(self) -> bool:
@@ -153,6 +172,7 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
         elif number == 9 and kind == DELIMITED:
             plugin = _plugin(data, start, stop)
     if what == 2:
+        out.admit(tag_at, place)
         value = _FLOAT.unpack(cut(data, *place))[0]
         out.scalars.append(Scalar(_text(data, tag_at), value, tag_at, place, "<f"))
     elif what == 8:
@@ -161,10 +181,12 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
             return
         if found.number is not None:
             where = found.start, found.stop
+            out.admit(tag_at, where)
             out.scalars.append(Scalar(_text(data, tag_at), found.number, tag_at, where, found.code))
         elif plugin in (None, PLUGIN_NAME) and _is_telemetry(data, tag_at):  # metadata is written once per file and tag
             if found.stop - found.start > MAX_BYTES:
                 raise DamagedError(f"a telemetry record of {found.stop - found.start:,} bytes, more than {MAX_BYTES:,}")
+            out.admit(tag_at, (found.start, found.stop))
             tag = _text(data, tag_at)
             out.telemetry.append((tag.removeprefix(TAG_PREFIX), _text(data, (found.start, found.stop))))
 
@@ -179,20 +201,21 @@ def _plugin(data: Bytes, at: int, end: int) -> str | None:
         if number == 1 and kind == DELIMITED:
             for inner, inner_kind, inner_start, inner_stop in fields(data, start, stop):
                 if inner == 1 and inner_kind == DELIMITED:
-                    return _text(data, (inner_start, inner_stop))
+                    return _text(data, (inner_start, min(inner_stop, inner_start + _MAX_PLUGIN_BYTES)))
     return None
 
 
 def _session(data: Bytes, at: int, end: int, out: Decoded) -> None:
     status = 0
-    path: str | None = None
+    path: tuple[int, int] | None = None
     for number, kind, start, stop in fields(data, at, end):
         if number == 1 and kind == VARINT:
             status = varint(data, start, stop)[0]
         elif number == 2 and kind == DELIMITED:
-            path = _text(data, (start, stop))
+            path = start, stop
     if status in _STATUS:
-        out.sessions.append((_STATUS[status], path))
+        out.admit(path or (at, at))
+        out.sessions.append((_STATUS[status], None if path is None else _text(data, path)))
 
 
 def _text(data: Bytes, place: tuple[int, int]) -> str:

@@ -12,14 +12,16 @@ from supervisor_core.events.bulk import FEWEST, Bulk
 from supervisor_core.events.chunk import Problem
 from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.gathering import Gathering
-from supervisor_core.events.payload import Decoded, decode, telemetry_head
-from supervisor_core.events.resync import find_record, payload_is_good
+from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
+from supervisor_core.events.resync import Budget, find_record, payload_is_good
 from supervisor_core.events.window import FileCut, LazyBytes, Window
 from supervisor_core.events.wire import DamagedError
 
 LARGE_BYTES = 64 * 1024
 """Payloads above this are looked at in place, and fetched only where there is something in them."""
 
+MAX_EVENT_BYTES = 1 << 31
+"""What protocol buffers can hold; a longer payload is damaged, and not read."""
 TOLD_BYTES = 4 << 20
 """Where pieces are asked for, one ends after this much telemetry."""
 
@@ -35,7 +37,7 @@ _header = lru_cache(maxsize=4096)(header)
 class RecordWalk:
     """A position in a file, and how it got there. What it finds does not depend on how much it is given at a time."""
 
-    __slots__ = ("_scalars_only", "_searched", "_suspect", "_thorough", "at", "corrupt", "records")
+    __slots__ = ("_budget", "_scalars_only", "_searched", "_suspect", "_thorough", "at", "corrupt", "records")
 
     def __init__(self, *, thorough: bool = False, scalars_only: bool = False) -> None:
         self._thorough = thorough
@@ -48,6 +50,7 @@ class RecordWalk:
         """Damaged places so far."""
         self._suspect: int | None = None
         """Where the record before the position begins, if its payload was not found good: its length may be a lie."""
+        self._budget = Budget()
         self._searched: int | None = None
         """At a length that is damaged: from where to go on looking for a record."""
 
@@ -130,6 +133,9 @@ class RecordWalk:
     def _large(self, window: Window, at: int, end: int) -> Decoded | str:
         """Look at a payload in place; fetch and check it only if there is something in it."""
         trouble = None
+        length = end - at - _FRAMING_BYTES
+        if length >= MAX_EVENT_BYTES:
+            return f"The payload has {length:,} bytes, which no event has."
         try:
             event = _in_place(window, at + HEADER_BYTES, end - FOOTER_BYTES)
             if not event.wanted and not self._thorough:
@@ -137,6 +143,8 @@ class RecordWalk:
                 return event
         except DamagedError as error:
             trouble = f"The payload is no event: {error}."
+            if length > MAX_PARSED_BYTES:  # its checksum would change nothing
+                return trouble
         if not payload_is_good(window, at, end):
             if window.size < end:
                 raise FileCut
@@ -147,8 +155,11 @@ class RecordWalk:
         """Go on at the next record that proves itself; return whether there is one."""
         start = self._searched
         if start is None:
-            start = self.at + 1 if self._suspect is None else self._suspect + HEADER_BYTES
-        found, self._searched = find_record(window, start)
+            start = self.at + 1
+            if self._suspect is not None and self._budget.affords(self.at, self.at - self._suspect):
+                self._budget.spent += self.at - self._suspect
+                start = self._suspect + HEADER_BYTES
+        found, self._searched = find_record(window, start, self._budget)
         if found is None:
             return False
         self.corrupt += 1

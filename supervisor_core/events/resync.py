@@ -2,6 +2,9 @@
 
 A record proves itself where the checksum of its length is right, its length is below 4 GiB, it ends within the file,
 and the checksum of its payload is right: 64 bits that agree by chance once in 2**64 places.
+
+Anybody can write many lengths with right checksums that all reach to the end of the file. So what is read in vain has a
+budget, and the time that damage costs stays in proportion to the file's size.
 """
 
 from __future__ import annotations
@@ -19,8 +22,29 @@ from supervisor_core.events.window import MOST_BYTES, Window
 _U32 = struct.Struct("<I")
 
 
-def find_record(window: Window, start: int) -> tuple[int | None, int]:
+FREE_BYTES = 256 << 20
+PER_BYTE = 4
+SMALL_BYTES = 4 * 1024
+"""Records up to this length are tried at no charge."""
+
+
+class Budget:
+    """How much of one file may be read in vain: `FREE_BYTES`, and `PER_BYTE` for each byte up to the place."""
+
+    __slots__ = ("spent",)
+
+    def __init__(self) -> None:
+        self.spent = 0
+
+    def affords(self, offset: int, length: int) -> bool:
+        """Say whether ``length`` more bytes may be read in vain at ``offset``."""
+        return self.spent + length <= FREE_BYTES + PER_BYTE * offset
+
+
+def find_record(window: Window, start: int, budget: Budget) -> tuple[int | None, int]:
     """Look for the first record that begins at ``start`` or later and proves itself.
+
+    One that is longer than the budget affords is passed over.
 
     Returns:
         Its offset, or None where there is none yet; and from where to look again once the file has grown.
@@ -36,8 +60,13 @@ def find_record(window: Window, start: int) -> tuple[int | None, int]:
             end = offset + HEADER_BYTES + _U32.unpack_from(block, index)[0] + FOOTER_BYTES
             if end > window.size:
                 resume = offset if resume is None else resume
-            elif payload_is_good(window, offset, end):
-                return offset, offset
+            elif end - offset <= SMALL_BYTES and end - at <= len(block):
+                if _is_good(block[index : end - at]):
+                    return offset, offset
+            elif budget.affords(offset, end - offset):
+                if payload_is_good(window, offset, end):
+                    return offset, offset
+                budget.spent += end - offset
         at += len(block) - HEADER_BYTES + 1
     return None, at if resume is None else resume
 
@@ -53,6 +82,10 @@ def payload_is_good(window: Window, offset: int, end: int) -> bool:
         crc = checksum.extend(crc, piece)
         at += len(piece)
     return window.bytes(stop, FOOTER_BYTES) == _U32.pack(mask(crc))
+
+
+def _is_good(record: bytes) -> bool:
+    return _U32.pack(mask(checksum.value(record[HEADER_BYTES:-FOOTER_BYTES]))) == record[-FOOTER_BYTES:]
 
 
 def _headers(block: bytes) -> list[int]:

@@ -6,6 +6,7 @@ The counterpart of `supervisor_core.events.filesystem`. A path with ``://`` in i
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -99,8 +100,12 @@ class LocalSource:
     stat = staticmethod(os.stat)
 
     def open(self, path: str) -> LocalReadFile:
-        """See `ReadFileSystem.open`; does not wait for the other end of a pipe."""
-        return LocalReadFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        """See `ReadFileSystem.open`; waits for no device and no other end of a pipe, and opens nothing but a file."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it has taken a file's place since that was looked at
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return LocalReadFile(descriptor)
 
     def list(self, directory: str) -> Iterator[Entry]:
         """See `ReadFileSystem.list`."""

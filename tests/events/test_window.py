@@ -6,7 +6,7 @@ import pytest
 
 from supervisor_core.events import framing
 from supervisor_core.events.chain import Chain
-from supervisor_core.events.resync import find_record
+from supervisor_core.events.resync import Budget, find_record
 from supervisor_core.events.window import FIRST_BYTES, MOST_BYTES, FileCut, LazyBytes, Window
 
 
@@ -74,16 +74,16 @@ def test_the_next_record_is_found_behind_anything(gap: int) -> None:
     """However much is between; zeros, and a length without its payload, prove nothing."""
     noise = framing.header(40) + random.Random(gap).randbytes(gap) + bytes(gap)
     record = framing.frame(b"payload")
-    assert find_record(window(noise + record)[0], 0) == (len(noise), len(noise))
+    assert find_record(window(noise + record)[0], 0, Budget()) == (len(noise), len(noise))
 
 
 def test_a_record_that_is_not_whole_is_looked_for_again() -> None:
     """It may prove itself once the file has grown."""
     record = framing.frame(bytes(range(100)))
     data = b"noise" + record
-    assert find_record(window(data[:-1])[0], 0) == (None, 5)
-    assert find_record(window(data)[0], 5) == (5, 5)
-    assert find_record(window(b"only noise, and nothing else")[0], 0) == (None, 28 - 11)
+    assert find_record(window(data[:-1])[0], 0, Budget()) == (None, 5)
+    assert find_record(window(data)[0], 5, Budget()) == (5, 5)
+    assert find_record(window(b"only noise, and nothing else")[0], 0, Budget()) == (None, 28 - 11)
 
 
 def test_a_chain_is_proven_from_record_to_record() -> None:
