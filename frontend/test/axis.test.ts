@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { hasWallTime, makeAxis } from "../src/logic/axis";
+import { defaultAxis, hasWallTime, makeAxis } from "../src/logic/axis";
 import { boundariesOf, boundaryLabel } from "../src/logic/boundaries";
+import { boundariesHover } from "../src/logic/hover";
 import { packRows } from "../src/logic/packing";
 import { stepAt, wallAt, waysOf } from "../src/logic/progress";
 import { clockTicks, durationTicks, niceStep, stepTicks } from "../src/logic/ticks";
 import { clampView, fromPixel, isWhole, pan, toPixel, zoomAt } from "../src/logic/view";
+import type { Restart } from "../src/types/api";
 import { detail, session, T0 } from "./builders";
 
 const run = detail();
@@ -100,4 +102,23 @@ test("bars that overlap go below each other, and no further than the last row", 
   assert.deepEqual(packRows([[0, 10], [5, 15], [10, 20]], 6), { rows: [0, 1, 0], count: 2 });
   assert.deepEqual(packRows([[0, 9], [1, 9], [2, 9], [3, 9]], 2).rows, [0, 1, 1, 1]);
   assert.deepEqual(packRows([], 6), { rows: [], count: 1 });
+});
+
+test("gaps are clipped by default where hardly anything ran in between", () => {
+  const busy = [session(1, { started: 0.5, ended: 600 }), session(2, { started: 700, ended: 1000 })];
+  const idle = [session(1, { started: 0.5, ended: 600 }), session(2, { started: 90_000, ended: 90_600 })];
+  assert.deepEqual([busy, idle, [], [session(1, { started: 5, ended: 5 })]].map(defaultAxis), ["wall", "relative", "wall", "wall"]);
+});
+
+test("restarts at one place are told of together", () => {
+  const sessions = [session(1), session(2), session(3)];
+  const again = (from: string, to: string): Restart => ({
+    at: T0, from_step: 600, to_step: 500, rewind_steps: 100, downtime_secs: 5, reason: "lost", inferred: false, from_session: from, to_session: to,
+  });
+  const ways = sessions.map(() => ({ walls: [], steps: [] }));
+  const found = boundariesOf([again("s1", "s2"), again("s2", "s3")], sessions, ways, makeAxis("step", sessions, ways));
+  assert.deepEqual(found.map(({ x }) => x), [500, 500]);
+  const { title, rows } = boundariesHover(found);
+  assert.equal(title, "↻ 2 restarts here");
+  assert.deepEqual(rows.map(([name]) => name), ["↻ Restart 1", "↻ Restart 2"]);
 });

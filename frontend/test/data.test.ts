@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { column, decodeColumns } from "../src/logic/columns";
+import type { Marks } from "../src/logic/marks";
+import type { MarksHeader } from "../src/types/api";
 import { clusterMarks, isGood, marksOf, onDisk, placeMarks } from "../src/logic/marks";
 import { makePlot, momentOf } from "../src/logic/plot";
 import { rowsOf } from "../src/logic/rows_of_plot";
@@ -64,7 +66,28 @@ test("places in sorted columns", () => {
 const GOOD = 1 | 2 | 4;
 const GONE = 1 | 4;
 const marks = (at: number[], flags: number[]) =>
-  marksOf(decodeColumns(encode({}, { at, step: at, save_secs: at, blocked_secs: at, bytes: at, flags })));
+  newMarks(at, flags) as Marks;
+const newMarks = (at: number[], flags: number[], before: Marks | null = null, previous: number | null = null): Marks | null => {
+  const offset = before?.length ?? 0;
+  const header = { offset, previous: [previous, previous], flags: flags.map((flag) => [1, flag]), errors: [[0, "OSError"]] };
+  return marksOf(decodeColumns<MarksHeader>(encode(header, { at, step: at, save_secs: at, blocked_secs: at, bytes: at, flags: at })), before);
+};
+
+test("only new marks are sent, and the flags of all", () => {
+  const before = marks([0, 1, 2], [GOOD, GOOD, 0]);
+  const after = newMarks([3], [GONE, GOOD, 0, GOOD], before, 2) as Marks;
+  assert.deepEqual([[...after.at], [...after.flags]], [[0, 1, 2, 3], [GONE, GOOD, 0, GOOD]]);
+  assert.equal(after.errors.get(0), "OSError");
+  assert.equal(newMarks([3], [GOOD, GOOD, 0, GOOD], before, 99), null);
+});
+
+test("a crowd of marks is cut into pieces, so that it shows where saves are dense", () => {
+  const count = 50_000;
+  const all = marks(Array.from({ length: count }, (_, i) => i), new Array<number>(count).fill(GOOD));
+  const { good } = clusterMarks(placeMarks(all, (i) => all.at[i]!), all.flags, { lo: 0, hi: count }, 0, 1100, 7);
+  assert.ok(good.length >= 10 && good.length <= 13, String(good.length));
+  assert.equal(good.reduce((sum, c) => sum + c.to - c.from, 0), count);
+});
 
 test("marks that are too near to each other are one, and failed ones never hide among good ones", () => {
   const all = marks([0, 1, 2, 50, 100], [GOOD, 4, GOOD, GONE, GOOD]);

@@ -3,7 +3,7 @@ import test from "node:test";
 import { adviceWords } from "../src/logic/advice";
 import { fileName, toCsv } from "../src/logic/csv";
 import { makeFilter } from "../src/logic/filter";
-import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue, titleOf } from "../src/logic/format";
+import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue, titleOf, zoneOf } from "../src/logic/format";
 import { partsOf } from "../src/logic/goodput";
 import { headline } from "../src/logic/headline";
 import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
@@ -107,6 +107,7 @@ test("the address holds the view, whatever the names in it", () => {
 test("an address that was tampered with is read as far as it makes sense", () => {
   const state = parseState("x=elsewhere&zoom=9~1&smooth=7&sort=-nothing&log=yes&state=constructor&age=toString");
   assert.deepEqual(state, INITIAL);
+  assert.equal(parseState("zoom=1~2").axis, "wall");
 });
 
 test("the logdir itself is called by its directory's name", () => {
@@ -119,6 +120,17 @@ test("what did not run, and what no checkpoint holds, is told first-hand", () =>
   const said = headline(run, [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
   assert.ok(said.includes("130 steps at risk: 1 min 30 s of training, after the checkpoint of step 770"), said.join("\n"));
   assert.ok(said.includes("Silent for 50 s: the process did not run"), said.join("\n"));
+});
+
+test("the time zone is named by its distance from UTC", () => {
+  const before = process.env["TZ"];
+  const zones = ["UTC", "Asia/Kolkata", "America/New_York"].map((zone) => {
+    process.env["TZ"] = zone;
+    return zoneOf(T0);
+  });
+  if (before === undefined) delete process.env["TZ"];
+  else process.env["TZ"] = before;
+  assert.deepEqual(zones, ["UTC", "UTC+5:30", "UTC−5"]);
 });
 
 test("of a long list only what can be seen is in the page", () => {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from supervisor_core.run.plain import checkpoint_json, plain
 
 GOOD, ON_DISK, DISK_KNOWN, INFERRED = 1, 2, 4, 8
 """Bits of a mark's ``flags``."""
+_MOST_ERRORS = 200
+_ERROR_CHARACTERS = 300
 
 
 def checkpoint_page(run: Run, offset: int, limit: int, *, oldest_first: bool) -> dict[str, Any]:
@@ -25,9 +28,28 @@ def checkpoint_page(run: Run, offset: int, limit: int, *, oldest_first: bool) ->
     return {"v": 1, "total": total, "offset": offset, "checkpoints": [plain(_checkpoint(item)) for item in page]}
 
 
-def checkpoint_marks(run: Run) -> Mapping[str, NDArray[np.float64]]:
-    """Return all saves as columns, oldest first."""
-    items = run.checkpoints
+def checkpoint_marks(run: Run, offset: int) -> tuple[Mapping[str, NDArray[np.float64]], Mapping[str, Any]]:
+    """Return the saves from one on as columns, oldest first, and what the header says of all of them.
+
+    Files of old saves go while new ones come, so the flags are of all, as runs of equal ones.
+    """
+    total = len(run.checkpoints)
+    offset = min(offset, total)
+    flags = [_flags(item) for item in run.checkpoints]
+    failed = [index for index, item in enumerate(run.checkpoints) if item.error is not None][-_MOST_ERRORS:]
+    previous = run.checkpoints[offset - 1] if offset else None
+    header = plain(
+        {
+            "offset": offset,
+            "previous": None if previous is None else [previous.at, previous.step],
+            "flags": [[len(list(equal)), value] for value, equal in groupby(flags)],
+            "errors": [[index, (run.checkpoints[index].error or "")[:_ERROR_CHARACTERS]] for index in failed],
+        }
+    )
+    return _columns(run.checkpoints[offset:]), header
+
+
+def _columns(items: Sequence[Checkpoint]) -> Mapping[str, NDArray[np.float64]]:
     return {
         "at": _column([item.at for item in items]),
         "step": _column([item.step for item in items]),

@@ -1,4 +1,4 @@
-"""``checkpoints?run=<name>[&offset=0&limit=1000&order=newest|oldest]`` and ``checkpoint_marks?run=<name>``"""
+"""``checkpoints`` and ``checkpoint_marks``, whose arguments http_api.md describes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def checkpoints_route(known: Known, arguments: Arguments) -> Answer:
 
 
 def checkpoint_marks_route(known: Known, arguments: Arguments) -> Answer:
-    """Answer all saves as columns."""
+    """Answer the saves from one on as columns."""
+    offset = arguments.integer("offset", 0, None) or 0
     _, shown = known.run(arguments)
-    return Answer(body=encode_columns(checkpoint_marks(shown.run)), content_type=BINARY)
+    columns, header = checkpoint_marks(shown.run, offset)
+    return Answer(body=encode_columns(columns, header), content_type=BINARY)

@@ -143,6 +143,53 @@ def test_tables_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:
     assert len(lines) > 20 and sum("No space left" in line for line in lines) == 2
 
 
+def test_every_mark_is_reached_by_keyboard(tab: Callable[..., Any], board: Any) -> None:
+    """Point and comma go from mark to mark, show what the pointer would and say it; Shift and an arrow read values."""
+    shown = tab().open(board, run="stormy")
+    shown.find(".chart .muted", has_text="point").first.wait_for()
+    shown.find(".strip").focus()
+
+    def press(key: str) -> str:
+        shown.page.keyboard.press(key)
+        shown.inside().evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        text: str = shown.find(".spoken").inner_text()
+        return text
+
+    said = [press(".") for _ in range(40)]
+    for word in ("Session 1", "Restart 1", "Checkpoint of step", "failed", "Stalled for"):
+        assert any(word in text for text in said), (word, said)
+    assert any("No space left" in text for text in said)
+    assert shown.find(".tooltip").is_visible()
+    assert press(",") != said[-1]
+    assert re.search(r"loss: [\d.]+ at step", press("Shift+ArrowLeft"))
+    assert shown.find(".chart .readout").first.inner_text()
+
+
+def test_signs_are_explained(tab: Callable[..., Any], board: Any) -> None:
+    """The legend names the signs of the drawing."""
+    shown = tab().open(board, run="stormy")
+    shown.find(".legend summary").click()
+    words = shown.find(".legend-box").inner_text()
+    for word in ("restart", "stall", "silent", "at risk", "service threads", "killed"):
+        assert word in words
+
+
+def test_gaps_are_clipped_by_default_where_hardly_anything_ran(
+    tab: Callable[..., Any], board: Any, logdir: Path, scripted: ModuleType
+) -> None:
+    """A run that was down for most of the time begins on running time; wall time is one click, and in the address."""
+    now = time.time()
+    scripted.Scripted(logdir / "idle", now - 90_000).train(300)
+    scripted.Scripted(logdir / "idle", now - 500, attempt=2, step=600).train(300).stop()
+    shown = tab().open(board)
+    shown.find(".row .run-name", has_text="idle").click()
+    running = shown.frame.get_by_role("button", name="Running time")
+    shown.find('.axis-bar [aria-pressed="true"]', has_text="Running time").wait_for()
+    shown.frame.get_by_role("button", name="Wall time").click()
+    shown.page.wait_for_url(re.compile("x=wall"))
+    assert running.get_attribute("aria-pressed") == "false"
+
+
 def test_keyboard_pans_zooms_and_leaves(tab: Callable[..., Any], board: Any) -> None:
     """Plus zooms, an arrow pans, Escape shows all, and again leads back to the list."""
     shown = tab().open(board, run="stormy")

@@ -51,6 +51,21 @@ def test_marks_are_the_saves_in_order(bench: Callable[..., Bench]) -> None:
     assert columns["flags"] == [1 | 2 | 4, 1 | 4, 0]
 
 
+def test_only_new_marks_are_sent(bench: Callable[..., Bench]) -> None:
+    """From an offset on, with what the one before was, the flags of all, and why the newest failed."""
+    tab = bench(a_rich_run())
+    header, columns = tab.columns("checkpoint_marks", run="a", offset=2)
+    assert columns["at"] == [NOW - 10]
+    assert (header["offset"], header["previous"]) == (2, [NOW - 20, 180])
+    assert header["flags"] == [[1, 1 | 2 | 4], [1, 1 | 4], [1, 0]]
+    assert header["errors"] == [[2, "OSError: no space left"]]
+    header, columns = tab.columns("checkpoint_marks", run="a", offset=10**17)
+    assert (header["offset"], columns["at"]) == (3, [])
+    many = tuple(Checkpoint(session="one", at=NOW + step, ok=True, step=step) for step in range(COUNT))
+    whole = bench(a_run(checkpoints=many)).get("checkpoint_marks", run="a", offset=COUNT - 1)
+    assert len(whole.data) < 1000
+
+
 def test_inferred_saves_are_marked(bench: Callable[..., Bench]) -> None:
     """What was concluded from another writer's events says so, in both forms."""
     tab = bench(a_run(checkpoints=(Checkpoint(session="one", at=NOW, ok=True, inferred=True),)))

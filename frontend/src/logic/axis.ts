@@ -40,6 +40,17 @@ export function hasWallTime(sessions: readonly Session[]): boolean {
   return sessions.some((session) => (session.started ?? 0) > 0);
 }
 
+/** Beyond this share of the wall time in which nothing ran, gaps are clipped by default. */
+const MOSTLY_IDLE = 0.7;
+
+/** The axis that shows most of a run: wall time, unless hardly anything of it is anything but gaps. */
+export function defaultAxis(sessions: readonly Session[]): AxisKind {
+  const stretches = stretchesOf(sessions);
+  const wall = (stretches.at(-1)?.[1] ?? 0) - (stretches[0]?.[0] ?? 0);
+  const running = stretches.reduce((sum, [start, end]) => sum + end - start, 0);
+  return running > 0 && running < (1 - MOSTLY_IDLE) * wall ? "relative" : "wall";
+}
+
 function padded(lo: number, hi: number, least: number): View {
   if (!(hi > lo)) return { lo: lo - least / 2, hi: lo + least / 2 };
   const room = (hi - lo) * 0.01;

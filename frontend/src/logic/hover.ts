@@ -8,10 +8,18 @@ import type { Plot } from "./plot";
 import type { RecoveryMark } from "./recoveries";
 import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
 
+/** Of restarts at one place, how many are told of. */
+const MOST_ROWS = 8;
+
 export interface Hover {
   title: string;
   rows: [string, string][];
   note?: string;
+}
+
+/** The same in one line, for who listens. */
+export function spoken({ title, rows, note }: Hover): string {
+  return [title, ...rows.map(([name, value]) => `${name}: ${value}`), note ?? ""].filter(Boolean).join("; ");
 }
 
 export function sessionHover(session: Session): Hover {
@@ -53,6 +61,18 @@ export function boundaryHover(boundary: Boundary): Hover {
     ],
     ...(adopted ? { note: ADOPTED } : restart.inferred ? { note: "Inferred from what was written." } : {}),
   };
+}
+
+/** Of several at one place, as on the axis of steps, each has a row. */
+export function boundariesHover(boundaries: readonly Boundary[]): Hover {
+  const [only] = boundaries;
+  if (boundaries.length === 1 && only) return boundaryHover(only);
+  const rows = boundaries.slice(0, MOST_ROWS).map(({ number, restart }): [string, string] => [
+    `↻ Restart ${number}`,
+    `${wordOf(OUTCOMES, restart.reason).label}, ${formatMoment(restart.at)}, ${plural(restart.rewind_steps ?? 0, "step")} done again, ${formatDuration(restart.downtime_secs)} down`,
+  ]);
+  const more = boundaries.length - rows.length;
+  return { title: `↻ ${plural(boundaries.length, "restart")} here`, rows, ...(more > 0 ? { note: `And ${formatCount(more)} more: the table has all.` } : {}) };
 }
 
 const ADOPTED = "The model was alive in the parameter servers and was kept: nothing lost.";
@@ -99,7 +119,7 @@ function markHover(marks: Marks, i: number): Hover {
       ["Held training up", formatDuration(known(marks.blockedSecs[i]))],
       ["Files", there === null ? "nobody could look" : there ? "on disk" : "gone"],
     ],
-    ...(isGood(flags) ? {} : { note: "The table of checkpoints says why." }),
+    ...(isGood(flags) ? {} : { note: brief(marks.errors.get(i) ?? "The table of checkpoints says why.") }),
   };
 }
 
@@ -120,8 +140,13 @@ function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean
       ["Held up, mean", formatDuration(mean(marks.blockedSecs))],
       ...(failedOnes ? [] : ([["On disk", formatCount(there)]] as [string, string][])),
     ],
-    note: "Zoom in to tell them apart.",
+    note: `${failedOnes ? newestError(marks, wanted) : ""}Zoom in to tell them apart.`,
   };
+}
+
+function newestError(marks: Marks, wanted: readonly number[]): string {
+  const error = wanted.flatMap((i) => marks.errors.get(i) ?? []).at(-1);
+  return error ? `The newest: ${brief(error)} ` : "";
 }
 
 const least = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);

@@ -1,5 +1,5 @@
 /** Checkpoints as marks: at every zoom, as many as there are pixels for. */
-import type { Columns } from "../types/api";
+import type { Columns, MarksHeader } from "../types/api";
 import { column } from "./columns";
 import { lowerBound } from "./search";
 import type { View } from "./view";
@@ -9,6 +9,9 @@ const GOOD = 1;
 const ON_DISK = 2;
 const DISK_KNOWN = 4;
 
+/** A crowd is cut into pieces no wider than this, each with its own number: where saves are dense is then to be seen. */
+const WIDEST_PX = 96;
+
 export interface Marks {
   length: number;
   at: Float64Array;
@@ -17,17 +20,37 @@ export interface Marks {
   blockedSecs: Float64Array;
   bytes: Float64Array;
   flags: Float64Array;
+  /** Why saves failed, of the newest ones: by the mark's number. */
+  errors: ReadonlyMap<number, string>;
 }
 
-export function marksOf(columns: Columns<unknown>): Marks {
+/** All marks, from an answer that holds the new ones; null where those before are not the ones that it goes on from. */
+export function marksOf(columns: Columns<MarksHeader>, before: Marks | null): Marks | null {
+  const { offset, previous, flags, errors } = columns.header;
+  const last = offset - 1;
+  if (offset > 0) {
+    const same = (a: number | undefined, b: number | null | undefined): boolean => a === b || (Number.isNaN(a) && b === null);
+    if (!before || before.length < offset || !previous) return null;
+    if (!same(before.at[last], previous[0]) || !same(before.step[last], previous[1])) return null;
+  }
+  const joined = (name: string, old: Float64Array | undefined): Float64Array => {
+    const all = new Float64Array(offset + columns.length);
+    if (old) all.set(old.subarray(0, offset));
+    all.set(column(columns, name), offset);
+    return all;
+  };
+  const all = new Float64Array(offset + columns.length);
+  let at = 0;
+  for (const [count, value] of flags) all.fill(value, at, (at += count));
   return {
-    length: columns.length,
-    at: column(columns, "at"),
-    step: column(columns, "step"),
-    saveSecs: column(columns, "save_secs"),
-    blockedSecs: column(columns, "blocked_secs"),
-    bytes: column(columns, "bytes"),
-    flags: column(columns, "flags"),
+    length: all.length,
+    at: joined("at", before?.at),
+    step: joined("step", before?.step),
+    saveSecs: joined("save_secs", before?.saveSecs),
+    blockedSecs: joined("blocked_secs", before?.blockedSecs),
+    bytes: joined("bytes", before?.bytes),
+    flags: all,
+    errors: new Map(errors),
   };
 }
 
@@ -85,7 +108,7 @@ export function clusterMarks(
     const px = toPixel(placed.xs[i] as number, view, left, width);
     const list = isGood(flag) ? good : failed;
     let last = list[list.length - 1];
-    if (!last || px - last.right >= gap) {
+    if (!last || px - last.right >= gap || px - last.left >= WIDEST_PX) {
       last = { left: px, right: px, from: i, to: i + 1, there: 0 };
       list.push(last);
     }

@@ -9,7 +9,8 @@ export const AGES: Readonly<Record<string, number>> = { "24h": 86_400, "7d": 7 *
 
 export interface UrlState {
   run: string | null;
-  axis: AxisKind;
+  /** null: chosen by how much of the time nothing ran. */
+  axis: AxisKind | null;
   /** The stretch shown; null for all of it, new events included. */
   zoom: { lo: number; hi: number } | null;
   /** null for those chosen by us. */
@@ -28,7 +29,7 @@ export interface UrlState {
 
 export const INITIAL: UrlState = {
   run: null,
-  axis: "wall",
+  axis: null,
   zoom: null,
   tags: null,
   smoothing: 0,
@@ -43,7 +44,7 @@ export const INITIAL: UrlState = {
 export function formatState(state: UrlState): string {
   const words = new URLSearchParams();
   if (state.run !== null) words.set("run", state.run);
-  if (state.axis !== INITIAL.axis) words.set("x", state.axis);
+  if (state.axis) words.set("x", state.axis);
   if (state.zoom) words.set("zoom", `${round(state.zoom.lo)}~${round(state.zoom.hi)}`);
   if (state.tags) {
     if (state.tags.length === 0) words.append("tag", "");
@@ -74,11 +75,12 @@ export function parseState(text: string): UrlState {
   const state = words.get("state") ?? "";
   const age = words.get("age") ?? "";
   const [lo, hi] = zoom;
+  const stretch = lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi ? { lo, hi } : null;
   return {
     run: words.get("run"),
-    axis: axis === "step" || axis === "relative" ? axis : "wall",
-    zoom:
-      lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi ? { lo, hi } : null,
+    // A stretch is on an axis: links from before there was a choice mean wall time.
+    axis: axis === "step" || axis === "relative" || axis === "wall" ? axis : stretch ? "wall" : null,
+    zoom: stretch,
     tags: tags.length ? tags.filter((tag) => tag !== "") : null,
     smoothing: smoothing >= 0 && smoothing <= 0.999 ? smoothing : 0,
     log: words.get("log") === "1",

@@ -1,6 +1,6 @@
 /** Requests to the backend: what failed and why, and nothing that has been overtaken. */
 import type {
-  CheckpointPage, Columns, RunDetail, RunsAnswer, ScalarHeader, Stall, Tag, ThreadHistory, WorkerHistory,
+  CheckpointPage, Columns, RunDetail, RunsAnswer, MarksHeader, ScalarHeader, Stall, Tag, ThreadHistory, WorkerHistory,
 } from "../types/api";
 import { decodeColumns } from "../logic/columns";
 
@@ -79,7 +79,8 @@ export const client = {
     (await json<{ workers: WorkerHistory[] }>("workers", { run }, signal)).workers,
   checkpoints: (run: string, offset: number, limit: number, order: "newest" | "oldest", signal?: AbortSignal) =>
     json<CheckpointPage>("checkpoints", { run, offset, limit, order }, signal),
-  checkpointMarks: (run: string, signal?: AbortSignal) => columns<unknown>("checkpoint_marks", { run }, signal),
+  checkpointMarks: (run: string, offset: number, signal?: AbortSignal) =>
+    columns<MarksHeader>("checkpoint_marks", { run, offset }, signal),
   stalls: async (run: string, signal?: AbortSignal) => (await json<{ stalls: Stall[] }>("stalls", { run }, signal)).stalls,
   tags: async (run: string, signal?: AbortSignal) => (await json<{ tags: Tag[] }>("tags", { run }, signal)).tags,
   scalars: (run: string, tag: string, query: ScalarQuery, signal?: AbortSignal) =>

@@ -273,6 +273,17 @@ export interface ScalarHeader {
   segments: { session: string | null; abandoned_after_step: number | null }[];
 }
 
+/** What is said with the marks of checkpoints. */
+export interface MarksHeader {
+  /** Which mark is the first of those sent. */
+  offset: number;
+  /** `at` and `step` of the mark before it; null where there is none. */
+  previous: [number | null, number | null] | null;
+  /** Of all marks: how many have which flags, in their order. */
+  flags: [number, number][];
+  errors: [number, string][];
+}
+
 /** Columns of equal length, by name, and what their header says besides. */
 export interface Columns<Header> {
   header: Header;

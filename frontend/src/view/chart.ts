@@ -144,6 +144,11 @@ export class Chart {
     c.textAlign = "left";
   }
 
+  /** What is said of the place pointed at. */
+  get said(): string {
+    return this.readout.textContent ?? "";
+  }
+
   /** Say what is at a place of the axis; null: at none. */
   point(px: number | null): void {
     const x = px === null ? null : fromPixel(px, this.view, this.left, this.width);

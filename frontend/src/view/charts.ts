@@ -123,6 +123,11 @@ export class Charts {
     for (const { chart } of this.held.values()) chart.draw(view, left, width, theme);
   }
 
+  /** What the charts say of the place pointed at. */
+  readouts(): string {
+    return [...this.held].map(([tag, { chart }]) => `${tag}: ${chart.said || "nothing"}`).join("; ");
+  }
+
   point(px: number | null): void {
     for (const { chart } of this.held.values()) chart.point(px);
   }

@@ -1,5 +1,7 @@
 /** The timeline's rows, drawn. */
+import type { Boundary } from "../logic/boundaries";
 import { boundaryLabel } from "../logic/boundaries";
+import { formatCount } from "../logic/format";
 import { recoveryLabel } from "../logic/recoveries";
 import type { Cluster } from "../logic/marks";
 import { clusterMarks } from "../logic/marks";
@@ -83,9 +85,13 @@ export function paintLabels(frame: Frame, row: Row): void {
   const seen = plot.boundaries.filter(({ x }) => px(frame, x) >= left - 1 && px(frame, x) <= left + width);
   seen.forEach((boundary, i) => {
     const at = px(frame, boundary.x);
-    const next = seen[i + 1];
+    // Of restarts at one place the first stands for all.
+    const same = (other: Boundary | undefined): boolean => other !== undefined && Math.abs(px(frame, other.x) - at) < 1;
+    if (same(seen[i - 1])) return;
+    const next = seen.slice(i + 1).find((other) => !same(other));
+    const here = seen.filter(same).length;
     const room = (next ? px(frame, next.x) : left + width) - at - 8;
-    const text = boundaryLabel(boundary.restart, boundary.adopted);
+    const text = here > 1 ? `↻ ${formatCount(here)} restarts` : boundaryLabel(boundary.restart, boundary.adopted);
     const size = c.measureText(text).width;
     // The last ones of a crowd at the right edge are written to the left of their line.
     if (size > room && !next && at - 8 - size > free) {
@@ -93,7 +99,6 @@ export function paintLabels(frame: Frame, row: Row): void {
       return;
     }
     const fitted = room > 40 ? fitText(c, text, room) : "↻";
-    // Of restarts at one place the last one is written.
     if (at < free || room < 12) return;
     write(fitted, at + 4);
     free = at + 8 + c.measureText(fitted).width;
@@ -212,7 +217,9 @@ export function paintCheckpoints(frame: Frame, row: Row): PaintedMarks {
       diamond(c, cluster.left, y, 4.5);
     } else {
       c.beginPath();
-      c.roundRect(cluster.left - 4, y - 4, cluster.right - cluster.left + 8, 8, 4);
+      // Pieces of one crowd stand side by side.
+      const room = cluster.right - cluster.left > 40 ? -1 : 4;
+      c.roundRect(cluster.left - room, y - 4, cluster.right - cluster.left + 2 * room, 8, 4);
       if (cluster.there === 0 || cluster.there < (cluster.to - cluster.from) / 2) c.fillStyle = theme.background;
     }
     c.fill();

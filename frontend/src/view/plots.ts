@@ -1,9 +1,10 @@
 /** Everything over the one axis: ruler, timeline and charts, zoomed and pointed at together. */
 import type { Axis, AxisKind } from "../logic/axis";
+import { spoken } from "../logic/hover";
 import type { Plot } from "../logic/plot";
 import type { UrlState } from "../logic/url_state";
 import type { View } from "../logic/view";
-import { clampView, isWhole, pan, zoomAt } from "../logic/view";
+import { clampView, isWhole, pan, toPixel, zoomAt } from "../logic/view";
 import { FEW } from "../logic/workers";
 import { formatCount } from "../logic/format";
 import type { Tag } from "../types/api";
@@ -30,6 +31,9 @@ export class Plots {
   private readonly tooltip = new Tooltip();
   private readonly crosshair = h("div", { class: "crosshair", hidden: true });
   private readonly selection = h("div", { class: "selection", hidden: true });
+  private readonly spoken = h("p", { class: "spoken", role: "status" });
+  /** Where the keyboard points: a place on the axis, and a height in the timeline. */
+  private cursor: { x: number; py: number } | null = null;
   private readonly more = h("button", {
     type: "button", class: "more", hidden: true, onclick: () => this.change({ allWorkers: !this.state?.allWorkers }, true),
   });
@@ -61,14 +65,15 @@ export class Plots {
     );
     const strip = h("div", {
       class: "strip", tabindex: 0, role: "group",
-      "aria-label": "Timeline. Arrows pan, plus and minus zoom, 0 shows all.",
+      "aria-label": "Timeline. Arrows pan, plus and minus zoom, 0 shows all. Point and comma go to the next and the previous mark, Shift and an arrow move the read-out.",
     }, this.timeline.element, this.more);
     strip.addEventListener("keydown", (event) => {
-      if (onKey(event, this.gestures(null))) event.preventDefault();
+      if (this.onCursorKey(event) || onKey(event, this.gestures(null))) event.preventDefault();
     });
+    strip.addEventListener("blur", () => this.point(null, 0, null, null));
     listen(this.ruler.element, this.gestures(null), true);
     listen(this.timeline.element, this.gestures(this.timeline), false);
-    this.box = h("div", { class: "plots" }, this.ruler.element, strip, this.picker.element, this.charts.element, this.crosshair, this.selection);
+    this.box = h("div", { class: "plots" }, this.ruler.element, strip, this.picker.element, this.charts.element, this.crosshair, this.selection, this.spoken);
     this.element = h("section", { class: "plots-section", "aria-label": "Timeline and scalars" }, this.box, this.tooltip.element);
     this.resize.observe(this.box);
   }
@@ -210,6 +215,45 @@ export class Plots {
         else if (hovered) this.showHover(px, py, null, hovered);
       },
     };
+  }
+
+  /** Go from mark to mark, or along the axis, with the keyboard. Whether it was such a key. */
+  private onCursorKey(event: KeyboardEvent): boolean {
+    const { lo, hi } = this.view;
+    const right = event.key === "." || event.key === "ArrowRight";
+    if (event.key === "." || event.key === ",") {
+      const marks = this.timeline.marks();
+      const at = this.cursor ?? { x: right ? lo : hi, py: right ? -1 : Infinity };
+      const later = (a: { x: number; py: number }, b: { x: number; py: number }): boolean => a.x > b.x || (a.x === b.x && a.py > b.py);
+      const next = right ? marks.find((mark) => later(mark, at)) : marks.findLast((mark) => later(at, mark));
+      if (next) this.pointAt(next);
+      return true;
+    }
+    if (event.shiftKey && (event.key === "ArrowLeft" || event.key === "ArrowRight")) {
+      const x = (this.cursor?.x ?? (lo + hi) / 2) + ((right ? 1 : -1) * (hi - lo)) / 50;
+      this.pointAt({ x: Math.min(this.all.hi, Math.max(this.all.lo, x)), py: -1 });
+      return true;
+    }
+    return false;
+  }
+
+  private pointAt(at: { x: number; py: number }): void {
+    this.cursor = at;
+    const { lo, hi } = this.view;
+    if (at.x < lo || at.x > hi) this.setZoom(clampView({ lo: at.x - (hi - lo) / 2, hi: at.x + (hi - lo) / 2 }, this.all));
+    // After the drawing, which says where everything is.
+    this.schedule();
+    requestAnimationFrame(() => {
+      const { left, width } = this.geometry;
+      const px = toPixel(at.x, this.view, left, width);
+      this.crosshair.hidden = false;
+      this.crosshair.style.transform = `translateX(${px}px)`;
+      this.charts.point(px);
+      const hover = at.py < 0 ? null : this.timeline.hoverAt(px, at.py);
+      if (hover) this.showHover(px, at.py, null, this.timeline);
+      else this.tooltip.hide();
+      setText(this.spoken, hover ? spoken(hover) : this.charts.readouts());
+    });
   }
 
   private point(px: number | null, py: number, event: PointerEvent | null, hovered: Timeline | null): void {

@@ -12,11 +12,19 @@ export interface RunData {
   workers: WorkerHistory[];
 }
 
+/** Those that are new are sent; all of them, where what is known is of another run by the same name. */
+async function newMarks(run: string, before: Marks | null, signal: AbortSignal): Promise<Marks> {
+  const offset = before?.length ?? 0;
+  const marks = marksOf(await client.checkpointMarks(run, offset, signal), before);
+  if (marks) return marks;
+  return marksOf(await client.checkpointMarks(run, 0, signal), null) as Marks;
+}
+
 export async function loadRun(run: string, before: RunData | null, signal: AbortSignal): Promise<RunData> {
   if (!before) {
     const [detail, marks, stalls, threads, workers] = await Promise.all([
       client.run(run, signal),
-      client.checkpointMarks(run, signal).then(marksOf),
+      newMarks(run, null, signal),
       client.stalls(run, signal),
       client.threads(run, signal),
       client.workers(run, signal),
@@ -27,7 +35,7 @@ export async function loadRun(run: string, before: RunData | null, signal: Abort
   const saved = JSON.stringify(detail.checkpoints) !== JSON.stringify(before.detail.checkpoints);
   const stalled = detail.stalls !== before.detail.stalls || before.stalls.some((stall) => stall.until === null);
   const [marks, stalls, threads, workers] = await Promise.all([
-    saved ? client.checkpointMarks(run, signal).then(marksOf) : before.marks,
+    saved ? newMarks(run, before.marks, signal) : before.marks,
     stalled ? client.stalls(run, signal) : before.stalls,
     client.threads(run, signal),
     detail.workers ? client.workers(run, signal) : [],

@@ -1,10 +1,11 @@
 /** One run: what happened, over one axis, with the scalars underneath. */
 import type { AxisKind } from "../logic/axis";
-import { hasWallTime } from "../logic/axis";
+import { defaultAxis, hasWallTime } from "../logic/axis";
 import { makePlot } from "../logic/plot";
 import type { UrlState } from "../logic/url_state";
 import { BackendError, client, Latest } from "../net/client";
 import { fill, h, setAttribute } from "./element";
+import { legend } from "./legend";
 import { Plots } from "./plots";
 import type { RunData } from "./run_data";
 import { loadRun } from "./run_data";
@@ -43,7 +44,10 @@ export class RunPage {
     private readonly change: (patch: Partial<UrlState>, replace: boolean) => void,
   ) {
     this.tables = new Tables(run);
-    this.plots = new Plots(run, change, (stall) => this.stalls.reveal(stall));
+    // A stretch means something on its own axis only: the address names both.
+    const changeView = (patch: Partial<UrlState>, replace: boolean): void =>
+      change(patch.zoom ? { axis: this.plots.kind, ...patch } : patch, replace);
+    this.plots = new Plots(run, changeView, (stall) => this.stalls.reveal(stall));
     this.wholeButton.addEventListener("click", () => change({ zoom: null }, true));
     for (const [kind, label, title] of AXES) {
       this.axes.append(
@@ -55,7 +59,7 @@ export class RunPage {
       "div",
       { class: "run-body" },
       this.summary.element,
-      h("div", { class: "toolbar axis-bar" }, this.axes, this.zoomButton("+", "Zoom in", 0.5), this.zoomButton("−", "Zoom out", 2), this.wholeButton, hint),
+      h("div", { class: "toolbar axis-bar" }, this.axes, this.zoomButton("+", "Zoom in", 0.5), this.zoomButton("−", "Zoom out", 2), this.wholeButton, legend(), hint),
       this.plots.element,
       this.stalls.element,
       this.tables.element,
@@ -114,10 +118,11 @@ export class RunPage {
   private show(): void {
     const { data, state } = this;
     if (!data) return;
-    const key = `${state.axis} ${state.allWorkers}`;
+    const axis = state.axis ?? defaultAxis(data.detail.sessions);
+    const key = `${axis} ${state.allWorkers}`;
     if (key !== this.plotKey) {
       this.plotKey = key;
-      const plot = makePlot(data.detail, data.marks, data.stalls, data.threads, data.workers, state.axis, state.allWorkers);
+      const plot = makePlot(data.detail, data.marks, data.stalls, data.threads, data.workers, axis, state.allWorkers);
       this.plots.setPlot(plot);
       this.summary.update(data.detail, data.workers, this.now);
       this.stalls.update(data.stalls);
@@ -142,7 +147,7 @@ export class RunPage {
   /** The same stretch on another axis, where it can be told. */
   private setAxis(axis: AxisKind): void {
     const { data, state } = this;
-    if (!data || axis === state.axis) return;
+    if (!data || axis === this.plots.kind) return;
     const zoom = state.zoom && this.plots.translate(state.zoom, makePlot(data.detail, data.marks, [], [], [], axis).axis);
     this.change({ axis, zoom }, true);
   }

@@ -1,6 +1,6 @@
 /** Sessions, checkpoints, stalls, service threads and workers over the axis. */
 import type { Hover } from "../logic/hover";
-import { boundaryHover, clusterHover, cutHover, recoveryHover, riskHover, sessionHover, silenceHover, stallHover, threadHover } from "../logic/hover";
+import { boundariesHover, clusterHover, cutHover, recoveryHover, riskHover, sessionHover, silenceHover, stallHover, threadHover } from "../logic/hover";
 import type { Cluster } from "../logic/marks";
 import type { Plot } from "../logic/plot";
 import { sessionAt } from "../logic/plot";
@@ -94,6 +94,28 @@ export class Timeline {
     if (near) return near;
     const cut = plot.axis.cuts.find(({ lo, hi }) => x >= lo && x <= hi);
     return cut ? cutHover(cut.secs) : null;
+  }
+
+  /** Every mark that can be told of, by its place on the axis and its height in the drawing, from left to right. */
+  marks(): { x: number; py: number }[] {
+    const { plot } = this;
+    if (!plot) return [];
+    const { axis } = plot;
+    const found: { x: number; py: number }[] = [];
+    for (const row of this.rows) {
+      const py = row.y + row.h / 2;
+      if (row.kind === "sessions") {
+        const top = row.y + Math.min(row.h, row.barHeight) / 2;
+        for (const { x } of [...plot.boundaries, ...plot.recoveries]) found.push({ x, py: top });
+        for (const bar of plot.bars) if (bar) found.push({ x: bar.lo, py: row.y + bar.row * (row.barHeight + 2) + row.barHeight / 2 });
+        if (axis.kind !== "step") for (const silence of plot.detail.silences) found.push({ x: axis.ofWall((silence.since + silence.until) / 2), py: top });
+      } else if (row.kind === "stalls") for (const stall of plot.stalls) found.push({ x: axis.ofWall(stall.since), py });
+      else if (row.kind === "checkpoints") {
+        const { left, width } = this.geometry;
+        for (const { left: a, right: b } of [...this.painted.good, ...this.painted.failed]) found.push({ x: fromPixel((a + b) / 2, this.view, left, width), py });
+      }
+    }
+    return found.filter(({ x }) => Number.isFinite(x)).sort((a, b) => a.x - b.x || a.py - b.py);
   }
 
   /** The stall at a place: its index; -1 where there is none. */
@@ -193,7 +215,10 @@ export class Timeline {
   /** A restart, or one within a session. */
   private nearestMark(px: number, near = NEAR_PX): Hover | null {
     const boundary = this.nearest(this.plot?.boundaries ?? [], px, near);
-    if (boundary) return boundaryHover(boundary);
+    if (boundary) {
+      const at = this.px(boundary.x);
+      return boundariesHover((this.plot?.boundaries ?? []).filter(({ x }) => Math.abs(this.px(x) - at) < 1));
+    }
     const recovery = this.nearest(this.plot?.recoveries ?? [], px, near);
     return recovery && recoveryHover(recovery);
   }

@@ -1,0 +1,30 @@
+/** What the signs of the timeline and the charts mean. */
+import { OUTCOMES } from "../logic/words";
+import { h } from "./element";
+
+const SIGNS: [string, string, string][] = [
+  ["▬", "bar", "a session, from its start to its end; its colour and the sign at its beginning say how it ended"],
+  ["▨", "red hatching", "done again by a later session; at the end of the last bar: steps at risk, in no checkpoint"],
+  ["○", "blank stretch", "silent: the session's process did not run"],
+  ["↻", "dashed line", "a restart: steps done again, time in which nothing ran"],
+  ["↺", "dotted line", "a restart within a session"],
+  ["◆", "filled", "a checkpoint on disk; a bar with a number stands for many"],
+  ["◇", "hollow", "a checkpoint whose files are gone"],
+  ["✕", "red", "a save that failed"],
+  ["‖", "box", "a stall: no progress for longer than the phase's budget"],
+  ["┼", "thin lanes", "service threads, a tick for each call; hatched while overdue or failing"],
+  ["━", "thick lanes", "other processes of the cluster; dashed while waiting, hatched in trouble"],
+  ["┄", "dashed curve", "points that a restart abandoned; faint behind a curve: the values before smoothing"],
+  ["▲", "at the bottom", "a value that is not a number"],
+];
+
+export function legend(): HTMLElement {
+  const list = h("dl", { class: "legend-list" });
+  for (const [sign, name, meaning] of SIGNS) {
+    list.append(h("dt", {}, h("span", { class: "glyph", "aria-hidden": "true" }, sign), ` ${name}`), h("dd", {}, meaning));
+  }
+  const ends = Object.values(OUTCOMES).map((word) => `${word.glyph} ${word.label}`);
+  list.append(h("dt", {}, "how it ended"), h("dd", {}, [...new Set(ends)].join(", ")));
+  const keys = "Keys, with the timeline focused: arrows pan, + and − zoom, 0 shows all; . and , go to the next and the previous mark and say what it is; Shift and an arrow move the read-out.";
+  return h("details", { class: "legend" }, h("summary", {}, "Legend"), h("div", { class: "legend-box" }, list, h("p", { class: "muted" }, keys)));
+}
