@@ -39,7 +39,8 @@ class Options:
     """
 
     run_name: str | None = None
-    """The ``run`` label of the metrics. Default: the last part of the logdir's absolute path."""
+    """The ``run`` label of the metrics. Default: the logdir's path below the environment's ``SUPERVISOR_LOGDIR``; where
+    it is not below that, the last two parts of its absolute path, as ``exp1/train``."""
 
     metrics_address: str | None = None
     """``"host:port"`` or ``":port"`` (127.0.0.1) to serve Prometheus metrics on; port 0 picks a free one. Default: the

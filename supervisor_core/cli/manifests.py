@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from supervisor_core import __version__
+from supervisor_core.cli.by_option import by_option
 from supervisor_core.cli.rule_options import WrongInput, checked_url, limits_of, rule_options, runbook_option
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -40,6 +41,7 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 @click.option("--namespace", default="monitoring", show_default=True, metavar="NAME", help="Where the objects belong.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of every object. Repeatable.")
 @rule_options
+@by_option
 @runbook_option(None)
 def manifests(
     image: str,
@@ -48,6 +50,7 @@ def manifests(
     namespace: str,
     labels: tuple[str, ...],
     runbook_base: str | None,
+    by: tuple[str, ...],
     **limits: Any,
 ) -> None:
     """Print Kubernetes manifests: the exporter, and monitors and rules for the Prometheus operator.
@@ -70,7 +73,7 @@ def manifests(
         raise WrongInput(f"--logdir is {logdir!r}; expected an absolute path or an address like gs://bucket/logs.")
     where = Deployed(image=image, namespace=namespace, logdir=logdir, claim=claim, labels=dict(map(_label, labels)))
     base = None if runbook_base is None else checked_url(runbook_base)
-    click.echo(to_yaml(*objects(where, limits_of(limits), runbook_base=base)), nl=False)
+    click.echo(to_yaml(*objects(where, limits_of(limits), runbook_base=base, by=by)), nl=False)
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -6,13 +6,15 @@ from typing import Any
 
 import click
 
+from supervisor_core.cli.by_option import by_option
 from supervisor_core.cli.rule_options import checked_url, limits_of, rule_options, runbook_option
 
 
 @click.command()
 @rule_options
+@by_option
 @runbook_option()
-def rules(runbook_base: str, **limits: Any) -> None:
+def rules(runbook_base: str, by: tuple[str, ...], **limits: Any) -> None:
     """Print the recording and alert rules, a rule file for Prometheus.
 
     Exit status: 0 if they were printed; 2 if an option makes no sense.
@@ -20,5 +22,5 @@ def rules(runbook_base: str, **limits: Any) -> None:
     from supervisor_core.monitoring.rules import rule_groups
     from supervisor_core.monitoring.yaml_text import to_yaml
 
-    text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base)))
+    text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by))
     click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)

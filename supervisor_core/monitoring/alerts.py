@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervisor_core.monitoring.alert import Alert, more, number
 from supervisor_core.monitoring.cluster_alerts import cluster_alerts
 from supervisor_core.monitoring.loss_alerts import loss_alerts
+from supervisor_core.monitoring.name_alerts import name_alerts
 from supervisor_core.monitoring.recordings import BEHIND, FIRST_LOOK
 from supervisor_core.monitoring.silent_alerts import silent_alerts
 from supervisor_core.monitoring.thresholds import Thresholds, duration
@@ -20,6 +21,7 @@ def alerts(limits: Thresholds) -> tuple[Alert, ...]:
         *_services(limits),
         *cluster_alerts(limits),
         *_speed(limits),
+        *name_alerts(limits),
         *loss_alerts(),
         *silent_alerts(limits),
         *_sources(limits),

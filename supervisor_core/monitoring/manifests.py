@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,11 @@ class Deployed:
 
 
 def manifests(
-    where: Deployed, limits: Thresholds | None = None, *, runbook_base: str | None = None
+    where: Deployed,
+    limits: Thresholds | None = None,
+    *,
+    runbook_base: str | None = None,
+    by: Sequence[str] = ("run",),
 ) -> list[dict[str, Any]]:
     """Return the objects, in the order in which they are best applied.
 
@@ -55,9 +59,10 @@ def manifests(
         where: names and places.
         limits: what the alerts compare with. Default: `Thresholds()`.
         runbook_base: where docs/alerts.md is to be read. Default: the exporter's own page.
+        by: see `rule_groups`.
     """
     limits = limits or Thresholds()
-    groups = rule_groups(limits, runbook_base=runbook_base or where.runbook_base)
+    groups = rule_groups(limits, runbook_base=runbook_base or where.runbook_base, by=by)
     interval = duration(limits.interval_secs)
     key, value = TRAINER_LABEL
     return [

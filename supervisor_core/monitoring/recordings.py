@@ -119,10 +119,10 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
             expr="run:supervisor_active:live == 1 unless run:supervisor_stalled:known == 1",
         ),
         *(
-            Recording(record=f"run:{metric}:live", expr=f"max by (run, worker) (\n{_told(metric)}\n)")
+            Recording(record=f"run:{metric}:live", expr=f"max by (run, worker) (\n{told(metric)}\n)")
             for metric in ("supervisor_worker_up", "supervisor_worker_waiting", "supervisor_worker_stalled")
         ),
-        Recording(record="run:supervisor_phase:live", expr=f"max by (run, phase) (\n{_told('supervisor_phase')}\n)"),
+        Recording(record="run:supervisor_phase:live", expr=f"max by (run, phase) (\n{told('supervisor_phase')}\n)"),
         *(
             _live(metric)
             for metric in (
@@ -144,14 +144,14 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
         Recording(
             record="run:supervisor_training_steps_per_second:live",
             expr=(
-                f"max by (run) (\n{_told('supervisor_steps_per_second')}\n)\n"
+                f"max by (run) (\n{told('supervisor_steps_per_second')}\n)\n"
                 '  and on (run) run:supervisor_phase:live{phase="training"} == 1\n'
                 "  and on (run) run:supervisor_moving:live"
             ),
         ),
         Recording(
             record="run:supervisor_loss_finite:live",
-            expr=f"min by (run) (\n{_told('supervisor_loss_finite')}\n)",
+            expr=f"min by (run) (\n{told('supervisor_loss_finite')}\n)",
         ),
         *(
             _nearest(metric, labels)
@@ -170,8 +170,8 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
 def _compared(source: str) -> tuple[Recording, ...]:
     """What alerts compare with its own past, as one source tells it."""
     by = f"\n    {_SOURCES[source]}"
-    productive = _told("supervisor_time_seconds_total", 'activity="productive"')
-    in_sessions = _told("supervisor_time_seconds_total", f'activity!="{DOWNTIME}"')
+    productive = told("supervisor_time_seconds_total", 'activity="productive"')
+    in_sessions = told("supervisor_time_seconds_total", f'activity!="{DOWNTIME}"')
     return (
         Recording(
             record=f"run:supervisor_unplanned_restarts:{source}",
@@ -185,7 +185,7 @@ def _compared(source: str) -> tuple[Recording, ...]:
             ),
         ),
         *(
-            Recording(record=f"run:{metric}:{source}", expr=f"max by (run) (\n{_told(metric)}{by}\n)")
+            Recording(record=f"run:{metric}:{source}", expr=f"max by (run) (\n{told(metric)}{by}\n)")
             for metric in ("supervisor_recoveries_total",)
         ),
         Recording(
@@ -200,7 +200,7 @@ def _compared(source: str) -> tuple[Recording, ...]:
 
 
 def _live(metric: str) -> Recording:
-    return Recording(record=f"run:{metric}:live", expr=f"max by (run) (\n{_told(metric)}\n)")
+    return Recording(record=f"run:{metric}:live", expr=f"max by (run) (\n{told(metric)}\n)")
 
 
 def _nearest(metric: str, labels: str) -> Recording:
@@ -222,6 +222,7 @@ def _nearest(metric: str, labels: str) -> Recording:
     )
 
 
-def _told(metric: str, matcher: str = "") -> str:
+def told(metric: str, matcher: str = "") -> str:
+    """Return the expression of a metric's series, those left out that an exporter serves and nobody believes."""
     selected = f"{metric}{{{matcher}}}" if matcher else metric
     return f"  {selected}\n    unless on (job, instance, run) {_DOUBTED}"

@@ -6,7 +6,9 @@ import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import PurePosixPath
+
+LOGDIR_VARIABLE = "SUPERVISOR_LOGDIR"
+"""The environment's variable that names the directory below which all runs are, as the exporter's ``--logdir``."""
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
 _TOLD = (DISTRIBUTION, "tensorflow", "tensorboard", "numpy")
@@ -25,10 +27,28 @@ def versions() -> dict[str, str]:
 
 
 def run_name(given: str | None, logdir: str | None) -> str:
-    """Return the run's name: the one given, or the last part of the logdir's absolute path, or ``.``."""
+    """Return the run's name: the one given, or the logdir's place.
+
+    That is its path below the directory that the environment's ``SUPERVISOR_LOGDIR`` names, as an exporter of that
+    directory calls it; where it is not below, the last two parts of its absolute path; ``.`` where there are none.
+
+    Example:
+        >>> run_name(None, "/data/exp1/train")
+        'exp1/train'
+    """
     if given:
         return given
     if not logdir:
         return "."
-    path = str(logdir) if "://" in str(logdir) else os.path.abspath(logdir)
-    return PurePosixPath(path).name or "."
+    path, root = _absolute(logdir), os.environ.get(LOGDIR_VARIABLE)
+    if root:
+        above = _absolute(root).rstrip("/") + "/"
+        if path.startswith(above):
+            return path.removeprefix(above)
+    _, _, rest = path.rpartition("://")
+    parts = [part for part in rest.split("/") if part]
+    return "/".join(parts[-2:]) or "."
+
+
+def _absolute(path: str) -> str:
+    return path.rstrip("/") if "://" in path else os.path.abspath(path)

@@ -55,9 +55,19 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
     assert all(rule not in default["rules"] for rule in printed(result)["groups"][0]["rules"] if "alert" in rule)
 
 
+def test_labels_that_tell_runs_apart(run: Callable[..., Result]) -> None:
+    """Every rule that is about runs has them."""
+    assert printed(run("rules", "--by", "run, namespace")) == rule_groups(by=("run", "namespace"))
+    assert "by (run, namespace)" in run("rules", "--by", "run,namespace").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (("--by", "namespace"), "expected 'run' first"),
+        (("--by", "run,run"), "each label once"),
+        (("--by", "run,a-b"), "'a-b' is no label"),
+        (("--by", "run,instance"), "'instance' is no label that may tell runs apart"),
         (("--hold", "5"), "'5' is no duration; write one like 90s, 5m or 1h30m"),
         (("--hold", "0s"), "'0s' is no duration"),
         (("--hold", "1m1h"), "'1m1h' is no duration"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitoring_happenings import DOWN, LATER, SILENT, UNREADABLE, Moments, ends
+from monitoring_happenings import DOWN, GONE, LATER, SILENT, TWICE, UNREADABLE, Moments, ends
 from monitoring_served import HOUR, MINUTE, Target, always, clock, exporter, trainer, until
 
 EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
@@ -30,6 +30,28 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
                 exporter({"exporter_corrupt_records_total": always(4)}, start=HOUR, instance="exporter-2"),
             ],
             {75 * MINUTE: SILENT},
+        ),
+    ],
+    TWICE: [
+        (
+            "two trainings of one name, of which one hangs",
+            [trainer(session="a"), trainer(session="b", instance="pod-2", progress=ends(20 * MINUTE))],
+            {5 * MINUTE: SILENT, 15 * MINUTE: {TWICE}, HOUR: {TWICE}},
+        ),
+        (
+            "one training that its trainer and two exporters serve",
+            [trainer(session="a"), exporter(session="a"), exporter(session="a", instance="exporter-2")],
+            {HOUR: SILENT},
+        ),
+        (
+            "a restart in another pod",
+            [trainer(session="a", end=20 * MINUTE), trainer(session="b", instance="pod-2", start=22 * MINUTE)],
+            {40 * MINUTE: SILENT, HOUR: SILENT},
+        ),
+        (
+            "one that has ended, and the next of that name",
+            [exporter(session="a", **GONE), trainer(session="b", start=40 * MINUTE)],
+            {2 * HOUR: SILENT},
         ),
     ],
     DOWN: [

@@ -15,7 +15,7 @@ FAR, LOOP, THREAD = "SupervisorCheckpointIntervalFar", "SupervisorRestartLoop", 
 SLOW, GOODPUT = "SupervisorTrainingSlow", "SupervisorGoodputLow"
 WORKER, STUCK, RECOVERIES = "SupervisorWorkerLost", "SupervisorWorkerStuck", "SupervisorRecoveryLoop"
 UNWRITTEN, QUIET = "SupervisorEventsNotWritten", "SupervisorRunSilent"
-NAN = "SupervisorLossNotFinite"
+NAN, TWICE = "SupervisorLossNotFinite", "SupervisorRunDuplicated"
 UNREADABLE, DOWN = "SupervisorEventsUnreadable", "SupervisorExporterDown"
 
 SILENT: set[str] = set()

@@ -61,6 +61,10 @@ class Target:
     """How many in a row."""
     events_failing: Value = ZERO
     loss_finite: Value = ONE
+    session: str | None = None
+    """Its id, where the scenario is about that."""
+    labels: str = ""
+    """Further labels of its series, as the scraper adds them, each with a comma before it."""
     thread_up: Value = ONE
     overdue: Value = ZERO
     recoveries: Value = ZERO
@@ -99,6 +103,8 @@ class Target:
             served["restarts_total", "reason", reason] = value
         for activity, value in self.activity.items():
             served["time_seconds_total", "activity", activity] = value
+        if self.session is not None:
+            served["run_info", "session_id", self.session] = ONE
         if self.exporter is not None:
             ours = {"exporter_last_event_timestamp_seconds": clock, "exporter_run_read_success": always(1)}
             ours |= {"exporter_corrupt_records_total": always(0)} | dict(self.exporter)
@@ -109,6 +115,7 @@ class Target:
             }
         named = {
             f'supervisor_{name}{{run="{self.run}",job="{self.job}",instance="{self.instance}"'
+            + self.labels
             + (f',{label}="{text}"' if label else "")
             + "}": value
             for (name, label, text), value in served.items()
