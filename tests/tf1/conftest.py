@@ -158,7 +158,7 @@ def plan_of(plans_of: Callable[[SupervisedSession], Plans]) -> Callable[..., Pla
 
 @pytest.fixture
 def read_events() -> ReadEvents:
-    """Returns a function that parses a logdir's events files: one list of `Event` per file, in the order of the names.
+    """Returns a function that parses a logdir's events files: one list of `Event` per file, the oldest first.
 
     With ``telemetry=False`` the supervisor's own records (tags ``supervisor/...``) are left out.
     """
@@ -169,11 +169,11 @@ def read_events() -> ReadEvents:
         return any(value.tag.startswith(TELEMETRY) for value in event.summary.value)
 
     def read(logdir: str | Path, *, telemetry: bool = True) -> list[list[Any]]:
-        found = []
-        for path in sorted(Path(logdir).glob("*tfevents*")):
-            events = [Event.FromString(data) for data in RawEventFileLoader(str(path)).Load()]
-            found.append([event for event in events if telemetry or not is_telemetry(event)])
-        return found
+        paths = sorted(Path(logdir).glob("*tfevents*"))
+        files = [[Event.FromString(data) for data in RawEventFileLoader(str(path)).Load()] for path in paths]
+        # Of files of one second the names end in the process's id, which may have begun again at 1.
+        files.sort(key=lambda events: events[0].wall_time if events else 0.0)
+        return [[event for event in events if telemetry or not is_telemetry(event)] for events in files]
 
     return read
 
