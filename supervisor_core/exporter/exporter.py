@@ -25,6 +25,7 @@ from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
 from supervisor_core.exporter.logdir_facts import LogdirFacts, Look, facts_samples, shown_logdir
 from supervisor_core.exporter.page import Page, Reading, RunText, write_run
 from supervisor_core.metrics.metric import Metric, Sample
+from supervisor_core.metrics.process import process_samples
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import EXPORTER_BUILD_INFO, EXPORTER_SCRAPE_DURATION, SCRAPE_SUCCESS
 from supervisor_core.run.run_status import run_status
@@ -160,6 +161,7 @@ class Exporter:
             )
             yield EXPORTER_SCRAPE_DURATION, [Sample({}, self._clock.monotonic() - began)]
             yield EXPORTER_BUILD_INFO, [Sample(self._versions, 1)]
+            yield from process_samples()
 
         return up.page.render(format, now=self._clock.wall(), about=about, gzip=gzip)
 

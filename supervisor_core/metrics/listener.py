@@ -1,8 +1,9 @@
 """A small HTTP server that no client can hold up: sockets, threads, TLS and forks, and nothing about metrics.
 
-One thread accepts, one thread per connection answers one GET or HEAD and hangs up. The accepting thread does no I/O
-with a client, not even the TLS handshake, so a client that connects and says nothing costs one waiting thread until it
-times out. When too many wait, the one that has waited longest is hung up on.
+One thread accepts, one thread per connection answers GET and HEAD, one after the other (HTTP/1.1; a connection is kept
+open between two scrapes). The accepting thread does no I/O with a client, not even the TLS handshake, so a client that
+connects and says nothing costs one waiting thread until it times out. When too many wait, the one that has waited
+longest is hung up on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _LOG = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
 """How many clients may be connected at a time; one more, and the oldest connection is cut."""
+
+KEEP_SECS = 120.0
+"""How long a connection is kept after an answer: scrapes that are not further apart need no new one."""
 
 _CLOSE_SECS = 1.0
 
@@ -87,7 +91,7 @@ class Listener(ThreadingMixIn, TCPServer):
         self.address_family, _, _, _, where = found[0]
         self.respond = respond
         self._ssl_context = ssl_context
-        self._client_timeout_secs = client_timeout_secs
+        self.client_timeout_secs = client_timeout_secs
         self._connections: dict[socket.socket, None] = {}
         self._connections_changed = threading.Condition()
         self._acceptor = threading.Thread(target=self.serve_forever, name="supervisor-metrics", daemon=True)
@@ -122,7 +126,7 @@ class Listener(ThreadingMixIn, TCPServer):
     def get_request(self) -> tuple[Any, Any]:
         """Accept a client, without a word exchanged (called by the base class)."""
         connection, client = super().get_request()
-        connection.settimeout(self._client_timeout_secs)
+        connection.settimeout(self.client_timeout_secs)
         if self._ssl_context is not None:
             context = self._ssl_context if isinstance(self._ssl_context, ssl.SSLContext) else self._ssl_context()
             try:
@@ -155,6 +159,13 @@ class Listener(ThreadingMixIn, TCPServer):
             super().close_request(request)
             self._connections_changed.notify_all()
 
+    def asked(self, connection: Any) -> None:
+        """Count a connection as the youngest: it has just asked for something."""
+        with self._connections_changed:
+            if connection in self._connections:
+                del self._connections[connection]
+                self._connections[connection] = None
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what went wrong with one client; clients that vanish or speak no TLS are none of our business."""
         _LOG.debug("Metrics: the connection of %s failed", client_address, exc_info=True)
@@ -170,7 +181,26 @@ class _Handler(BaseHTTPRequestHandler):
     server: Listener
     server_version = "supervisor-metrics"
     sys_version = ""
+    protocol_version = "HTTP/1.1"
+    answered = False
     wbufsize = -1  # header and body in one packet
+
+    def handle_one_request(self) -> None:
+        """Wait for a request, between two of them for longer than for the rest of one, and answer it."""
+        connection: socket.socket = self.connection
+        try:
+            if self.answered:
+                connection.settimeout(KEEP_SECS)
+                if not self.rfile.peek(1):  # type: ignore[attr-defined]  # it is a BufferedReader
+                    self.close_connection = True
+                    return
+                connection.settimeout(self.server.client_timeout_secs)
+                self.server.asked(connection)
+        except OSError:  # silent for too long, or gone
+            self.close_connection = True
+            return
+        super().handle_one_request()
+        self.answered = True
 
     def do_GET(self) -> None:
         self._answer(self._response(), body=True)
@@ -189,6 +219,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, response: Response, *, body: bool) -> None:
         self.send_response(response.status)
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # nobody reads the request's body, so where the next one begins is not known
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
         if response.encoding is not None:

@@ -17,11 +17,12 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
 from weakref import WeakSet
 
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -56,7 +57,8 @@ class MetricsServer:
         address: ``"host:port"``, ``":port"`` (127.0.0.1) or ``"[::1]:port"``; port 0 picks a free one.
         ready: Whether the run is under way, for ``/-/ready``; called from many threads. Default: always.
         ssl_context: Serve HTTPS with it. Default: plain HTTP.
-        client_timeout_secs: How long a client may be silent before it is hung up on.
+        client_timeout_secs: How long a client may be silent before it is hung up on, but between two requests.
+        process: Served besides: what is about this process (``prometheus_client.ProcessCollector``).
         clock: Tells when a scrape came.
 
     Raises:
@@ -76,9 +78,11 @@ class MetricsServer:
         ready: Callable[[], bool] = lambda: True,
         ssl_context: ssl.SSLContext | None = None,
         client_timeout_secs: float = 10.0,
+        process: Collector | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._collector = collector
+        self._served = collector if process is None else _Both(collector, process)
         self._host, self._port = parse_address(address)
         self._ready = ready
         self._ssl_context = ssl_context
@@ -194,7 +198,7 @@ class MetricsServer:
             # Our names need no escaping, and the library does that letter by letter: half the time of a scrape.
             encode = partial(encode, escaping="allow-utf-8")
         try:
-            body = encode(self._collector)
+            body = encode(self._served)
         except Exception as error:  # a user's own collector in the registry
             if not self._failing:
                 _LOG.exception("Metrics: nothing can be exported")
@@ -235,6 +239,17 @@ class MetricsServer:
                 f"Choose another port in the metrics address, or port 0 for any free one."
             )
         return f"cannot listen on {address}: {error}. Choose an address of this machine and a port you may use."
+
+
+class _Both(Collector):
+    """Two collectors, one after the other."""
+
+    def __init__(self, first: Collector, second: Collector) -> None:
+        self._collectors = (first, second)
+
+    def collect(self) -> Iterator[Family]:
+        for collector in self._collectors:
+            yield from collector.collect()
 
 
 class _Wait:

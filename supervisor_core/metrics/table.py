@@ -206,9 +206,16 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     counter("supervisor_steps_lost_total", "Steps done again after restarts.", lambda s: s.steps_lost),
     per_key(
         "supervisor_time_seconds_total",
-        "Wall time of the run by what it went into; the activities sum to the whole.",
+        "Time of the newest session by what it went into, as far as that is decided.",
         "activity",
         lambda s: s.activity_secs,
+        unit="seconds",
+    ),
+    per_key(
+        "supervisor_run_time_seconds_total",
+        "Wall time of the whole run by what it went into, steps done again and downtime included; an exporter's alone.",
+        "activity",
+        lambda s: s.run_activity_secs,
         unit="seconds",
     ),
     gauge(

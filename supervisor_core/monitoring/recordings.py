@@ -170,8 +170,9 @@ def recordings(limits: Thresholds) -> tuple[Recording, ...]:
 def _compared(source: str) -> tuple[Recording, ...]:
     """What alerts compare with its own past, as one source tells it."""
     by = f"\n    {_SOURCES[source]}"
-    productive = told("supervisor_time_seconds_total", 'activity="productive"')
-    in_sessions = told("supervisor_time_seconds_total", f'activity!="{DOWNTIME}"')
+    spent = "supervisor_run_time_seconds_total" if source == "exporter" else "supervisor_time_seconds_total"
+    productive = told(spent, 'activity="productive"')
+    in_sessions = told(spent, f'activity!="{DOWNTIME}"')
     return (
         Recording(
             record=f"run:supervisor_unplanned_restarts:{source}",

@@ -202,7 +202,7 @@ def _goodput() -> list[Placeable]:
             time_series(
                 "Where the time went",
                 "The run's wall time until then, by what it went into.",
-                [Query(expr=f"max by (activity) (supervisor_time_seconds_total{{{RUN}}})", legend="{{activity}}")],
+                [Query(expr=f"max by (activity) (supervisor_run_time_seconds_total{{{RUN}}})", legend="{{activity}}")],
                 unit="s",
                 stacking="percent",
             ),

@@ -86,6 +86,8 @@ class Session:
     versions: Mapping[str, str] = field(default_factory=dict)
     activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Its own seconds by `BUCKETS` (no disruption in it); they sum to ``ended_at - started_at``."""
+    told_secs: Mapping[str, float] = field(default_factory=dict)
+    """The same as the session itself told them last: only what is decided, and none ever falls."""
     saves: int = 0
     """Saves tried, good or bad."""
     save_failures: int = 0

@@ -134,6 +134,8 @@ class RunStatus:
     """The other processes of the cluster, as the chief sees them; no two of one name."""
     steps_lost: int | None = 0
     """Steps done again after restarts and recoveries; None where nothing tells."""
+    run_activity_secs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the whole run by goodput bucket, as counters; empty where only the session is known."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Seconds by goodput bucket; they sum to the wall time covered."""
     goodput: float | None = None

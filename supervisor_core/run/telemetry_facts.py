@@ -93,6 +93,7 @@ def telemetry_facts(
             run_name=text(record.run) if record else None,
             versions={str(name): str(version) for name, version in mapping(record.versions).items()} if record else {},
             activity_secs=activity,
+            told_secs=fold.told_secs,
             saves=fold.saves,
             save_failures=fold.save_failures,
             save_failures_in_a_row=fold.save_failures_in_a_row,

@@ -37,9 +37,10 @@ class MetricsEndpoint:
         if address:
             # Loaded only where metrics are served: an import of the HTTP server costs every other program nothing.
             from supervisor_core.metrics.collector import RunCollector
+            from supervisor_core.metrics.process import PROCESS
             from supervisor_core.metrics.server import MetricsServer
 
-            self._server = MetricsServer(RunCollector(source), address, ready=ready)
+            self._server = MetricsServer(RunCollector(source), address, ready=ready, process=PROCESS)
             self._server.start()
 
     @property

@@ -85,7 +85,9 @@ def test_gzip_for_those_who_accept_it(web: Web, ask, accept: str) -> None:
     """A body is compressed only for a client that says it can read that."""
     packed, plain = ask(web, Accept=accept, Accept_Encoding="gzip"), ask(web, Accept=accept)
     assert packed.headers["Content-Encoding"] == "gzip"
-    assert gzip.decompress(packed.body) == plain.body
+    lines = [body.splitlines() for body in (gzip.decompress(packed.body), plain.body)]
+    one, other = ([line for line in found if not line.startswith(b"process_")] for found in lines)  # which change
+    assert one == other
     assert "Content-Encoding" not in plain.headers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 from pathlib import Path
@@ -52,6 +53,60 @@ def test_a_client_that_says_little_holds_up_nobody(talk, server: MetricsServer, 
     assert talk.ask(server).body == EXPECTED
     for caller in callers:
         caller.close()
+
+
+def test_a_connection_is_kept_between_scrapes(server: MetricsServer) -> None:
+    """Many requests over one connection, HEAD and errors among them; a client of HTTP/1.0 is hung up on."""
+    assert server.address is not None
+    connection = http.client.HTTPConnection(server.address)
+    connection.connect()
+    opened = connection.sock
+    for method, path, status in [("GET", "/metrics", 200), ("HEAD", "/metrics", 200), ("GET", "/nothing", 404)] * 3:
+        connection.request(method, path)
+        response = connection.getresponse()
+        body = response.read()
+        assert (response.status, response.version, bool(body)) == (status, 11, method == "GET")
+        assert connection.sock is opened
+    connection.request("POST", "/metrics", b"GET /metrics HTTP/1.1\r\n\r\n")  # its body is no request
+    assert connection.getresponse().getheader("Connection") == "close"
+    connection.close()
+    host, _, port = server.address.rpartition(":")
+    with socket.create_connection((host, int(port))) as caller:
+        caller.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")
+        answer = b""
+        while piece := caller.recv(4096):
+            answer += piece
+    assert answer.endswith(b"healthy\n")
+
+
+def test_a_kept_connection_does_not_hold_up_the_end(collector: RunCollector) -> None:
+    """Closing the server ends connections that wait for their next request."""
+    with MetricsServer(collector, ":0") as server:
+        assert server.address is not None
+        connection = http.client.HTTPConnection(server.address)
+        connection.request("GET", "/metrics")
+        connection.getresponse().read()
+        sock = connection.sock
+    assert sock is not None and sock.recv(1) == b""
+    connection.close()
+
+
+def test_who_has_just_asked_is_not_the_oldest(talk, collector: RunCollector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are too many, one that has said nothing is cut, not the scraper that is kept."""
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 2)
+    with MetricsServer(collector, ":0") as server:
+        assert server.address is not None
+        scraper = http.client.HTTPConnection(server.address)
+        scraper.request("GET", "/metrics")
+        scraper.getresponse().read()
+        with talk.connect(server) as idle:
+            scraper.request("GET", "/metrics")
+            scraper.getresponse().read()
+            with talk.connect(server):
+                assert idle.recv(1) == b""
+                scraper.request("GET", "/metrics")
+                assert scraper.getresponse().read() == EXPECTED
+        scraper.close()
 
 
 def test_a_silent_client_is_hung_up_on(talk, collector: RunCollector, capfd: pytest.CaptureFixture[str]) -> None:

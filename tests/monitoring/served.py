@@ -103,6 +103,8 @@ class Target:
             served["restarts_total", "reason", reason] = value
         for activity, value in self.activity.items():
             served["time_seconds_total", "activity", activity] = value
+            if self.exporter is not None:
+                served["run_time_seconds_total", "activity", activity] = value
         if self.session is not None:
             served["run_info", "session_id", self.session] = ONE
         if self.exporter is not None:

@@ -73,6 +73,7 @@ def everything(tick: int) -> RunStatus:
         events_failing=False,
         loss_finite=True,
         activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
+        run_activity_secs={"productive": 9000.5, "infrastructure_recovery_from_disruption": 60.0},
         goodput=0.875,
         versions={"supervisor": "0.1.0"},
         info={"logdir": "/data/everything"},

@@ -15,7 +15,12 @@ from supervisor_core.run.status import RunStatus, WorkerStatus
 
 RunOf = Callable[..., Run]
 
-TIMES = ("supervisor_time_seconds_total", "supervisor_phase", "supervisor_restarts_total")
+TIMES = (
+    "supervisor_time_seconds_total",
+    "supervisor_run_time_seconds_total",
+    "supervisor_phase",
+    "supervisor_restarts_total",
+)
 
 
 def served(status: RunStatus, now: float) -> dict[str, float]:
@@ -46,6 +51,8 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
     saves = status.checkpoint
     assert (saves.last_success_step, saves.last_success_at, saves.last_size_bytes) == (1300, resumed.now - 2, 1000)
     assert (saves.saves, saves.failures, saves.last_error) == (2, 1, "OSError: full")
+    assert status.activity_secs == resumed.secs  # the newest session's, as that session serves it itself
+    assert sum(status.run_activity_secs.values()) > sum(status.activity_secs.values()) + 1000
     assert saves.blocked_secs is not None and (sum(saves.blocked_secs.counts), saves.blocked_secs.sum) == (1, 0.25)
     assert saves.recommended_interval_secs is None  # one failure says too little
     samples = served(status, now)
@@ -186,12 +193,12 @@ def test_of_a_dead_chiefs_workers_that_is_told_which_is_still_so(
 def test_counted_seconds_never_fall(killed: Any, resumed: Any, fold_of: Any) -> None:
     """After a restart `productive` stands still until the lost steps are made up for; these count as wasted at once."""
     fold = fold_of(killed)
-    before = run_status(fold.run(killed.now + 1), killed.now + 1).activity_secs
+    before = run_status(fold.run(killed.now + 1), killed.now + 1).run_activity_secs
     chunks = resumed.file.chunks(range(1, len(resumed.file.events)))
     productive = []
     for chunk in chunks:
         fold.update([chunk])
-        after = run_status(fold.run(resumed.now), resumed.now).activity_secs
+        after = run_status(fold.run(resumed.now), resumed.now).run_activity_secs
         assert all(after[bucket] >= before[bucket] for bucket in BUCKETS)
         productive.append(after["productive"])
         before = after

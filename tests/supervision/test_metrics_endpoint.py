@@ -38,6 +38,7 @@ def test_an_address_is_served(how: str, monkeypatch) -> None:
     served = endpoint(Options(metrics_address=":0" if how == "option" else None))
     assert served.url is not None
     assert 'supervisor_active{run="a"} 1.0' in scrape(served.url)
+    assert "process_resident_memory_bytes " in scrape(served.url)
     served.close(0.0)
     assert served.url is None
 
