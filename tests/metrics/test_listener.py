@@ -92,21 +92,21 @@ def test_a_kept_connection_does_not_hold_up_the_end(collector: RunCollector) -> 
 
 
 def test_who_has_just_asked_is_not_the_oldest(talk, collector: RunCollector, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are too many, one that has said nothing is cut, not the scraper that is kept."""
+    """Where there are too many, the one is cut that asked longest ago, not the one that came first."""
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 2)
     with MetricsServer(collector, ":0") as server:
         assert server.address is not None
-        scraper = http.client.HTTPConnection(server.address)
-        scraper.request("GET", "/metrics")
-        scraper.getresponse().read()
-        with talk.connect(server) as idle:
+        scraper, idle = (http.client.HTTPConnection(server.address) for _ in range(2))
+        for client in (scraper, idle, scraper):
+            client.request("GET", "/metrics")
+            client.getresponse().read()
+        assert idle.sock is not None
+        with talk.connect(server):
+            assert idle.sock.recv(1) == b""
             scraper.request("GET", "/metrics")
-            scraper.getresponse().read()
-            with talk.connect(server):
-                assert idle.recv(1) == b""
-                scraper.request("GET", "/metrics")
-                assert scraper.getresponse().read() == EXPECTED
+            assert scraper.getresponse().read() == EXPECTED
         scraper.close()
+        idle.close()
 
 
 def test_a_silent_client_is_hung_up_on(talk, collector: RunCollector, capfd: pytest.CaptureFixture[str]) -> None:
