@@ -66,9 +66,9 @@ class Script:
             secs = RUN_HOURS * 3600 / sessions * self.random.uniform(0.6, 1.4)
             self._session(attempt, secs, end)
             if attempt < sessions:
-                self._take_back(WASTED)
-                self._spend_dead(self.random.uniform(20, 600))
+                self.truth[DOWNTIME] += self.frozen_secs + self._skip(self.random.uniform(20, 600))
         self._take_back(AT_RISK)
+        self.ended = self.now - self.frozen_secs
 
     def wall(self) -> float:
         return self.now
@@ -88,14 +88,16 @@ class Script:
         """Return the run as its records tell it."""
         fold = RunFold("scripted")
         path = f"events.out.tfevents.{int(self.began)}.host.1.0"
-        fold.update([Chunk(path=path, from_start=True, first_at=self.began, last_at=self.now, marks=tuple(self.marks))])
+        fold.update(
+            [Chunk(path=path, from_start=True, first_at=self.began, last_at=self.marks[-1].at, marks=tuple(self.marks))]
+        )
         return fold.run(self.now if self.is_over else self.now + 3600.0)
 
     def _session(self, attempt: int, secs: float, end: str) -> None:
         draw = self.random.uniform
         options = Options()
         self.id, self.progress = str(attempt), Progress(self, options.stall_timeout)
-        before, self.lease = self.lease, None
+        before, self.lease, self.frozen_secs = self.lease, None, 0.0
         self.is_over = end in ("completed", "error")
         self.monitor = RunMonitor(
             SessionIdentity(session_id=self.id, run="scripted", started_at=self.now, attempt=attempt),
@@ -120,7 +122,8 @@ class Script:
         if end == "restoring":
             return
         self._tell("training_preparation_end")
-        self.step, self.unsaved_secs = self.saved_step, 0.0
+        self._take_back(WASTED)
+        self.step = self.saved_step
         self.progress.step_read(self.step)
         told = {} if before is None else {"previous_step": before[0], "previous_seen_at": before[1]}
         self.write(
@@ -157,7 +160,7 @@ class Script:
         elif end in ("training", "frozen"):
             self._spend(draw(0, 1), "productive")  # in the middle of a step
         if end == "frozen":  # and never runs again: nobody can tell that from death
-            self.truth[DOWNTIME] += self._skip(draw(20, 600))
+            self.frozen_secs = self._skip(draw(20, 600))
         if end == "completed":
             self._save("final")
             self._tell("job_end")
@@ -179,9 +182,6 @@ class Script:
         self.truth["productive"] -= self.unsaved_secs
         self.truth[bucket] += self.unsaved_secs
         self.unsaved_secs = 0.0
-
-    def _spend_dead(self, secs: float) -> None:
-        self.truth[DOWNTIME] += self._skip(secs)
 
     def _skip(self, secs: float) -> float:
         """Let time pass in which nobody looks."""
@@ -318,7 +318,7 @@ def errors(quick: bool) -> Iterator[Row]:
     scripts = [Script(seed) for seed in range(2 if quick else 20)]
     ratio, bucket, theirs = [], [], []
     for script in scripts:
-        goodput, wall = script.run().goodput, script.now - script.began
+        goodput, wall = script.run().goodput, script.ended - script.began
         assert abs(sum(script.truth.values()) - wall) < 1e-3
         true = script.truth["productive"] / wall
         ratio.append(abs((goodput.ratio or 0.0) - true) * 100)

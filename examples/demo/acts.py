@@ -40,7 +40,8 @@ class Play:
     Args:
         command: starts the training, or goes on with it; the same each time.
         run: the training's logdir.
-        outputs: a directory for what each session prints, ``session-1.txt`` and on.
+        outputs: a directory for what each session prints, ``session-1.txt`` and on, and for the last page of its
+            metrics, ``session-1.prom``.
         directory: where to run the command.
         steps: how far the training goes.
         show: where to show it.
@@ -84,8 +85,9 @@ class Play:
     def _session(self, drama: Callable[[Trainer, SessionSeen], None]) -> None:
         seen = SessionSeen()
         self._story.sessions.append(seen)
+        number = len(self._story.sessions)
         files_before = events_files(self._run)
-        output = self._outputs / f"session-{len(self._story.sessions)}.txt"
+        output = self._outputs / f"session-{number}.txt"
         try:
             with Trainer(self._command, output, self._directory) as trainer:
                 self._show.note(f"process {trainer.pid} imports TensorFlow")
@@ -94,6 +96,7 @@ class Play:
         except OSError as error:
             raise _BrokenOffError(f"the training could not be started: {error}") from error
         finally:
+            (self._outputs / f"session-{number}.prom").write_text(seen.metrics, encoding="utf-8")
             self._examine(seen, [file for file in events_files(self._run) if file not in files_before])
 
     def _wait_until_ready(self, trainer: Trainer, seen: SessionSeen) -> None:
@@ -181,6 +184,7 @@ class Play:
         seen.test_accuracy = trainer.said.get("test_accuracy")
         if reading is None:
             return None
+        seen.metrics = reading.page
         if reading.step is not None:
             seen.last_step = reading.step
         saved = reading.checkpoint_step

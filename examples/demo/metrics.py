@@ -22,6 +22,8 @@ class Reading:
     checkpoint_step: int | None = None
     """The step of the newest good checkpoint."""
     checkpoint_age_secs: float | None = None
+    page: str = ""
+    """The page itself."""
 
 
 def read_metrics(text: str) -> Reading:
@@ -39,6 +41,7 @@ def read_metrics(text: str) -> Reading:
         steps_per_second=values.get("supervisor_steps_per_second"),
         checkpoint_step=_whole(values.get("supervisor_checkpoint_last_success_step")),
         checkpoint_age_secs=values.get("supervisor_checkpoint_age_seconds"),
+        page=text,
     )
 
 

@@ -32,6 +32,8 @@ class SessionSeen:
     """The last step seen over HTTP before the session was killed, stopped or ended by itself."""
     checkpoints: list[int] = field(default_factory=list)
     """Steps of the good checkpoints beyond its start, as seen over HTTP."""
+    metrics: str = ""
+    """The last page of metrics that was read."""
     exit_status: int | None = None
     """As `subprocess` has it: negative for a signal."""
     newest_checkpoint: int | None = None

@@ -36,7 +36,7 @@ def show_figures(console: Console, story: Story, logdir: Path, run: Path) -> Non
     table.add_row("test accuracy", "unknown" if accuracy is None else f"{accuracy:.1%}")
     console.print()
     console.print(table)
-    lines = [f"\nWhat each session printed: {logdir}"]
+    lines = [f"\nWhat each session printed, and its last metrics: {logdir}"]
     if story.events_files:
         lines += [
             f"Checkpoints and events: {run}",

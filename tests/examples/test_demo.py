@@ -1,13 +1,29 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from examples.demo.story import again
+from supervisor_core.checkpoint.lease import LEASE_NAME
+from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.render import TEXT
+from supervisor_core.watch.logdir_watch import LogdirWatch
+from tb_plugin.data.details import details
+from tb_plugin.index import Index
+from tb_plugin.logdirs import logdirs_of
 
 ROOT = Path(__file__).parents[2]
 needs_training = pytest.mark.skipif(
@@ -15,24 +31,143 @@ needs_training = pytest.mark.skipif(
 )
 
 
+FROZEN_SECS = 7.0
+"""Longer than a process may be silent without being told of it."""
+
+
+SAME = (
+    *("run", "state", "step", "first_step", "max_step", "steps_lost", "steps_lost_most"),
+    *("recoveries", "silences", "at_risk", "goodput", "advice"),
+)
+"""What inspect and the tab both tell of a run, by the same names."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demo that was watched to its end, and whose first session was frozen for a while."""
+
+    logdir: Path
+    status: int
+    output: str
+
+    def figure(self, name: str) -> str:
+        """One of the run's figures, as printed."""
+        (line,) = [line for line in self.output.splitlines() if f"│ {name} " in line]
+        return line.split("│")[2].strip()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The demo, as one types it; meanwhile SIGSTOP and SIGCONT come for its first session."""
+    directory = tmp_path_factory.mktemp("demo")
+    logdir, output = directory / "logs", directory / "output"
+    command = [sys.executable, "-m", "examples.demo", "--once", "--steps", "1500", "--logdir", str(logdir)]
+    with output.open("wb") as file, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file) as process:
+
+        def until(holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+            while process.poll() is None:
+                with suppress(OSError, ValueError):
+                    lease: dict[str, Any] = json.loads((logdir / "digits" / LEASE_NAME).read_bytes())
+                    if holds(lease):
+                        return lease
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+            pytest.fail(output.read_text())
+
+        pid = until(lambda lease: lease["phase"] == "training" and lease["renewals"] >= 2)["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            until(lambda lease: time.time() - lease["renewed_at"] > FROZEN_SECS)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        process.wait()
+    return Demo(logdir, process.returncode, output.read_text())
+
+
 @needs_training
 @pytest.mark.timeout(300)
-def test_the_demo_sees_every_promise_kept(tmp_path: Path) -> None:
+def test_the_demo_sees_every_promise_kept(demo: Demo) -> None:
     """Killed, resumed, stopped, finished: status 0, each promise seen, the figures and files at the end."""
-    logdir = tmp_path / "logs"
-    command = [sys.executable, "-m", "examples.demo", "--once", "--steps", "1500", "--logdir", str(logdir)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    assert demo.status == 0, demo.output
+    lines = demo.output.splitlines()
     assert "All of it was seen." in lines
     assert not any("│ NO" in line for line in lines)
-    for figure, value in (("sessions", "3"), ("restarts", "2"), ("steps done again after SIGTERM", "0")):
-        assert [line.split("│")[2].strip() for line in lines if f"│ {figure} " in line] == [value]
+    for name, value in (("sessions", "3"), ("restarts", "2"), ("steps done again after SIGTERM", "0")):
+        assert demo.figure(name) == value
     for words in ("killed with SIGKILL at step", "sent SIGTERM at step", "test accuracy", "tensorboard --logdir"):
-        assert words in done.stdout
-    assert done.stderr == ""
-    assert len(list((logdir / "digits").glob("events.out.tfevents.*"))) == 3
-    assert sorted(path.name for path in logdir.glob("session-*.txt")) == [f"session-{n}.txt" for n in (1, 2, 3)]
+        assert words in demo.output
+    assert len(list((demo.logdir / "digits").glob("events.out.tfevents.*"))) == 3
+    assert sorted(path.name for path in demo.logdir.glob("session-*.txt")) == [f"session-{n}.txt" for n in (1, 2, 3)]
+
+
+@needs_training
+def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None:
+    """Five sources, one run that was frozen, killed, stopped and finished: each number that several of them have is the
+    same in all; what nobody can know exactly has bounds that hold for each."""
+    command = [
+        sys.executable,
+        "-c",
+        "from supervisor_core.cli import main; main()",
+        "inspect",
+        str(demo.logdir),
+        "--json",
+    ]
+    (inspected,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["runs"]
+    index = Index(logdirs_of(str(demo.logdir), None), 60.0, LogdirWatch)
+    index.refresh()
+    tab = details(index.view(), index.view().runs["digits"])
+    exporter = Exporter([LogdirWatch(str(demo.logdir))])
+    exporter.refresh()
+    exported = samples(exporter.scrape(TEXT).decode())
+    trained = samples((demo.logdir / "session-3.prom").read_text())
+
+    assert {name: tab[name] for name in SAME} == {name: inspected[name] for name in SAME}
+    for part in ("sessions", "restarts"):
+        for told, other in zip(inspected[part], tab[part], strict=True):
+            assert told.items() <= other.items()
+    good = [saved for saved in inspected["checkpoints"] if saved["ok"]]
+    assert (tab["checkpoints"]["count"], tab["checkpoints"]["failed"]) == (len(good), 0)
+    assert tab["checkpoints"]["newest_good"] == good[-1]
+    assert len(good) == int(demo.figure("checkpoints written"))
+
+    last, restarts = inspected["sessions"][-1], inspected["restarts"]
+    assert [session["outcome"] for session in inspected["sessions"]] == ["lost", "signal", "completed"]
+    for source in (trained, exported):
+        assert source["supervisor_active"] == 0
+        assert source["supervisor_global_step"] == inspected["step"] == last["last_step"] == 1500
+        assert source["supervisor_steps_total"] == 1500 - last["first_step"] == 1500 - restarts[-1]["to_step"]
+        assert source["supervisor_sessions_total"] == len(inspected["sessions"]) == int(demo.figure("sessions"))
+        assert source["supervisor_restarts_total", "lost"] == source["supervisor_restarts_total", "signal"] == 1
+        assert len(restarts) == int(demo.figure("restarts")) == 2
+        assert source["supervisor_checkpoint_last_success_step"] == good[-1]["step"]
+        assert source["supervisor_checkpoint_last_success_timestamp_seconds"] == pytest.approx(good[-1]["at"], abs=1.0)
+        assert source["supervisor_checkpoint_saves_total"] == sum(saved["step"] > last["first_step"] for saved in good)
+        assert source["supervisor_checkpoint_failures_total"] == 0
+        assert source["supervisor_session_start_timestamp_seconds"] == pytest.approx(last["started"], abs=1e-3)
+        assert source["supervisor_steps_lost_total"] <= inspected["steps_lost"] <= inspected["steps_lost_most"]
+        assert "supervisor_checkpoint_recommended_interval_seconds" not in source  # too few failures
+    assert exported["supervisor_steps_lost_total"] == inspected["steps_lost"]
+    assert exported["supervisor_goodput_ratio"] == pytest.approx(inspected["goodput"]["ratio"])
+    assert inspected["advice"]["recommended_interval_secs"] is None
+
+    for signal_name, restart in zip(("SIGKILL", "SIGTERM"), restarts, strict=True):
+        steps = again(restart["rewind_steps"], restart["rewind_steps_most"])
+        assert demo.figure(f"steps done again after {signal_name}") == steps
+
+    silent = [silence for silence in inspected["silences"] if silence["secs"] > FROZEN_SECS - 1]
+    assert [silence["session"] for silence in silent] == [inspected["sessions"][0]["id"]]
+    assert inspected["goodput"]["secs"]["silent"] >= silent[0]["secs"]
+    assert inspected["at_risk"] is None
+    assert sum(inspected["goodput"]["secs"].values()) == pytest.approx(inspected["goodput"]["wall_secs"])
+
+
+def samples(page: str) -> dict[Any, float]:
+    """A page's samples of the run, by their name; those of a reason by name and reason."""
+    return {
+        (sample.name, sample.labels["reason"]) if "reason" in sample.labels else sample.name: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
 
 
 @needs_training

@@ -24,7 +24,7 @@ def test_the_figures_are_those_of_the_run(story: Story) -> None:
     ]
     for line in (
         "Checkpoints and events: logs/digits",
-        "What each session printed: logs",
+        "What each session printed, and its last metrics: logs",
         "  tensorboard --logdir logs",
         "  tb-supervisor verify logs/digits",
     ):

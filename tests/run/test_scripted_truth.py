@@ -18,7 +18,7 @@ def scripted() -> tuple[Script, Run]:
 def test_every_bucket_is_right(scripted: tuple[Script, Run]) -> None:
     """Killed in several phases, frozen, hung, with a full disk, and dead at the end: within a tenth of a point."""
     script, run = scripted
-    wall = script.now - script.began
+    wall = script.ended - script.began
     assert len(run.sessions) == 6
     for happened in ("silent", "stall", "at_risk", "wasted_progress_from_disruption"):
         assert script.truth[happened] > 0
