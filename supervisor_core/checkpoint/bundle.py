@@ -35,6 +35,9 @@ _INTEGERS = (("int32", 4), ("int64", 8))
 _WRONG_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
 """What the operating system says of something that is no file, whoever asks, however often."""
 
+_MAX_ENTRY_BYTES = 1 << 20
+"""What the index says of one tensor is no longer: room for its name in 50,000 slices."""
+
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
@@ -184,8 +187,11 @@ def _text(key: bytes) -> str:
 
 
 def _entry(data: bytes) -> Entry:
+    if len(data) > _MAX_ENTRY_BYTES:
+        raise ValueError(f"it has {len(data):,} bytes")
     raw = message_class("BundleEntry").FromString(data)
     shape = tuple(dim.size for dim in raw.shape.dim)
+    expected_bytes("", shape)
     return Entry(
         dtype_name(raw.dtype), shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices)
     )

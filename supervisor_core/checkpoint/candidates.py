@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from supervisor_core.checkpoint import legacy
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
+from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
 from supervisor_core.checkpoint.ledger import SavedAs
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name, without_shards
 from supervisor_core.checkpoint.state import CheckpointState
@@ -129,7 +129,7 @@ class Survey:
             return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
         absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
         path = recorded if absolute else os.path.normpath(os.path.join(self._logdir, recorded))
-        if path != inside and self._exists(path):
+        if path != inside and self._is_same_store(path) and self._exists(path):
             return self._candidate(path, "state", saved_at, deletable=False)
         return Candidate(
             path=inside,
@@ -140,6 +140,10 @@ class Survey:
             found=False,
             has_index=False,
         )
+
+    def _is_same_store(self, path: str) -> bool:
+        """Say whether a path is of the logdir's own store; no other is connected to for the sake of a text file."""
+        return _store(path) == _store(self._logdir)
 
     def _candidate(
         self,
@@ -179,3 +183,7 @@ class Survey:
 
     def _is_elsewhere(self, path: str) -> bool:
         return ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)
+
+
+def _store(path: str) -> str:
+    return "" if local_path(path) is not None else path.partition("://")[0].lower()

@@ -31,6 +31,9 @@ _KINDS = (
     (stat.S_ISBLK, errno.EINVAL, "it is a device"),
 )
 
+MAX_READ_BYTES = 4 << 20
+"""A file that is read as a whole is no longer: a state file that lists 30,000 checkpoints has 4 MB."""
+
 Check = Callable[[], None]
 """Asked immediately before something is published. Raises `LogdirInUseError` if another chief has taken the logdir
 over, and `OSError` if that cannot be found out: then try again later. See `supervisor_core.checkpoint.guard`."""
@@ -73,7 +76,7 @@ class Filesystem(Protocol):
         """Open a file for reading."""
 
     def read(self, path: str) -> bytes:
-        """Return a whole (small) file."""
+        """Return a whole (small) file; one of more than `MAX_READ_BYTES` is an `OSError`."""
 
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         """Put ``data`` in place of the file, all or nothing, and durably: a crash leaves the old or the new.
@@ -148,7 +151,10 @@ class LocalFilesystem:
     def read(self, path: str) -> bytes:
         """See `Filesystem.read`."""
         with open(open_regular(path), "rb") as file:
-            return file.read()
+            data = file.read(MAX_READ_BYTES + 1)
+        if len(data) > MAX_READ_BYTES:
+            raise too_long(path)
+        return data
 
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         """See `Filesystem.replace`."""
@@ -299,6 +305,11 @@ def open_own(path: str, flags: int) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EMLINK, f"it has {names} names (hard links), so it may be another's file", path)
+
+
+def too_long(path: str) -> OSError:
+    """Return the error for a file that is too long to be read as a whole."""
+    return OSError(errno.EFBIG, f"it has more than {MAX_READ_BYTES:,} bytes", path)
 
 
 def refuse_link(directory: str) -> None:

@@ -102,7 +102,7 @@ class LocalLeaseFile:
     def read(self) -> bytes:
         """See `LeaseFile.read`."""
         if self._fd is not None:
-            return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+            return os.pread(self._fd, _MAX_BYTES, 0)
         try:
             return LOCAL.read(self.path)
         except FileNotFoundError:

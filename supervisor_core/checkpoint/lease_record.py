@@ -21,6 +21,9 @@ from typing import Any
 from supervisor_core.clock import Clock, boot_secs
 
 BLOCK_BYTES = 1024
+LARGEST = 1 << 63
+LATEST = 2.5e11
+"""Seconds since the epoch, in the year 9892: what is later is no time that can be shown."""
 ERROR_LETTERS = 120
 """How much of an error is kept: the file must not grow where the disk is full."""
 VERSION = 1
@@ -128,7 +131,7 @@ def decode(data: bytes) -> LeaseRecord | None:
         return None
     try:
         raw = json.loads(data.decode("ascii"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(raw, dict) or raw.get("v") != VERSION:
         raise ValueError(f"it is not of version {VERSION}")
@@ -139,7 +142,7 @@ def decode(data: bytes) -> LeaseRecord | None:
         raise ValueError(f"a field is missing: {error}") from error
     for name, value in asdict(record).items():
         if not _is_plausible(name, value):
-            raise ValueError(f"{name} is {value!r}")
+            raise ValueError(f"{name} is {value!r:.80}")
     return record
 
 
@@ -177,5 +180,7 @@ def _is_plausible(name: str, value: Any) -> bool:
     if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
         return False
     if isinstance(value, dict):
-        return all(type(count) is int for count in value.values())
-    return not isinstance(value, float) or math.isfinite(value)
+        return all(type(count) is int and abs(count) < LARGEST for count in value.values())
+    if isinstance(value, (int, float)):
+        return abs(value) < (LATEST if float in _TYPES[name] else LARGEST)  # never so for NaN
+    return True

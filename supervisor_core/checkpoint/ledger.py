@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -40,6 +39,7 @@ from urllib.parse import quote
 from supervisor_core.checkpoint.deletable import deletable_files
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, refuse_link
 from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.checkpoint.lease_record import LARGEST
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative
 
@@ -101,7 +101,10 @@ def decode(data: bytes) -> Page:
     Raises:
         ValueError: if that cannot be understood, or a path leads out of the logdir; says why.
     """
-    raw = json.loads(data.decode("ascii"))
+    try:
+        raw = json.loads(data.decode("ascii"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     if not isinstance(raw, dict) or raw.get("v") != VERSION:
         raise ValueError(f"it is not of version {VERSION}")
     try:
@@ -117,7 +120,7 @@ def decode(data: bytes) -> Page:
                 for path, files in raw["let_go"]
             ),
         )
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"a field is missing or of another kind: {error}") from error
 
 
@@ -359,6 +362,6 @@ def _inside(path: Any) -> str:
 
 
 def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < LARGEST:
         raise ValueError(f"{value!r} is no time")
     return float(value)

@@ -18,6 +18,9 @@ from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import Table
 from supervisor_core.errors import DamagedCheckpointError
 
+_MAX_VALUE_BYTES = 4 << 20
+"""Names and types of all tensors are no longer: some 40,000."""
+
 SHARDED = re.compile(r"-\?{5}-of-(\d{5})$")
 """How the path of a sharded checkpoint of this format ends."""
 
@@ -64,7 +67,12 @@ def verify(
             names.update(_names(table, path))
             if data:
                 table.check(add)
-    return sum(sizes), len(names), read_scalar(filesystem, paths, step_name) if step_name in names else None
+    try:
+        step = read_scalar(filesystem, paths, step_name) if step_name in names else None
+    except KeyError:
+        file = os.path.basename(paths[0])
+        raise DamagedCheckpointError(f"{file}: it lists the tensor {step_name!r} and does not hold it") from None
+    return sum(sizes), len(names), step
 
 
 def read_scalar(filesystem: Filesystem, paths: tuple[str, ...], name: str) -> int | None:
@@ -94,6 +102,8 @@ def _names(table: Table, path: str) -> list[str]:
 
 
 def _parse(value: bytes, path: str) -> Any:
+    if len(value) > _MAX_VALUE_BYTES:
+        raise DamagedCheckpointError(f"{os.path.basename(path)}: an entry has {len(value):,} bytes")
     try:
         return message_class("SavedTensorSlices").FromString(value)
     except Exception as error:  # protobuf's DecodeError, from whichever implementation is in use

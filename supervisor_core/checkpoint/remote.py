@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from supervisor_core.checkpoint.filesystem import Check, Reader, unguarded
+from supervisor_core.checkpoint.filesystem import MAX_READ_BYTES, Check, Reader, too_long, unguarded
 from supervisor_core.errors import SupervisorError
 
 READ_AHEAD_BYTES = 8 << 20
@@ -106,7 +106,10 @@ class RemoteFilesystem:
     def read(self, path: str) -> bytes:
         """See `Filesystem.read`."""
         with self._gfile.GFile(path, "rb") as file:
-            return bytes(file.read())
+            data = bytes(file.read(MAX_READ_BYTES + 1))
+        if len(data) > MAX_READ_BYTES:
+            raise too_long(path)
+        return data
 
     @_as_os_error
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:

@@ -30,7 +30,12 @@ CHUNK_BYTES = 256 << 10
 1 MiB took the kernel up to four times the processor time where memory was fragmented, since it wants pages as large."""
 
 _TRAILER_BYTES = 5
-_ENTRY_LIMIT_BYTES = 1 << 30
+MAX_BLOCK_BYTES = 64 << 20
+"""A block whose entries are read is no longer; those that TensorFlow writes for an index have some 256 KiB."""
+MAX_KEY_BYTES = 64 << 10
+MAX_ENTRIES = 250_000
+MAX_ENTRY_BYTES = 64 << 20
+"""Of all keys and values of one table together: a key may repeat the one before, at 3 bytes in the file."""
 
 
 def unmask(crc: int) -> int:
@@ -56,6 +61,8 @@ def take_varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             if byte == 0 and shift:
                 raise ValueError("a number has needless bytes")
+            if value >> 64:
+                raise ValueError("a number is too large")
             return value, position
         shift += 7
     raise ValueError("a number is too long")
@@ -94,8 +101,13 @@ class Table:
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield each key and value in order, having checked the blocks they are in."""
         self._read_block(*self._metaindex)
+        count = total = 0
         for offset, size in self._blocks():
-            yield from self._entries_of(self._read_block(offset, size), offset)
+            for key, value in self._entries_of(self._read_block(offset, size), offset):
+                count, total = count + 1, total + len(key) + len(value)
+                if count > MAX_ENTRIES or total > MAX_ENTRY_BYTES:
+                    raise self._damage(f"it has more than {MAX_ENTRIES:,} entries or {MAX_ENTRY_BYTES:,} bytes of them")
+                yield key, value
 
     def check(self, done: Callable[[int], None] | None = None) -> None:
         """Check every block's checksum without keeping more than `CHUNK_BYTES` in memory.
@@ -112,11 +124,16 @@ class Table:
             self._compare(offset, size, crc, self._read(offset + size + 1, 4))
 
     def find(self, prefix: bytes) -> bytes | None:
-        """Return the value of the first key that begins with ``prefix``; None where no key does. Reads one block."""
+        """Return the value of the first key that begins with ``prefix``; None where no key does. Reads one block.
+
+        Nothing (``b""``) stands for a value in a block that is too long to be read: one that holds a large tensor too.
+        """
         offset, size = self._index
         for last_key, value in self._entries_of(self._read_block(offset, size), offset):
             if last_key >= prefix:
                 block = self._handle_at(value, offset)
+                if block[1] > MAX_BLOCK_BYTES:
+                    return b""
                 entries = self._entries_of(self._read_block(*block), block[0])
                 return next((found for key, found in entries if key.startswith(prefix)), None)
         return None
@@ -162,7 +179,7 @@ class Table:
 
     def _read_block(self, offset: int, size: int) -> bytes:
         self._check_bounds(offset, size)
-        if size > _ENTRY_LIMIT_BYTES:
+        if size > MAX_BLOCK_BYTES:
             raise self._damage(f"a block at byte {offset:,} is said to have {size:,} bytes")
         data = self._read(offset, size + _TRAILER_BYTES)
         self._compare(offset, size, extend(0, data[: size + 1]), data[size + 1 :])
@@ -185,6 +202,8 @@ class Table:
                 shared, position = take_varint(block, position)
                 fresh, position = take_varint(block, position)
                 length, position = take_varint(block, position)
+                if shared + fresh > MAX_KEY_BYTES:
+                    raise ValueError(f"a key has {shared + fresh:,} bytes")
                 if shared > len(key) or position + fresh + length > end:
                     raise ValueError("an entry runs past the end")
                 key = key[:shared] + block[position : position + fresh]

@@ -49,6 +49,10 @@ DTYPES: dict[int, tuple[str, int | None]] = {
 }
 """tensorflow's numbers for types -> name and bytes per element (None: it varies)."""
 
+MAX_DIMENSIONS = 254
+"""As many as tensorflow's shapes have at most."""
+MAX_ELEMENTS = 1 << 48
+
 _WIDTHS = dict(DTYPES.values())
 
 
@@ -58,9 +62,20 @@ def dtype_name(number: int) -> str:
 
 
 def expected_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Return how many bytes a tensor must have; None where that varies."""
+    """Return how many bytes a tensor must have; None where that varies.
+
+    Raises:
+        ValueError: if there can be no tensor of that shape.
+    """
+    if len(shape) > MAX_DIMENSIONS or any(not 0 <= size <= MAX_ELEMENTS for size in shape):
+        raise ValueError(f"a shape of {len(shape):,} dimensions, or of one that is negative or too large")
+    elements = 1
+    for size in shape:
+        elements *= size
+        if elements > MAX_ELEMENTS:
+            raise ValueError(f"a shape of more than {MAX_ELEMENTS:,} elements")
     width = _WIDTHS.get(dtype)
-    return None if width is None else width * math.prod(shape)
+    return None if width is None else width * elements
 
 
 def checksum(
@@ -150,6 +165,8 @@ class _Cursor:
             self._position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                if value >> 64:
+                    break
                 return value
             shift += 7
         raise ValueError("one of its lengths cannot be read")

@@ -9,11 +9,12 @@ version.
 from __future__ import annotations
 
 import json
-import math
 import string
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Any
+
+from supervisor_core.checkpoint.lease_record import LARGEST, LATEST
 
 VERSION = 1
 MAX_BYTES = 64 * 1024
@@ -123,11 +124,9 @@ _TYPES = {item.name: _TYPES[str(item.type)] for item in fields(TaskRecord)}
 def _is_plausible(name: str, value: Any) -> bool:
     if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
         return False
-    if isinstance(value, int):
-        return abs(value) < 1 << 63
-    if isinstance(value, str):
-        return bool(value) or name not in ("task", "session")
-    return not isinstance(value, float) or math.isfinite(value)
+    if isinstance(value, (int, float)):
+        return abs(value) < (LATEST if float in _TYPES[name] else LARGEST)  # never so for NaN
+    return not isinstance(value, str) or bool(value) or name not in ("task", "session")
 
 
 def _percent(char: str) -> str:

@@ -1,0 +1,176 @@
+"""Checkpoints, and the small text files beside them, that are written to hurt whoever reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint import candidates, filesystem
+from supervisor_core.checkpoint.bundle import verify
+from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.lease_record import decode as decode_lease
+from supervisor_core.checkpoint.ledger import decode as decode_ledger
+from supervisor_core.checkpoint.schema import message_class
+from supervisor_core.checkpoint.state import read_state
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.checkpoint.table import take_varint
+from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.supervision.task_record import decode as decode_task
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="session")
+def writer(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that writes checkpoints byte by byte."""
+    return module_at("checkpoint/bundle_writer.py")
+
+
+def entry(*shape: int, size: int = 4) -> bytes:
+    """What an index says of a tensor."""
+    message = message_class("BundleEntry")(dtype=1, size=size)
+    for length in shape:
+        message.shape.dim.add(size=length)
+    return bytes(message.SerializeToString())
+
+
+HEADER = b"\x08\x01"
+
+
+@pytest.mark.parametrize(
+    "shape", [(1 << 62,) * 300, (1,) * 300_000, (-1,), (1 << 40, 1 << 40, 0)], ids=["product", "many", "negative", "0"]
+)
+def test_a_shape_that_cannot_be_is_damage(tmp_path: Path, writer: ModuleType, shape: tuple[int, ...]) -> None:
+    """A start falls back to the checkpoint before: no number is too large to be shown, no product is computed."""
+    writer.write_run(tmp_path, [100], state=False)
+    writer.write_table(tmp_path / "model.ckpt-200.index", [(b"", HEADER), (b"w", entry(*shape))])
+    (tmp_path / "model.ckpt-200.data-00000-of-00001").write_bytes(bytes(4))
+    recovery = CheckpointStore(tmp_path).newest_usable()
+    assert recovery.chosen is not None
+    assert recovery.chosen.step == 100
+    assert [os.path.basename(item.path) for item in recovery.skipped] == ["model.ckpt-200"]
+
+
+def test_an_index_whose_keys_repeat_themselves_is_damage(
+    tmp_path: Path, writer: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries of four bytes that stand for keys of kilobytes are refused before they take gigabytes."""
+    key = bytearray(b"k" * 60_000)
+    first = writer.varint(0) + writer.varint(len(key)) + writer.varint(0) + bytes(key)
+    block = bytearray(first)
+    for number in range(20_000):
+        block += writer.varint(len(key) - 2) + writer.varint(2) + writer.varint(0) + number.to_bytes(2, "big")
+    block += (0).to_bytes(4, "little") + (1).to_bytes(4, "little")
+    plain = writer._block
+    monkeypatch.setattr(writer, "_block", lambda items: bytes(block) if items and items[0][0] == b"a" else plain(items))
+    writer.write_table(tmp_path / "m-1.index", [(b"a", b"")])
+    tracemalloc.start()
+    with pytest.raises(DamagedCheckpointError, match="entries"):
+        verify(tmp_path / "m-1")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * MIB
+
+
+def test_numbers_beyond_64_bits_are_refused() -> None:
+    """As every other reader of the format does."""
+    assert take_varint(b"\xff" * 9 + b"\x01", 0) == ((1 << 64) - 1, 10)
+    with pytest.raises(ValueError, match="too large"):
+        take_varint(b"\xff" * 9 + b"\x02", 0)
+
+
+def test_a_legacy_list_without_its_slice_is_damage(tmp_path: Path, writer: ModuleType) -> None:
+    """A tensor that is listed and is not there."""
+    listing = message_class("SavedTensorSlices")()
+    listing.meta.tensor.add(name="global_step")
+    writer.write_table(tmp_path / "m-1", [(b"", listing.SerializeToString())])
+    with pytest.raises(DamagedCheckpointError, match="does not hold it"):
+        verify(tmp_path / "m-1")
+
+
+@pytest.mark.parametrize("decode", [decode_lease, decode_task, decode_ledger])
+@pytest.mark.parametrize("data", [b"[" * 3000, b'{"v":1,"a":' + b"[" * 3000, b"9" * 5000, b'{"v":1}', b"\xff"])
+def test_records_raise_what_they_say(decode: Callable[[bytes], Any], data: bytes) -> None:
+    """Whatever the file holds, its reader is told by a `ValueError`."""
+    with pytest.raises(ValueError, match=r"."):
+        decode(data)
+
+
+@pytest.mark.parametrize("value", [1e300, 10**400, -1e12, float("nan"), float("inf")])
+def test_times_that_cannot_be_shown_are_refused(tmp_path: Path, value: float) -> None:
+    """A lease with such a time is no lease; a session starts all the same."""
+    lease = LogdirLease(tmp_path)
+    lease.acquire("a")
+    lease.release("completed")
+    raw = json.loads((tmp_path / LEASE_NAME).read_text())
+    for name in ("started_at", "renewed_at", "ended_at", "first_started_at"):
+        (tmp_path / LEASE_NAME).write_text(json.dumps({**raw, name: value}, separators=(",", ":")))
+        assert peek(tmp_path) is None
+        started = LogdirLease(tmp_path)
+        started.acquire("b")
+        started.release("completed")
+    page = {"v": 1, "session": "s", "attempt": 1, "saved": [["model.ckpt-1", 1, 1, 10**400]], "let_go": []}
+    with pytest.raises(ValueError, match="no time"):
+        decode_ledger(json.dumps(page).encode())
+
+
+def test_a_state_file_of_nested_fields_is_damaged(tmp_path: Path) -> None:
+    """However deep the braces are, the other checkpoints of the logdir are found."""
+    for depth in (5_000, 100_000):
+        (tmp_path / "checkpoint").write_text("a {" * depth + "}" * depth)
+        assert read_state(tmp_path / "checkpoint").verdict == "damaged"
+
+
+def test_small_files_that_are_large_are_not_read(tmp_path: Path) -> None:
+    """A sparse file of gigabytes in place of the state file or the lease is refused by its length."""
+    for name in ("checkpoint", LEASE_NAME):
+        with open(tmp_path / name, "wb") as file:
+            file.write(b'{"v":1')
+            file.truncate(3 << 30)
+    tracemalloc.start()
+    reading = read_state(tmp_path / "checkpoint")
+    assert peek(tmp_path) is None
+    LogdirLease(tmp_path).acquire("a")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (reading.verdict, "more than" in (reading.problem or "")) == ("unreadable", True)
+    assert peak < 16 * MIB
+
+
+def test_what_is_no_file_holds_up_nobody(tmp_path: Path, writer: ModuleType) -> None:
+    """FIFOs in place of the state file, an index, its data and the lease: each is refused at once."""
+    writer.write_run(tmp_path, [100, 200, 300], state=False)
+    for name in ("checkpoint", "model.ckpt-300.index", "model.ckpt-200.data-00000-of-00001", LEASE_NAME):
+        (tmp_path / name).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / name)
+    recovery = CheckpointStore(tmp_path).newest_usable()
+    assert recovery.chosen is not None
+    assert recovery.chosen.step == 100
+    assert len(recovery.skipped) == 2
+    assert peek(tmp_path) is None
+    assert not LogdirLease(tmp_path).acquire("a").exclusive
+
+
+def test_no_other_store_is_asked(tmp_path: Path, writer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL in the state file makes nobody connect there; the checkpoints that are here are resumed from."""
+    writer.write_run(tmp_path, [100])
+    urls = ["gs://bucket/model.ckpt-900", "s3://evil/model.ckpt-901", "http://169.254.169.254/model.ckpt-902"]
+    lines = [f'model_checkpoint_path: "{urls[0]}"', *(f'all_model_checkpoint_paths: "{url}"' for url in urls)]
+    (tmp_path / "checkpoint").write_text("\n".join(lines))
+    asked: list[str] = []
+
+    def local_only(path: str | os.PathLike[str]) -> tuple[filesystem.Filesystem, str]:
+        asked.append(os.fspath(path))
+        raise AssertionError(f"{path} was asked")
+
+    monkeypatch.setattr(candidates, "filesystem_for", local_only)
+    recovery = CheckpointStore(tmp_path).newest_usable()
+    assert recovery.chosen is not None
+    assert (recovery.chosen.step, asked) == (100, [])
