@@ -7,7 +7,9 @@ yields no sample at all: a checkpoint age of 0 would read as "just now", a times
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from typing import get_args
 
 from supervisor_core.metrics.metric import (
     Metric,
@@ -24,7 +26,9 @@ from supervisor_core.metrics.metric import (
     per_worker,
 )
 from supervisor_core.options import PHASES
-from supervisor_core.run.status import RunStatus
+from supervisor_core.run.status import RunStatus, ServedState
+
+RUN_STATES: tuple[str, ...] = get_args(ServedState)
 
 
 def _phases(status: RunStatus, now: float) -> Iterator[Sample]:
@@ -32,12 +36,44 @@ def _phases(status: RunStatus, now: float) -> Iterator[Sample]:
         yield Sample({"run": status.run, "phase": phase}, phase == status.phase)
 
 
+def _states(status: RunStatus, now: float) -> Iterator[Sample]:
+    for state in RUN_STATES if status.state is not None else ():
+        yield Sample({"run": status.run, "state": state}, state == status.state)
+
+
+_ERROR_TYPE = re.compile(r"[A-Za-z_][\w.]{0,99}(?=:|$)")
+
+
+def _error_type(status: RunStatus) -> Mapping[str, str]:
+    """The type of the error that ended the run: its text has no bound, and would be another series each time."""
+    if status.state != "failed":
+        return {}
+    known = _ERROR_TYPE.match(status.error or "")
+    return {"error": known[0] if known else "unknown"}
+
+
 def _run_facts(status: RunStatus) -> Mapping[str, str]:
     return status.info if status.session_id is None else {**status.info, "session_id": status.session_id}
 
 
 RUN_METRICS: tuple[RunMetric, ...] = (
-    gauge("supervisor_active", "1 from the start of a session until a planned stop, then 0.", lambda s: s.active),
+    gauge(
+        "supervisor_active",
+        "1 from the start of a session until it has ended, or was lost so long ago that it is given up; then 0.",
+        lambda s: s.active,
+    ),
+    RunMetric(
+        name="supervisor_run_state",
+        type="gauge",
+        help="1 for the state that the run is in, 0 for every other.",
+        labels=("run", "state"),
+        read=_states,
+    ),
+    facts_metric(
+        "supervisor_run_error_info",
+        "The type of the error that ended the run, while it is in the state failed.",
+        _error_type,
+    ),
     RunMetric(
         name="supervisor_phase",
         type="gauge",

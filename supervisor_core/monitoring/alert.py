@@ -30,3 +30,8 @@ def number(value: float) -> str:
 def more(series: str, window: str) -> str:
     """Return by how much a series has risen within a window, exactly: no rate is guessed from it."""
     return f"{series} - min_over_time({series}[{window}])"
+
+
+def more_lately(series: str, window: str) -> str:
+    """Return the same, also while nobody reports the series."""
+    return f"last_over_time({series}[{window}]) - min_over_time({series}[{window}])"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from supervisor_core.monitoring.alert import Alert, more, number
+from supervisor_core.monitoring.alert import Alert, more_lately, number
 from supervisor_core.monitoring.cluster_alerts import cluster_alerts
 from supervisor_core.monitoring.loss_alerts import loss_alerts
 from supervisor_core.monitoring.name_alerts import name_alerts
-from supervisor_core.monitoring.recordings import BEHIND, FIRST_LOOK
+from supervisor_core.monitoring.recordings import BEHIND, ERROR, FIRST_LOOK
 from supervisor_core.monitoring.silent_alerts import silent_alerts
 from supervisor_core.monitoring.thresholds import Thresholds, duration
 from supervisor_core.monitoring.writing_alerts import writing_alerts
@@ -15,7 +15,7 @@ from supervisor_core.monitoring.writing_alerts import writing_alerts
 def alerts(limits: Thresholds) -> tuple[Alert, ...]:
     """Return the alert rules."""
     return (
-        _stalled(limits),
+        *_state(limits),
         *_checkpoints(limits),
         *writing_alerts(limits),
         *_services(limits),
@@ -28,26 +28,44 @@ def alerts(limits: Thresholds) -> tuple[Alert, ...]:
     )
 
 
-def _stalled(limits: Thresholds) -> Alert:
-    return Alert(
-        name="SupervisorTrainingStalled",
-        severity="critical",
-        expr=(
-            "run:supervisor_progress_age:seconds\n"
-            "  and on (run) run:supervisor_stalled:known == 1\n"
-            "  and on (run) (\n"
-            "    run:supervisor_active:trainer\n"
-            f"    or run:supervisor_progress_age:seconds < {number(limits.forget_secs)}\n"
-            "    or time() - max by (run) (supervisor_exporter_last_event_timestamp_seconds)"
-            f" < {number(limits.forget_secs)}\n"
-            "  )"
+def _state(limits: Thresholds) -> tuple[Alert, ...]:
+    error = (
+        f"{{{{ with printf `{ERROR}{{run=%q}}` $labels.run | query }}}}"
+        '{{ with . | first | label "error" }}: {{ . }}{{ end }}{{ end }}'
+    )
+    return (
+        Alert(
+            name="SupervisorTrainingFailed",
+            severity="critical",
+            expr="run:supervisor_failed:known",
+            hold_secs=limits.dead_hold_secs,
+            summary=f"The training {{{{ $labels.run }}}} has failed{error}.",
+            description=(
+                f"The training process of the run {{{{ $labels.run }}}} has ended with an error{error}. It has not "
+                "been started again."
+            ),
         ),
-        hold_secs=limits.stall_hold_secs,
-        summary="The training {{ $labels.run }} does not move.",
-        description=(
-            "Nothing has moved in the run {{ $labels.run }} for {{ $value | humanizeDuration }}, which is more than "
-            "what it was doing may take, and nobody has stopped it as planned: its process is dead, hangs, or is far "
-            "too slow."
+        Alert(
+            name="SupervisorTrainingLost",
+            severity="critical",
+            expr="run:supervisor_lost:known",
+            hold_secs=limits.dead_hold_secs,
+            summary="The training {{ $labels.run }} is lost.",
+            description=(
+                "The training process of the run {{ $labels.run }} was killed, is suspended, or its machine is gone: "
+                "it has written no heartbeat, or not answered, and has left no stop record."
+            ),
+        ),
+        Alert(
+            name="SupervisorTrainingStalled",
+            severity="critical",
+            expr="run:supervisor_progress_age:seconds\n  and on (run) run:supervisor_stalled:known",
+            hold_secs=limits.stall_hold_secs,
+            summary="The training {{ $labels.run }} is stalled.",
+            description=(
+                "The training process of the run {{ $labels.run }} is alive and has made no progress for "
+                "{{ $value | humanizeDuration }}, which is more than its phase may take: it hangs, or is far too slow."
+            ),
         ),
     )
 
@@ -112,9 +130,9 @@ def _services(limits: Thresholds) -> tuple[Alert, ...]:
             name="SupervisorRestartLoop",
             severity="critical",
             expr=(
-                f"({more('run:supervisor_unplanned_restarts:trainer', window)} >= {limits.restarts}\n"
-                f"  or {more('run:supervisor_unplanned_restarts:exporter', window)} >= {limits.restarts})\n"
-                f"  and on (run) max_over_time(run:supervisor_active:known[{duration(limits.hold_secs)}]) == 1"
+                f"({more_lately('run:supervisor_unplanned_restarts:trainer', window)} >= {limits.restarts}\n"
+                f"  or {more_lately('run:supervisor_unplanned_restarts:exporter', window)} >= {limits.restarts})\n"
+                "  unless on (run) run:supervisor_ended:known"
             ),
             hold_secs=0.0,
             summary="{{ $labels.run }} starts again and again.",
@@ -197,7 +215,9 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
             name="SupervisorEventsUnreadable",
             severity="warning",
             expr=(
-                "max by (run) (supervisor_exporter_run_read_success) == 0\n"
+                "max by (run) (last_over_time(supervisor_exporter_run_read_success"
+                f"[{duration(limits.behind_secs)}])) == 0\n"
+                '  unless on (run) supervisor_run_state{state="unreachable"} == 1\n'
                 "  or max by (run) (increase(supervisor_exporter_corrupt_records_total[1h])) > 0"
             ),
             hold_secs=limits.hold_secs,

@@ -19,7 +19,7 @@ def _lost(limits: Thresholds) -> Alert:
             "run:supervisor_worker_up:live == 0\n"
             "  and on (run) run:supervisor_active:live == 1\n"
             "  and on (run) (\n"
-            "    run:supervisor_active:trainer\n"
+            "    run:supervisor_reported_alive:timestamp_seconds == time()\n"
             "    or time() - max by (run) (supervisor_exporter_last_event_timestamp_seconds)"
             f" < {number(limits.behind_secs)}\n"
             "  )\n"

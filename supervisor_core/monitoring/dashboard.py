@@ -78,7 +78,11 @@ def _fleet() -> list[Placeable]:
     stalled = Query(expr=f"sum({_STALLED})")
     return [
         (row("Fleet"), 24, 1),
-        (stat("Active", "Runs that have begun and not ended as planned.", active), 4, 4),
+        (
+            stat("Active", "Runs that have begun and not ended, lost ones included until they are given up.", active),
+            4,
+            4,
+        ),
         (
             stat("Stalled", "Of those, runs in which nothing moves for too long.", stalled, steps=((1, "red"),)),
             4,

@@ -19,7 +19,7 @@ def loss_alerts() -> tuple[Alert, ...]:
                 "      time() - run:supervisor_last_progress_timestamp_seconds:live\n"
                 "        <= run:supervisor_progress_timeout_seconds:live\n"
                 "    )\n"
-                "    unless on (run) supervisor_active\n"
+                "    unless on (run) run:supervisor_reported:timestamp_seconds\n"
                 "  )"
             ),
             hold_secs=0.0,

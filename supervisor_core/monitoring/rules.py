@@ -12,6 +12,8 @@ from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Threshol
 
 _KEY = re.compile(r"\b(by|on) \(run\b")
 """Where a rule says what tells runs apart."""
+_SELECTED = "{run=%q}` $labels.run"
+"""Where an alert's text asks for a series of the run."""
 
 
 def rule_groups(
@@ -31,6 +33,7 @@ def rule_groups(
     """
     limits = limits or Thresholds()
     key = rf"\1 ({', '.join(by)}"
+    selected = f"{{{','.join(f'{label}=%q' for label in by)}}}` {' '.join(f'$labels.{label}' for label in by)}"
     rules: list[dict[str, Any]] = [
         {"record": rule.record, "expr": _KEY.sub(key, rule.expr)} for rule in recordings(limits)
     ]
@@ -40,8 +43,8 @@ def rule_groups(
             rule["for"] = duration(alert.hold_secs)
         rule["labels"] = {"severity": alert.severity}
         rule["annotations"] = {
-            "summary": alert.summary,
-            "description": alert.description,
+            "summary": alert.summary.replace(_SELECTED, selected),
+            "description": alert.description.replace(_SELECTED, selected),
             "runbook_url": f"{runbook_base}#{alert.name.lower()}",
         }
         rules.append(rule)

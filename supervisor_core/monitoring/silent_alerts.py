@@ -16,7 +16,7 @@ def silent_alerts(limits: Thresholds) -> tuple[Alert, ...]:
             expr=(
                 f"({silence} > run:supervisor_progress_timeout_seconds:live)\n"
                 f"  and on (run) ({silence} < {number(limits.silent_secs)})\n"
-                "  unless on (run) supervisor_active"
+                "  unless on (run) run:supervisor_reported:timestamp_seconds"
             ),
             hold_secs=limits.stall_hold_secs,
             summary="The run {{ $labels.run }} has ceased to write events.",

@@ -53,8 +53,14 @@ class Thresholds:
     stall_hold_secs: float = 60.0
     """For how long a run must be past the budget of its phase before that is an alert."""
 
+    dead_hold_secs: float = 15.0
+    """For how long a run must be lost, or have failed, before that is an alert: it may be started again at once."""
+
+    unanswered_secs: float = 60.0
+    """For how long a training process may not answer, where no exporter reports the run, before it counts as lost."""
+
     forget_secs: float = 86400.0
-    """After how long without a word a dead run, or an exporter that is gone, counts as known or given up."""
+    """After how long without a report a dead run, or an exporter that is gone, counts as known or given up."""
 
     checkpoint_intervals: float = 3.0
     """How many checkpoint intervals the newest checkpoint may be old."""

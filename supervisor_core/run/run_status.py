@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import get_args
 
-from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory, WorkerHistory
 from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus, WorkerState, WorkerStatus
 
@@ -15,11 +14,14 @@ _ACTIVE: dict[RunState, bool | None] = {
     "lost": True,
     "stopped": False,
     "completed": False,
-    "failed": True,
+    "failed": False,
     "unknown": None,
 }
 
 _NOTHING_SAVED = CheckpointStatus(saves=None, failures=None, failures_in_a_row=None)
+
+FORGET_AFTER_SECS = 7 * 86400.0
+"""How long nothing may be heard of a lost run until it is given up: it is not active then."""
 
 _ALL: frozenset[WorkerState] = frozenset(get_args(WorkerState))
 _DOWN: frozenset[WorkerState] = frozenset(("lost", "failed"))
@@ -27,13 +29,15 @@ _STILL_SO: dict[RunState, frozenset[WorkerState]] = {"running": _ALL, "stalled":
 """What a chief's last word on a worker is still worth, by what has become of the chief."""
 
 
-def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
+def run_status(
+    run: Run, now: float, *, label: str | None = None, forget_after_secs: float = FORGET_AFTER_SECS
+) -> RunStatus:
     """Return what an exporter serves of a run: the trainer's own metrics, though the trainer may be dead.
 
-    A run that was lost, has failed or is stalled stays active, so that alerts on it go on; one that has failed has the
-    time that a stop may take to be started again. Of a run without telemetry only that is served which its events show:
-    its step, its speed, its checkpoints, when it last wrote, and for how long it may be silent (`Cadence`). Neither a
-    phase, nor whether it is active, nor goodput, counts of saves or steps done again.
+    A run that is stalled or lost is active, until a lost one is given up; one that has ended, by an error too, is not.
+    Of a run without telemetry only that is served which its events show: its step, its speed, its checkpoints, when it
+    last wrote, and for how long it may be silent (`Cadence`). Neither a phase, nor whether it is active, nor goodput,
+    counts of saves or steps done again.
 
     Of the cluster's other processes is told what is still so. While their chief is heard of, its word counts. Once
     it is lost or has failed, those that it had called lost or failed remain so, since they are as likely why; of the
@@ -44,6 +48,7 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         now: the present wall time; a session that tells of a later time than this has another clock, and is believed
             only up to now.
         label: the ``run`` label. Default: the run's name.
+        forget_after_secs: how long nothing may be heard of a lost run until it is not active any more.
     """
     name = run.name if label is None else label
     if not run.sessions:
@@ -51,6 +56,7 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
             run=name,
             active=None,
             phase=None,
+            state=run.state,
             sessions=0,
             recoveries=None,
             global_step=run.step,
@@ -62,11 +68,13 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         )
     last = run.sessions[-1]
     told = not last.inferred
-    active = _ACTIVE[run.state]
+    active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
     return RunStatus(
         run=name,
         active=active if told or active is False else None,
         phase=last.phase,
+        state=run.state,
+        error=last.error if run.state == "failed" else None,
         session_id=last.id if told else None,
         session_started_at=last.started_at,
         sessions=last.attempt,
@@ -76,7 +84,7 @@ def run_status(run: Run, now: float, *, label: str | None = None) -> RunStatus:
         steps=last.steps,
         steps_per_second=last.steps_per_sec if run.state in ("running", "stalled") else None,
         last_progress_at=_moved_at(run, last, now),
-        progress_timeout_secs=STALL_TIMEOUT_SECS["stopping"] if run.state == "failed" else last.progress_timeout_secs,
+        progress_timeout_secs=last.progress_timeout_secs,
         stalled=run.state == "stalled" if told else None,
         checkpoint=_checkpoint(run, last),
         threads=tuple(_thread(history) for history in run.threads if history.session == last.id),
@@ -97,6 +105,10 @@ def _moved_at(run: Run, last: Session, now: float) -> float | None:
     """Return when the run last made progress; of another writer's, when its last event was, whatever it is of."""
     at = run.last_event_at if last.inferred else last.last_progress_at
     return None if at is None else min(at, now)
+
+
+def _is_silent_for(secs: float, run: Run, now: float) -> bool:
+    return run.last_event_at is not None and now - run.last_event_at > secs
 
 
 def _checkpoint(run: Run, last: Session) -> CheckpointStatus:

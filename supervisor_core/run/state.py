@@ -8,7 +8,7 @@ from supervisor_core.run.cadence import LEAST_BUDGET_SECS
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.model import Outcome, RunState
 
-_STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
+STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
     "completed": "completed",
     "exhausted": "completed",
     "requested": "stopped",
@@ -17,6 +17,7 @@ _STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
     "lost": "lost",
     "unknown": "unknown",
 }
+"""In which state a run is whose newest session ended so."""
 
 
 def run_state(last: SessionFacts | None, now: float, last_event_at: float | None) -> RunState:
@@ -36,7 +37,7 @@ def run_state(last: SessionFacts | None, now: float, last_event_at: float | None
         is_quiet = last_event_at is None or now - last_event_at > budget_secs
         return "unknown" if is_quiet else "running"
     if last.session.outcome != "running":
-        return _STATE_OF_OUTCOME[last.session.outcome]
+        return STATE_OF_OUTCOME[last.session.outcome]
     heard_at = last.session.ended_at
     if heard_at is not None and last.silence_secs is not None and now - heard_at > last.silence_secs:
         return "lost"

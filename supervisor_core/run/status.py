@@ -14,6 +14,10 @@ ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopp
 """What a service thread is doing: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
 keeps failing, ``stopped`` has ended as asked."""
 
+ServedState = Literal["running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable"]
+"""What a run is doing: the states of docs/model.md, and ``unreachable`` for one that was there, had not ended as
+planned, and whose directory is gone or cannot be listed (only an exporter can see that)."""
+
 WorkerState = Literal["waiting", "running", "stalled", "lost", "stopped", "failed"]
 """What another process of the cluster is doing: ``waiting`` for the chief, ``running``, ``stalled`` beyond its phase's
 budget, ``lost`` when it has fallen silent, ``stopped`` when it ended in good order, ``failed`` when it ended by an
@@ -103,9 +107,13 @@ class RunStatus:
 
     run: str
     active: bool | None
-    """True from start until a planned stop; None where nothing tells."""
+    """Whether a session is under way, or was lost and is not yet given up; None where nothing tells."""
     phase: str | None
     """None where nothing tells."""
+    state: ServedState | None = None
+    """None where it is not known."""
+    error: str | None = None
+    """What ended it, where it has failed: the error's type and text."""
     session_id: str | None = None
     session_started_at: float | None = None
     sessions: int = 1

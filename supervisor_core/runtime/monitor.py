@@ -17,7 +17,7 @@ from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
 from supervisor_core.options import Options
 from supervisor_core.run.advice import FAILURES, Costs
 from supervisor_core.run.goodput import PRODUCTIVE, SILENT
-from supervisor_core.run.status import RunStatus, ThreadStatus, WorkerStatus
+from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import TelemetrySink
@@ -97,9 +97,10 @@ class RunMonitor:
         self._on_renewal = on_renewal
         self._clock = clock
         self._stalls = StallWatch()
-        self._active = True
         self._loss_finite: bool | None = None
         self._silent_secs = 0.0
+        self._ended: ServedState | None = None
+        self._error: str | None = None
         self._next_beat = self._next_renewal = clock.monotonic()
         self._renewal_secs = renewal_secs
         self._beat_lock = threading.Lock()
@@ -128,9 +129,14 @@ class RunMonitor:
         started = self._identity.started_boot_secs
         return None if started is None else boot_secs(self._clock) - started
 
-    def deactivate(self) -> None:
-        """Say that the session ends as planned: ``supervisor_active`` becomes 0."""
-        self._active = False
+    def ended(self, state: ServedState, error: str | None = None) -> None:
+        """Set the state in which the session has ended: ``supervisor_active`` becomes 0.
+
+        Args:
+            state: ``completed``, ``stopped`` or ``failed``.
+            error: what ended it, where it has failed.
+        """
+        self._error, self._ended = error, state
 
     def loss_read(self, is_finite: bool) -> None:
         """Record whether the watched loss is finite; a change is written at once."""
@@ -195,8 +201,10 @@ class RunMonitor:
         who = self._identity
         return RunStatus(
             run=who.run,
-            active=self._active,
+            active=self._ended is None,
             phase=now.phase,
+            state=self._ended or ("stalled" if self._stalls.stalled else "running"),
+            error=self._error,
             session_id=who.session_id,
             session_started_at=who.started_at,
             sessions=who.attempt,

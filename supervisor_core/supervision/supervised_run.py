@@ -336,8 +336,7 @@ class SupervisedRun:
         if self._roster is not None:
             self._roster.stop(deadline)
         self._monitor.stop(deadline)
-        if outcome.reason != "error":  # what has failed was not stopped as planned: somebody must start it again
-            self._monitor.deactivate()
+        self._monitor.ended(outcome.state, outcome.error)
         self._monitor.enter("stopped")
         now = self.progress.snapshot()
         record = StopRecord(

@@ -31,6 +31,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         *("--slow-window", "4s", "--checkpoint-intervals", "5", "--restarts", "7", "--slow-below", "0.25"),
         *("--worker-hold", "6s", "--worker-wait", "8s", "--recoveries", "11", "--save-hold", "3s"),
         *("--silent", "10s"),
+        *("--dead-hold", "10s", "--unanswered", "12s"),
         *("--goodput-below", "0.75", "--runbook-base", "https://wiki.example.org/alerts"),
     )
     limits = Thresholds(
@@ -45,6 +46,8 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         worker_hold_secs=6,
         save_hold_secs=3,
         silent_secs=10,
+        dead_hold_secs=10,
+        unanswered_secs=12,
         worker_wait_secs=8,
         recoveries=11,
         slow_below=0.25,

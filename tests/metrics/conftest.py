@@ -44,6 +44,7 @@ def running() -> RunStatus:
         run="mnist/train",
         active=True,
         phase="training",
+        state="running",
         session_id="3f2a",
         session_started_at=NOW - 3600,
         sessions=3,

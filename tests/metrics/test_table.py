@@ -41,8 +41,9 @@ def test_a_name_stands_for_one_metric() -> None:
 
 def test_labels_are_as_told(running: RunStatus, clock) -> None:
     """Every sample of a metric has the labels that the table names; a histogram's buckets have `le` besides."""
+    failed = replace(running, state="failed", error="ValueError: nan")
     for metric in RUN_METRICS:
-        samples = list(metric.read(running, clock.now))
+        samples = list(metric.read(failed, clock.now))
         assert samples, metric.name
         for sample in samples:
             if metric.type != "info":
@@ -138,3 +139,30 @@ def test_the_table_needs_no_metrics_library() -> None:
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert not [name for name in imported if name and name.startswith("prometheus_client")]
+
+
+def test_one_state_is_1(running: RunStatus) -> None:
+    """Every state has a series, and only the present one's is 1."""
+    samples = read("supervisor_run_state", replace(running, state="lost"), 0)
+    assert {sample.labels["state"]: sample.value for sample in samples} == {
+        state: state == "lost"
+        for state in ("running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable")
+    }
+    assert read("supervisor_run_state", replace(running, state=None), 0) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("ValueError: loss is NaN at step 7", "ValueError"),
+        ("torch.cuda.OutOfMemoryError: 3 MiB", "torch.cuda.OutOfMemoryError"),
+        ("KeyError", "KeyError"),
+        ("something went wrong", "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_of_an_error_only_the_type_is_a_label(running: RunStatus, text: str | None, error: str) -> None:
+    """Its text may be another one each time, and would be another series."""
+    (sample,) = read("supervisor_run_error_info", replace(running, state="failed", error=text), 0)
+    assert sample.labels == {"run": "mnist/train", "error": error}
+    assert read("supervisor_run_error_info", replace(running, state="running", error=text), 0) == []

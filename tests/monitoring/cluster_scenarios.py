@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from monitoring_happenings import (
+    BROKEN,
     GONE,
     HUNG,
+    KILLED,
     LATE,
     LOOP,
+    RAISED,
     RECOVERIES,
     SILENT,
     STALLED,
@@ -19,6 +22,7 @@ from monitoring_happenings import (
     ends,
     phases,
     resumed,
+    turns,
 )
 from monitoring_served import HOUR, MINUTE, Target, always, exporter, trainer
 
@@ -88,17 +92,20 @@ CLUSTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         (
             "the chief was killed: another alert's",
             [trainer(end=20 * MINUTE, **LOST)],
-            {23 * MINUTE: SILENT, 27 * MINUTE: {STALLED}, 40 * MINUTE: {STALLED}},
+            {20 * MINUTE: SILENT, 23 * MINUTE: {KILLED}, 40 * MINUTE: {KILLED}},
         ),
         (
             "the chief was killed a while after it, which the exporter tells for as long as it may be so",
             [
                 trainer(end=25 * MINUTE, progress=ends(25 * MINUTE), **LOST),
                 exporter(
-                    {"exporter_last_event_timestamp_seconds": ends(25 * MINUTE)}, progress=ends(25 * MINUTE), **LOST
+                    {"exporter_last_event_timestamp_seconds": ends(25 * MINUTE)},
+                    progress=ends(25 * MINUTE),
+                    **LOST,
+                    **turns("running", 26 * MINUTE, "lost"),
                 ),
             ],
-            {24 * MINUTE: {WORKER}, 29 * MINUTE: {WORKER}, 32 * MINUTE: {STALLED}},
+            {24 * MINUTE: {WORKER}, 29 * MINUTE: {WORKER, KILLED}, 32 * MINUTE: {KILLED}},
         ),
         (
             "the chief ended by an error, and its processes with it",
@@ -107,10 +114,10 @@ CLUSTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
                     end=21 * MINUTE,
                     phase=phases("training", "stopped", 20 * MINUTE),
                     **worker("running", 19.5 * MINUTE, "failed"),
-                    **HUNG,
+                    **RAISED,
                 )
             ],
-            {22 * MINUTE: SILENT, **LATE},
+            {22 * MINUTE: {BROKEN}, 27 * MINUTE: {BROKEN}},
         ),
         (
             "the next session does not know of it",

@@ -17,6 +17,7 @@ for name in (
     "served",
     "happenings",
     "scenarios",
+    "state_scenarios",
     "cluster_scenarios",
     "exporter_scenarios",
     "writing_scenarios",

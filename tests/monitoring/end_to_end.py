@@ -19,9 +19,11 @@ from supervisor_core.cli import main
 BUDGET_SECS = 4
 """How long a step may take in these trainings."""
 
-STALLED = "SupervisorTrainingStalled"
+STALLED, LOST = "SupervisorTrainingStalled", "SupervisorTrainingLost"
 FIRING, RESOLVED = ("firing", STALLED, "digits"), ("resolved", STALLED, "digits")
 """What arrives of the run's stall."""
+KILLED, RESUMED = ("firing", LOST, "digits"), ("resolved", LOST, "digits")
+"""What arrives of its death."""
 
 COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()"]
 
@@ -108,7 +110,9 @@ def prometheus(
     tool: Callable[[str], str], tmp_path: Path, webhook: Webhook, trainer: Trainer, exporter: str
 ) -> Iterator[Prometheus]:
     """The Prometheus that scrapes both, and alerts within seconds."""
-    rules = CliRunner().invoke(main, ["rules", "--interval=1s", "--stall-hold=1s", "--hold=1s", "--worker-hold=1s"])
+    rules = CliRunner().invoke(
+        main, ["rules", "--interval=1s", "--stall-hold=1s", "--dead-hold=1s", "--hold=1s", "--worker-hold=1s"]
+    )
     assert rules.exit_code == 0
     alertmanager = Alertmanager(tool("prometheus-alertmanager"), tmp_path, webhook.url)
     try:
@@ -132,7 +136,7 @@ def assert_planned_stop_is_silent(prometheus: Prometheus, webhook: Webhook) -> N
     wait_until(lambda: prometheus.query(long_ago), "the stop to be long ago")
     alerts, rest = prometheus.query("ALERTS"), webhook.rest()
     assert (alerts, rest) == ([], []), (alerts, rest)
-    assert prometheus.value("run:supervisor_active:known") == 0
+    assert prometheus.value("run:supervisor_ended:known") == 1
     for alert in webhook.received:
         texts = alert["annotations"]
         assert set(texts) == {"summary", "description", "runbook_url"} and "digits" in texts["summary"]

@@ -10,6 +10,7 @@ from monitoring_served import HOUR, MINUTE, Target, Value, always, clock, saved_
 Moments = Mapping[float, "set[str]"]
 """Seconds from the beginning -> the alerts that fire then."""
 
+KILLED, BROKEN = "SupervisorTrainingLost", "SupervisorTrainingFailed"
 STALLED, TOO_OLD, FAILING = "SupervisorTrainingStalled", "SupervisorCheckpointTooOld", "SupervisorSavesFailing"
 FAR, LOOP, THREAD = "SupervisorCheckpointIntervalFar", "SupervisorRestartLoop", "SupervisorThreadDown"
 SLOW, GOODPUT = "SupervisorTrainingSlow", "SupervisorGoodputLow"
@@ -38,6 +39,20 @@ STOPPED = until(20 * MINUTE, always(300), always(None))
 """The budget of a session that has ended: a stopped one has none."""
 LATER = until(9 * MINUTE, always(None), clock)
 """When an exporter looked last, whose first look takes 9 minutes."""
+
+
+def turns(*states: str | float) -> dict[str, Callable[[float], str]]:
+    """What a source says of a run: one state until a moment, the next until another ..."""
+    *before, last = states
+
+    def state(t: float) -> str:
+        return str(next((now for now, at in zip(before[::2], before[1::2], strict=True) if t < float(at)), last))
+
+    return {"state": state}
+
+
+RAISED = {"active": until(20 * MINUTE, always(1), always(0)), **HUNG, **turns("running", 20 * MINUTE, "failed")}
+"""Ended by an error after 20 minutes."""
 LATE = {24 * MINUTE: SILENT, 27 * MINUTE: {STALLED}}
 
 

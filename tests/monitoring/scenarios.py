@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from monitoring_happenings import (
-    DOWN,
     FAILED,
     FAR,
     GONE,
     GOODPUT,
-    HUNG,
-    LATE,
-    LATER,
     LONG,
     LOOP,
     NO_SAVE,
     SILENT,
     SLOW,
     SLOWER,
-    STALLED,
-    STOPPED,
     THREAD,
     TOO_OLD,
     Moments,
@@ -31,142 +25,9 @@ from monitoring_happenings import (
     resumed,
     shifted,
 )
-from monitoring_served import HOUR, MINUTE, Target, always, clock, exporter, saved_every, trainer, until
+from monitoring_served import HOUR, MINUTE, Target, always, exporter, saved_every, trainer, until
 
 SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
-    STALLED: [
-        ("a hung process", [trainer(**HUNG)], LATE),
-        ("a hung process is told of for as long as it hangs", [trainer(**HUNG)], {30 * HOUR: {STALLED}}),
-        ("a killed one, its pod gone, nobody else watching", [trainer(end=20 * MINUTE)], LATE),
-        ("a killed one is given up after a day", [trainer(end=20 * MINUTE)], {20 * HOUR: {STALLED}, 25 * HOUR: SILENT}),
-        ("a killed one that only the exporter knows", [exporter(**HUNG)], LATE),
-        ("a killed one that both knew", [trainer(end=20 * MINUTE), exporter(**HUNG)], LATE),
-        ("a hung one that both know fires once", [trainer(**HUNG), exporter(**HUNG)], LATE),
-        ("one step in 500 s", [trainer(progress=lambda t: t // 500 * 500)], {495: {STALLED}, 510: SILENT}),
-        (
-            "a restore that hangs",
-            [trainer(phase=lambda t: "restoring", progress=always(0), timeout=always(1800), saved=always(None))],
-            {30 * MINUTE: SILENT, 32 * MINUTE: {STALLED}},
-        ),
-        (
-            "ended by an error, and nobody starts it again",
-            [trainer(end=21 * MINUTE, phase=phases("training", "stopped", 20 * MINUTE), timeout=STOPPED, **HUNG)],
-            {**LATE, 40 * MINUTE: {STALLED}},
-        ),
-        (
-            "ended by an error, and started again",
-            [trainer(end=21 * MINUTE, timeout=STOPPED, **HUNG), resumed(23 * MINUTE)],
-            {27 * MINUTE: SILENT, 40 * MINUTE: SILENT},
-        ),
-        (
-            "a planned stop, nobody else watching",
-            [trainer(end=21 * MINUTE, **GONE)],
-            {27 * MINUTE: SILENT, 2 * HOUR: SILENT},
-        ),
-        ("a planned stop that both know", [trainer(end=21 * MINUTE, **GONE), exporter(**GONE)], {27 * MINUTE: SILENT}),
-        (
-            "a planned stop after a pod that was killed",
-            [trainer(end=10 * MINUTE), resumed(12 * MINUTE, **{**GONE, "end": 21 * MINUTE})],
-            {27 * MINUTE: SILENT, 2 * HOUR: SILENT},
-        ),
-        ("a quick stop", [trainer(end=1 * MINUTE, active=until(30, always(1), always(0)))], {10 * MINUTE: SILENT}),
-        (
-            "a quick stop that the exporter saw late",
-            [
-                trainer(end=60, active=until(30, always(1), always(0))),
-                exporter(active=until(90, always(1), always(0)), progress=ends(30)),
-            ],
-            {10 * MINUTE: SILENT},
-        ),
-        (
-            "a long save",
-            [trainer(phase=phases("training", "checkpointing", HOUR), progress=ends(HOUR), timeout=always(1800))],
-            {85 * MINUTE: SILENT},
-        ),
-        ("a long evaluation", [trainer(**LONG)], {110 * MINUTE: SILENT}),
-        (
-            "a long restore",
-            [trainer(phase=lambda t: "restoring", progress=always(0), timeout=always(1800), saved=always(None))],
-            {25 * MINUTE: SILENT},
-        ),
-        (
-            "the first minutes",
-            [
-                trainer(
-                    phase=lambda t: "starting",
-                    progress=always(0),
-                    timeout=always(1800),
-                    saved=always(None),
-                    rate=always(None),
-                )
-            ],
-            {MINUTE: SILENT, 20 * MINUTE: SILENT},
-        ),
-        (
-            "a restart in another pod",
-            [trainer(end=20 * MINUTE), resumed(22 * MINUTE)],
-            {30 * MINUTE: SILENT, 2 * HOUR: SILENT},
-        ),
-        (
-            "a restart that comes late",
-            [trainer(end=20 * MINUTE), resumed()],
-            {39 * MINUTE: {STALLED}, 41 * MINUTE: SILENT},
-        ),
-        (
-            "storage that the exporter cannot reach says nothing of a run",
-            [exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}, **HUNG)],
-            {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}},
-        ),
-        (
-            "a logdir that hangs says nothing of its runs, and keeps no other's from being told of",
-            [
-                exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}, **HUNG),
-                exporter(run="q", logdir="/other", progress=ends(HOUR), saved=ends(HOUR, saved_every(600))),
-            ],
-            {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}, 70 * MINUTE: {DOWN, STALLED}},
-        ),
-        (
-            "a logdir that hangs is no reason to doubt the trainer of one of its runs",
-            [
-                exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}, **HUNG),
-                exporter(run="q", logdir="/other"),
-                trainer(),
-            ],
-            {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}, 70 * MINUTE: {DOWN}},
-        ),
-        (
-            "the first look at a logdir keeps no other's runs from being told of",
-            [
-                exporter({"exporter_last_refresh_timestamp_seconds": LATER}, progress=always(0)),
-                exporter(run="q", logdir="/other", progress=always(0)),
-            ],
-            {8 * MINUTE: {STALLED}},
-        ),
-        (
-            "what an exporter has read in its first look, which takes long, says nothing of a run until it is through",
-            [
-                exporter(
-                    {"exporter_last_refresh_timestamp_seconds": LATER}, progress=until(9 * MINUTE, always(0), clock)
-                )
-            ],
-            {8 * MINUTE: SILENT, 10 * MINUTE: SILENT, 30 * MINUTE: SILENT},
-        ),
-        (
-            "an exporter that has gone says nothing of a run",
-            [exporter(end=20 * MINUTE)],
-            {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}},
-        ),
-        (
-            "runs that died long ago",
-            [exporter({"exporter_last_event_timestamp_seconds": always(100)}, progress=always(100), saved=always(90))],
-            {26 * HOUR: SILENT},
-        ),
-        (
-            "a run of another writer, of which no budget is known",
-            [exporter(progress=ends(HOUR), timeout=always(None), active=always(None))],
-            {2 * HOUR: SILENT},
-        ),
-    ],
     TOO_OLD: [
         ("saves that have ceased", [trainer(**NO_SAVE)], {85 * MINUTE: SILENT, 95 * MINUTE: {TOO_OLD}}),
         (

@@ -47,6 +47,8 @@ class Target:
     start: float = 0
     end: float = 1e9
     active: Value = ONE
+    state: Callable[[float], str] | None = None
+    """None: it serves no states, as before there were any."""
     phase: Callable[[float], str] = lambda t: "training"
     progress: Value = clock
     timeout: Value = USUAL["timeout"]
@@ -94,6 +96,10 @@ class Target:
             ("thread_up", "thread", "checkpoint"): self.thread_up,
             ("thread_overdue_seconds", "thread", "checkpoint"): self.overdue,
         }
+        if self.state is not None:
+            for state in ("lost", "failed", "unreachable"):  # what the rules go by
+                served["run_state", "state", state] = lambda t, state=state: float(self.state(t) == state)
+            served["run_error_info", "error", "ValueError"] = lambda t: 1 if self.state(t) == "failed" else None
         for phase in PHASES:
             served["phase", "phase", phase] = lambda t, phase=phase: float(self.phase(t) == phase)
         for worker, state in self.workers.items():

@@ -18,6 +18,7 @@ from monitoring_happenings import DOWN, Moments, ends
 from monitoring_scenarios import SCENARIOS
 from monitoring_served import HOUR, MINUTE, exporter, values
 from monitoring_silent_scenarios import SILENT_SCENARIOS
+from monitoring_state_scenarios import STATE_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
 
 from supervisor_core.monitoring.rules import rule_groups
@@ -25,9 +26,9 @@ from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Threshol
 from supervisor_core.monitoring.yaml_text import to_yaml
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all scenarios
-EVERY = SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS | SILENT_SCENARIOS
+EVERY = STATE_SCENARIOS | SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS | SILENT_SCENARIOS
 CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
-BATCHES = ((0.5, 30), (1, 30), (2, 60), (6, 180), (12, 300), (30, 300), (24 * 30, 600))
+BATCHES = ((0.5, 15), (1, 30), (2, 60), (6, 180), (12, 300), (30, 300), (24 * 30, 600))
 """Scenarios of up to so many hours are evaluated every so many seconds."""
 ALERTS = {rule["alert"] for group in rule_groups()["groups"] for rule in group["rules"] if "alert" in rule}
 

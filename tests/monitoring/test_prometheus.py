@@ -32,8 +32,13 @@ ONLY_IN_NEED = {
     "logdir:supervisor_exporter_behind:seconds",
     "logdir:supervisor_exporter_first_look:info",
     "run:supervisor_exporter_doubted:info",
+    "run:supervisor_exporter_gap:info",
+    "run:supervisor_run_error:known",
+    "run:supervisor_stalled:live",
+    *(f"run:supervisor_{state}:known" for state in ("stalled", "lost", "failed", "ended")),
+    *(f"run:supervisor_reported_{state}:timestamp_seconds" for state in ("stalled", "lost", "failed", "over")),
 }
-"""Recorded only when an exporter is behind, or has not yet looked."""
+"""Recorded only when an exporter is behind, or has not yet looked, or restarts; or of a run in that state."""
 
 
 def everything(tick: int) -> RunStatus:

@@ -61,24 +61,42 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
     assert 0 < samples["supervisor_goodput_ratio"] < 1
 
 
-@pytest.mark.parametrize("later", [1.0, 60.0, 86_400.0])
-def test_a_silent_run_stays_active(killed: Any, run_of: RunOf, later: float) -> None:
-    """Nobody planned the end of a lost run: it is active, and its progress does not move, so that alerts go on."""
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("later", "state", "active"),
+    [(1.0, "running", True), (60.0, "lost", True), (6 * DAY, "lost", True), (8 * DAY, "lost", False)],
+)
+def test_a_lost_run_is_active_until_it_is_given_up(
+    killed: Any, run_of: RunOf, later: float, state: str, active: bool
+) -> None:
+    """For 7 days somebody may start it again; its progress does not move."""
     status = run_status(run_of(killed, now=killed.now + later), killed.now + later)
-    assert (status.active, status.last_progress_at) == (True, killed.now)
+    assert (status.state, status.active, status.last_progress_at) == (state, active, killed.now)
 
 
-def test_a_run_that_failed_stays_active(killed: Any, run_of: RunOf) -> None:
-    """An error is no planned end: it is alerted on, unless another session begins within the time of a stop."""
+def test_when_a_run_is_given_up_can_be_chosen(killed: Any, run_of: RunOf) -> None:
+    """A day instead of a week."""
+    later = killed.now + 2 * DAY
+    assert not run_status(run_of(killed, now=later), later, forget_after_secs=DAY).active
+
+
+def test_a_run_that_failed_is_over(killed: Any, run_of: RunOf) -> None:
+    """Its state says so, and its error; an alert goes by that, and nothing counts it as active."""
     status = run_status(run_of(killed.stop("error")), killed.now)
-    assert (status.active, status.phase, status.progress_timeout_secs) == (True, "stopped", 600.0)
+    assert (status.active, status.phase, status.state) == (False, "stopped", "failed")
 
 
-@pytest.mark.parametrize("reason", ["completed", "exhausted", "requested", "signal"])
-def test_a_run_that_ended_is_not_active(killed: Any, run_of: RunOf, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [("completed", "completed"), ("exhausted", "completed"), ("requested", "stopped"), ("signal", "stopped")],
+)
+def test_a_run_that_ended_is_not_active(killed: Any, run_of: RunOf, reason: str, state: str) -> None:
     """A stop record is a planned end, unless its reason is an error."""
     status = run_status(run_of(killed.stop(reason)), killed.now)
     assert (status.active, status.phase, status.steps_per_second) == (False, "stopped", None)
+    assert (status.state, status.error) == (state, None)
 
 
 def test_of_a_run_without_telemetry_nothing_is_made_up(events_file: Any, run_of: RunOf) -> None:
@@ -123,8 +141,9 @@ def test_the_speed_of_another_writer_is_that_of_its_points(events_file: Any, run
     assert run_status(run_of(file, now=now + 900), now + 900).steps_per_second is None
 
 
-def test_an_empty_run_has_no_state(run_of: RunOf) -> None:
-    """Of a run without events it is served that it has had no sessions, and nothing else."""
+def test_an_empty_run_is_in_no_known_state(run_of: RunOf) -> None:
+    """Of a run without events it is served that it has had no sessions, and that its state is unknown."""
+    assert run_status(run_of(), 1e9).state == "unknown"
     assert served(run_status(run_of(), 1e9), 1e9) == {"supervisor_sessions_total": 0}
 
 

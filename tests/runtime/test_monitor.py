@@ -120,6 +120,7 @@ def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock
     clock.advance(31)
     monitor.tick()
     assert monitor.status().stalled
+    assert (monitor.status().active, monitor.status().state) == (True, "stalled")
     for _ in range(8):
         clock.advance(1)
         monitor.tick()
@@ -161,12 +162,13 @@ def test_evaluating_has_a_budget_of_its_own(make, clock) -> None:
     assert heard.of(StallRecord) == []
 
 
-def test_a_planned_stop_is_not_active(make) -> None:
-    """That is what keeps the stall alert silent."""
+@pytest.mark.parametrize(("state", "error"), [("completed", None), ("stopped", None), ("failed", "ValueError: nan")])
+def test_a_session_that_has_ended_is_not_active(make, state, error) -> None:
+    """Its state says how it ended."""
     monitor, _, _, _ = make()
-    assert monitor.status().active
-    monitor.deactivate()
-    assert not monitor.status().active
+    assert (monitor.status().active, monitor.status().state) == (True, "running")
+    monitor.ended(state, error)
+    assert (monitor.status().active, monitor.status().state, monitor.status().error) == (False, state, error)
 
 
 def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) -> None:

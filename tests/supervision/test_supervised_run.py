@@ -185,21 +185,22 @@ def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> No
 
 
 def test_a_planned_end_is_not_active_any_more(begin) -> None:
-    """The phase is stopped, and no alert has reason to fire."""
+    """The phase is stopped, the state completed, and no alert has reason to fire."""
     run = begin()
     run.enter("training")
     assert run.status().active
     run.end(Outcome(reason="completed"))
     status = run.status()
-    assert (status.active, status.phase) == (False, "stopped")
+    assert (status.active, status.phase, status.state) == (False, "stopped", "completed")
 
 
 def test_an_error_is_no_planned_end(begin) -> None:
-    """A session that an error has ended stays active, so that it is alerted on until another one begins."""
+    """A session that an error has ended is over, and its state says failed, and by which error."""
     run = begin()
     run.end(Outcome(reason="error", error="ValueError: loss is NaN"))
     status = run.status()
-    assert (status.active, status.phase) == (True, "stopped")
+    assert (status.active, status.phase, status.state) == (False, "stopped", "failed")
+    assert status.error == "ValueError: loss is NaN"
 
 
 def take_over(logdir: Path) -> None:
