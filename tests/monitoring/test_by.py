@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from monitoring_happenings import HUNG, STALLED
+from monitoring_happenings import BROKEN, HUNG, STALLED
 from monitoring_served import MINUTE, trainer, values
 
 from supervisor_core.monitoring.rules import rule_groups
@@ -41,3 +41,11 @@ def test_one_that_hangs_is_not_hidden_by_its_namesake(promtool: Callable[..., No
     )
     promtool("test", "rules", tmp_path / "test.yaml")
     promtool("check", "rules", "--lint=all", "--lint-fatal", tmp_path / "rules.yaml")
+
+
+def test_an_alert_s_text_is_about_its_own_run() -> None:
+    """What a text looks up is selected by all the labels that tell runs apart."""
+    rules = rule_groups(by=("run", "namespace"))["groups"][0]["rules"]
+    (failed,) = [rule for rule in rules if rule.get("alert") == BROKEN]
+    wanted = "printf `run:supervisor_run_error:known{run=%q,namespace=%q}` $labels.run $labels.namespace | query"
+    assert wanted in failed["annotations"]["summary"] and wanted in failed["annotations"]["description"]
