@@ -23,18 +23,18 @@ export function line(run: string, over: Partial<RunLine> = {}): RunLine {
 export function detail(over: Partial<RunDetail> = {}): RunDetail {
   return {
     run: "a", at: T0 + 5000, generation: 1, state: "running", inferred: false, problem: null, step: 900, steps_per_sec: 2,
-    first_step: 0, max_step: 900, steps_lost: 100, last_event: T0 + 4999, files: 1, bytes: 1, records: 1, corrupt_records: 0,
+    first_step: 0, max_step: 900, steps_lost: 100, steps_lost_most: 100, last_event: T0 + 4999, files: 1, bytes: 1, records: 1, corrupt_records: 0,
     sessions: [session(1), session(2, { first_step: 500, last_step: 900, outcome: "running" })],
     restarts: [
       {
-        at: T0 + 2000, from_step: 600, to_step: 500, rewind_steps: 100, downtime_secs: 400, reason: "lost",
+        at: T0 + 2000, from_step: 600, to_step: 500, rewind_steps: 100, rewind_steps_most: 100, downtime_secs: 400, reason: "lost",
         inferred: false, from_session: "s1", to_session: "s2",
       },
     ],
     recoveries: [], at_risk: null, silences: [],
     goodput: { wall_secs: 1600, ratio: 0.5, inferred: false, secs: { productive: 800, stall: 30, wasted_progress_from_disruption: 100 } },
     advice: {
-      save_cost_secs: 0.5, mtbf_secs: 600, present_interval_secs: 100, recommended_interval_secs: 24.5,
+      save_cost_secs: 0.5, mtbf_secs: 600, failures: 3, recommended_low_secs: 15, recommended_high_secs: 60, present_interval_secs: 100, recommended_interval_secs: 24.5,
       present_cost_ratio: 0.09, recommended_cost_ratio: 0.04,
     },
     problems: [], checkpoints: { count: 3, failed: 1, newest_good: null, on_disk: 2 }, stalls: 1, threads: [], workers: 0,

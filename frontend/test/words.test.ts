@@ -3,7 +3,7 @@ import test from "node:test";
 import { adviceWords } from "../src/logic/advice";
 import { fileName, toCsv } from "../src/logic/csv";
 import { makeFilter } from "../src/logic/filter";
-import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue, titleOf, zoneOf } from "../src/logic/format";
+import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue, formatAtLeast, titleOf, zoneOf } from "../src/logic/format";
 import { partsOf } from "../src/logic/goodput";
 import { headline } from "../src/logic/headline";
 import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
@@ -163,9 +163,12 @@ test("a run that nobody tells of is not accused of anything", () => {
 test("the recommended interval is beside the present one, with what it would save", () => {
   const words = adviceWords(detail().advice, 1000)!;
   assert.equal(words.title, "Save every 25 s instead of 1 min 40 s");
-  assert.match(words.detail, /would save 5 % of the time, 50 s so far/);
+  assert.match(words.detail, /expected to save 5 % of the time, 50 s in as long again/);
   assert.equal(adviceWords({ ...detail().advice, recommended_interval_secs: 90 }, 1000)!.change, false);
-  assert.match(adviceWords({ ...detail().advice, recommended_interval_secs: null, mtbf_secs: null }, 1)!.detail, /no session has failed yet/);
+  assert.match(adviceWords({ ...detail().advice, recommended_interval_secs: null, mtbf_secs: null, failures: 0 }, 1)!.detail, /no session has failed yet/);
+  const few = adviceWords({ ...detail().advice, recommended_interval_secs: null, failures: 1 }, 1)!;
+  assert.match(few.detail, /1 failure so far says too little/);
+  assert.equal(few.known, false);
   assert.equal(adviceWords({ ...detail().advice, present_interval_secs: null, recommended_interval_secs: null }, 1), null);
 });
 
@@ -207,4 +210,10 @@ test("a sparkline starts at 0, leaves gaps, and is nothing for a single reading"
   assert.equal(sparkline([1], 10, 10), "");
   assert.equal(sparkline([2, null, 1, 1], 30, 10), "M0 1M20 5L30 5");
   assert.equal(sparkline([0, 0], 10, 10), "M0 9L10 9");
+});
+
+test("steps done again after a kill are told with their bounds", () => {
+  assert.deepEqual([formatAtLeast(40, 40), formatAtLeast(40, 52), formatAtLeast(40, null)], ["40", "40 to 52", "at least 40"]);
+  const said = headline(detail({ steps_lost: 100, steps_lost_most: 130 }), [], T0 + 5000).map((s) => s.rest).join();
+  assert.match(said, /100 to 130 steps done again/);
 });

@@ -103,3 +103,21 @@ def test_axe_finds_nothing_before_there_are_scalars(tab: Callable[..., Any], boa
     shown.find(".chart", has_text="reading…").first.wait_for()
     assert "reading" in shown.find(".chart-area").first.get_attribute("aria-label")
     assert violations(shown) == []
+
+
+def test_larger_letters_fit(tab: Callable[..., Any], board: Any) -> None:
+    """A reader whose letters are twice as large, and nothing else is, loses no line: rows grow with them."""
+    shown = tab().open(board)
+    before = shown.find(".body .row:not([hidden])").first.bounding_box()["height"]
+    shown.inside().evaluate("document.documentElement.style.fontSize = '200%'")
+    shown.find(".runs").dispatch_event("scroll")
+    shown.inside().evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    cut = shown.inside().evaluate(
+        """() => [...document.querySelectorAll('.body .row:not([hidden]) .cell')]
+            .filter(cell => cell.scrollHeight > cell.parentElement.clientHeight).length"""
+    )
+    boxes = [row.bounding_box() for row in shown.find(".body .row:not([hidden])").all()]
+    tops = sorted(box["y"] for box in boxes)
+    assert {box["height"] for box in boxes} == {2 * before}
+    assert tops[1] - tops[0] == 2 * before
+    assert cut == 0

@@ -31,7 +31,7 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     words = tab().open(board, run="stormy").find(".sentences").inner_text()
     assert "completed" in words
     assert re.search(
-        r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d steps done again .*; 2 killed, 1 signal", words
+        r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d to 1,\d\d\d steps done again .*; 2 killed, 1 signal", words
     )
     assert re.search(r"2 of 2\d saves failed", words)
     assert "1 stall" in words
@@ -51,7 +51,7 @@ def test_recommends_an_interval_beside_the_present_one(tab: Callable[..., Any], 
     """What to change, and what that would save."""
     words = tab().open(board, run="stormy").find(".advice").inner_text()
     assert re.search(r"Save every .* instead of 2 min", words)
-    assert re.search(r"would save [\d.]+ % of the time", words)
+    assert re.search(r"expected to save [\d.]+ % of the time", words)
 
 
 def test_hover_tells_of_sessions_checkpoints_and_restarts(tab: Callable[..., Any], board: Any) -> None:
@@ -135,7 +135,7 @@ def test_tables_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:
         shown.frame.get_by_role("button", name="Download restarts as CSV").click()
     lines = Path(waiting.value.path()).read_text().splitlines()
     assert waiting.value.suggested_filename == "stormy-restarts.csv"
-    assert lines[0].startswith("at,reason,inferred,from_step,to_step,rewind_steps,downtime_secs")
+    assert lines[0].startswith("at,reason,inferred,from_step,to_step,rewind_steps,rewind_steps_most,downtime_secs")
     assert len(lines) == 4
     with shown.page.expect_download() as waiting:
         shown.frame.get_by_role("button", name="Download checkpoints as CSV").click()

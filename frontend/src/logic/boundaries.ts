@@ -62,7 +62,8 @@ export function boundaryLabel(restart: Restart, adopted: boolean): string {
   const word = wordOf(OUTCOMES, restart.reason);
   const parts = restart.reason === "unknown" ? [] : [word.label];
   if (adopted) parts.push("model kept");
-  if (restart.rewind_steps) parts.push(`−${formatCount(restart.rewind_steps)} steps`);
+  const isExact = restart.rewind_steps_most === restart.rewind_steps;
+  if (restart.rewind_steps) parts.push(`−${formatCount(restart.rewind_steps)}${isExact ? "" : "+"} steps`);
   if (restart.downtime_secs != null && restart.downtime_secs > 0) parts.push(`${formatDuration(restart.downtime_secs)} down`);
   return `↻ ${parts.join(" · ") || "restart"}`;
 }

@@ -101,6 +101,12 @@ export function brief(text: string, most = 200): string {
   return text.length > most ? `${text.slice(0, most).trimEnd()}…` : text;
 }
 
+/** Steps of which a kill took the last count: `at least 40`, `40 to 52`, or `40` where that is exact. */
+export function formatAtLeast(least: number, most: number | null): string {
+  if (most === null) return `at least ${formatCount(least)}`;
+  return most > least ? `${formatCount(least)} to ${formatCount(most)}` : formatCount(least);
+}
+
 /** What a run is called on the screen: the logdir itself, which TensorBoard names `.`, by its directory's name. */
 export function titleOf(run: string, logdir: string): string {
   if (run !== ".") return run;

@@ -1,6 +1,6 @@
 /** What happened, when, and what it cost: a few sentences, worst first where it matters. */
 import type { RunDetail, WorkerHistory } from "../types/api";
-import { formatAgo, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
+import { formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
 import type { Tone } from "./words";
 import { OUTCOMES, RUN_STATES, WORKER_STATES, wordOf } from "./words";
 import { countWords, sickOnes, troubleWords } from "./workers";
@@ -97,8 +97,8 @@ function restartSentence(run: RunDetail): Sentence | null {
   const parts: string[] = [];
   if (restarts.length) parts.push(`${formatDuration(down)} down`);
   if (recoveries.length) parts.push(`${formatDuration(recovering)} recovering`);
-  if (run.steps_lost > 0) {
-    parts.push(`${plural(run.steps_lost, "step")} done again${again > 0 ? ` (${formatDuration(again)})` : ""}`);
+  if (run.steps_lost > 0 || (run.steps_lost_most ?? 0) > 0) {
+    parts.push(`${formatAtLeast(run.steps_lost, run.steps_lost_most)} ${run.steps_lost === 1 && run.steps_lost_most === 1 ? "step" : "steps"} done again${again > 0 ? ` (${formatDuration(again)})` : ""}`);
   }
   const within = `${restarts.length ? `, ${formatCount(recoveries.length)} more` : ""} within a session`;
   return {

@@ -1,7 +1,7 @@
 /** What the pointer is on, in words. */
 import type { AtRisk, Session, Silence, Stall, ThreadHistory } from "../types/api";
 import type { Boundary } from "./boundaries";
-import { brief, formatBytes, formatCount, formatDuration, formatMoment, plural } from "./format";
+import { brief, formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment, plural } from "./format";
 import type { Cluster, Marks } from "./marks";
 import { isGood, onDisk } from "./marks";
 import type { Plot } from "./plot";
@@ -57,7 +57,7 @@ export function boundaryHover(boundary: Boundary): Hover {
       ["Down", formatDuration(restart.downtime_secs)],
       ["Got to step", formatCount(restart.from_step)],
       ["Went on from", formatCount(restart.to_step)],
-      ["Done again", restart.rewind_steps == null ? "not known" : plural(restart.rewind_steps, "step")],
+      ["Done again", restart.rewind_steps == null ? "not known" : `${formatAtLeast(restart.rewind_steps, restart.rewind_steps_most)} steps`],
     ],
     ...(adopted ? { note: ADOPTED } : restart.inferred ? { note: "Inferred from what was written." } : {}),
   };
@@ -69,7 +69,7 @@ export function boundariesHover(boundaries: readonly Boundary[]): Hover {
   if (boundaries.length === 1 && only) return boundaryHover(only);
   const rows = boundaries.slice(0, MOST_ROWS).map(({ number, restart }): [string, string] => [
     `↻ Restart ${number}`,
-    `${wordOf(OUTCOMES, restart.reason).label}, ${formatMoment(restart.at)}, ${plural(restart.rewind_steps ?? 0, "step")} done again, ${formatDuration(restart.downtime_secs)} down`,
+    `${wordOf(OUTCOMES, restart.reason).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps done again, ${formatDuration(restart.downtime_secs)} down`,
   ]);
   const more = boundaries.length - rows.length;
   return { title: `↻ ${plural(boundaries.length, "restart")} here`, rows, ...(more > 0 ? { note: `And ${formatCount(more)} more: the table has all.` } : {}) };

@@ -88,7 +88,10 @@ export interface Restart {
   at: number | null;
   from_step: number | null;
   to_step: number | null;
+  /** At least, where it was killed. */
   rewind_steps: number | null;
+  /** At most; equal where that is exact, null where nothing tells. */
+  rewind_steps_most: number | null;
   downtime_secs: number | null;
   reason: Outcome;
   inferred: boolean;
@@ -143,8 +146,12 @@ export interface Goodput {
 export interface Advice {
   save_cost_secs: number | null;
   mtbf_secs: number | null;
+  failures: number;
   present_interval_secs: number | null;
   recommended_interval_secs: number | null;
+  /** The range in which the best one lies with 95 % confidence. */
+  recommended_low_secs: number | null;
+  recommended_high_secs: number | null;
   present_cost_ratio: number | null;
   recommended_cost_ratio: number | null;
 }
@@ -184,6 +191,7 @@ export interface RunDetail {
   first_step: number | null;
   max_step: number | null;
   steps_lost: number;
+  steps_lost_most: number | null;
   last_event: number | null;
   files: number;
   bytes: number;

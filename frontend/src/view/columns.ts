@@ -1,5 +1,5 @@
 /** What the tables of sessions, restarts, workers and checkpoints show. */
-import { formatBytes, formatCount, formatDuration, formatMoment } from "../logic/format";
+import { formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment } from "../logic/format";
 import { isoMoment } from "../logic/moments";
 import { OUTCOMES, wordOf, WORKER_STATES } from "../logic/words";
 import { stateSince } from "../logic/workers";
@@ -40,7 +40,12 @@ export const RESTART_COLUMNS: Column<Restart>[] = [
   { name: "Reason", show: (r) => outcome(r.reason), csv: [["reason", (r) => r.reason], ["inferred", (r) => r.inferred]] },
   { name: "Got to", number: true, show: (r) => formatCount(r.from_step), csv: [["from_step", (r) => r.from_step]] },
   { name: "Went on from", number: true, show: (r) => formatCount(r.to_step), csv: [["to_step", (r) => r.to_step]] },
-  { name: "Done again", number: true, show: (r) => formatCount(r.rewind_steps), csv: [["rewind_steps", (r) => r.rewind_steps]] },
+  {
+    name: "Done again",
+    number: true,
+    show: (r) => (r.rewind_steps == null ? formatCount(null) : formatAtLeast(r.rewind_steps, r.rewind_steps_most)),
+    csv: [["rewind_steps", (r) => r.rewind_steps], ["rewind_steps_most", (r) => r.rewind_steps_most]],
+  },
   { name: "Down", number: true, show: (r) => formatDuration(r.downtime_secs), csv: [["downtime_secs", (r) => r.downtime_secs]] },
 ];
 

@@ -90,6 +90,11 @@ export function setAttribute(element: Element, name: string, value: string | nul
   else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
+/** The size of the page's letters, which a reader may have made larger: what holds text grows with it. */
+export function remPx(): number {
+  return parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
+}
+
 /** A sign and its word. */
 export function pill(word: { glyph: string; label: string; tone: string; meaning: string }, note = ""): HTMLElement {
   const sign = h("span", { class: "glyph", "aria-hidden": "true" }, word.glyph);

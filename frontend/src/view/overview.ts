@@ -8,7 +8,7 @@ import type { UrlState } from "../logic/url_state";
 import { AGES } from "../logic/url_state";
 import { RUN_STATES, wordOf } from "../logic/words";
 import type { RunLine, RunState } from "../types/api";
-import { fill, h, setAttribute, setText } from "./element";
+import { fill, h, remPx, setAttribute, setText } from "./element";
 import { RunRow } from "./run_row";
 
 const HEADS: [SortKey, string, string][] = [
@@ -174,7 +174,7 @@ export class Overview {
   }
 
   private get rowHeight(): number {
-    return NARROW.matches ? 58 : 36;
+    return (NARROW.matches ? 3.625 : 2.25) * remPx();
   }
 
   private schedule(): void {

@@ -26,7 +26,7 @@ export class Summary {
     if (words) {
       refresh(
         this.advice,
-        h("h2", {}, h("span", { class: "glyph", "aria-hidden": "true" }, words.change ? "→ " : "✓ "), words.title),
+        h("h2", {}, h("span", { class: "glyph", "aria-hidden": "true" }, words.change ? "→ " : words.known ? "✓ " : "· "), words.title),
         h("p", {}, words.detail),
       );
     }

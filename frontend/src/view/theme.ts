@@ -1,4 +1,5 @@
 /** The style's colours, for what is drawn on canvas. */
+import { remPx } from "./element";
 
 export interface Theme {
   text: string;
@@ -29,6 +30,7 @@ export function readTheme(element: Element): Theme {
     tone: Object.fromEntries(tones.map((tone) => [tone, v(tone)])),
     line: v("line"),
     wasted: v("wasted"),
-    font: `11px ${style.fontFamily}`,
+    // The drawing's rows do not grow, so its letters only do as far as they fit.
+    font: `${Math.round(11 * Math.min(1.3, remPx() / 16))}px ${style.fontFamily}`,
   };
 }
