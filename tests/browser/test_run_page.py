@@ -31,7 +31,8 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     words = tab().open(board, run="stormy").find(".sentences").inner_text()
     assert "completed" in words
     assert re.search(
-        r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d to 1,\d\d\d steps done again .*; 2 killed, 1 signal", words
+        r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d to 1,\d\d\d steps done again .*; 2 killed, 1 signal",
+        words,
     )
     assert re.search(r"2 of 2\d saves failed", words)
     assert "1 stall" in words
