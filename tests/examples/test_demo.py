@@ -147,6 +147,11 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
         assert source["supervisor_steps_lost_total"] <= inspected["steps_lost"] <= inspected["steps_lost_most"]
         assert "supervisor_checkpoint_recommended_interval_seconds" not in source  # too few failures
     assert exported["supervisor_steps_lost_total"] == inspected["steps_lost"]
+    for activity, secs in inspected["goodput"]["secs"].items():
+        name = "supervisor_time_seconds_total", activity  # of the newest session, as both tell it
+        assert trained.get(name) == pytest.approx(exported.get(name), abs=0.5), activity
+        if activity not in ("productive", "at_risk"):  # a counter of these stands still until steps are made up for
+            assert exported["supervisor_run_time_seconds_total", activity] == pytest.approx(secs, abs=0.5), activity
     assert exported["supervisor_goodput_ratio"] == pytest.approx(inspected["goodput"]["ratio"])
     assert inspected["advice"]["recommended_interval_secs"] is None
 
@@ -162,9 +167,11 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
 
 
 def samples(page: str) -> dict[Any, float]:
-    """A page's samples of the run, by their name; those of a reason by name and reason."""
+    """A page's samples of the run, by their name; those of a reason or an activity by name and that."""
     return {
-        (sample.name, sample.labels["reason"]) if "reason" in sample.labels else sample.name: sample.value
+        (sample.name, *part)
+        if (part := [sample.labels[n] for n in ("reason", "activity") if n in sample.labels])
+        else sample.name: sample.value
         for family in text_string_to_metric_families(page)
         for sample in family.samples
     }
