@@ -86,7 +86,9 @@ def exporter(
 
     if math.isnan(interval_secs):
         raise click.BadParameter("it is not a number.", param_hint="'--refresh-interval'")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    for own in ("supervisor_core", "tb_plugin"):  # clients of object stores log each request
+        logging.getLogger(own).setLevel(logging.INFO)
     watches: list[LogdirWatch] = []
     for logdir in dict.fromkeys(map(_checked_logdir, logdirs)):
         try:

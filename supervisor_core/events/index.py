@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, Problem
 from supervisor_core.events.directory import Directory, DirectoryTree
+from supervisor_core.events.remote_source import RemoteSource
 from supervisor_core.events.run_index import RunIndex
 from supervisor_core.events.source import ReadFileSystem, source_of
 
@@ -86,6 +87,8 @@ class LogdirIndex:
             take: called with a run's name and some new chunks as soon as they are read; they are then not gathered in
                 ``changed``, so that no more than one piece of one file (64 MiB) is held at a time.
         """
+        if isinstance(self._source, RemoteSource):
+            self._source.begin_look(self.logdir)
         self._tree.refresh()
         found = {name: directory for name, directory in self._tree.runs() if self._is_asked_for(name)}
         before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}

@@ -12,12 +12,15 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events.source import Entry
+
+NAMES_OF_A_REQUEST = 1000
+"""How many names a store lists in one request: S3's and GCS's page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,43 @@ class _Client(Protocol):
     def list(self, path: str) -> Iterator[Entry]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Everything below a directory at one moment, by paths without their scheme."""
+
+    root: str
+    sizes: Mapping[str, int]
+    entries: Mapping[str, Mapping[str, Entry]]
+    """Directory -> name -> what it is."""
+
+
 class _FsspecClient:
     def __init__(self, filesystem: Any) -> None:
         self._filesystem = filesystem
+
+    def look(self, root: str) -> _Look:
+        """List everything below a directory, which object stores do by a thousand names a request."""
+        self._filesystem.invalidate_cache()
+        own = self.key(root)
+        sizes: dict[str, int] = {}
+        entries: dict[str, dict[str, Entry]] = {}
+        for path, info in self._filesystem.find(root, detail=True).items():
+            path = path.rstrip("/")
+            if info["type"] == "directory" or not path.startswith(own + "/"):
+                continue
+            sizes[path] = int(info["size"] or 0)
+            above, _, name = path.rpartition("/")
+            known = above in entries
+            entries.setdefault(above, {})[name] = Entry(name, False, False)
+            while not known and above != own:
+                above, _, name = above.rpartition("/")
+                known = above in entries
+                entries.setdefault(above, {})[name] = Entry(name, True, False)
+        return _Look(own, sizes, entries)
+
+    def key(self, path: str) -> str:
+        """Return a path without its scheme."""
+        return str(self._filesystem._strip_protocol(path)).rstrip("/")
 
     def size(self, path: str) -> int | None:
         self._filesystem.invalidate_cache()
@@ -115,9 +152,47 @@ class RemoteSource:
 
     def __init__(self, client: _Client) -> None:
         self._client = client
+        self._look: _Look | None = None
+        self.requests = 0
+        """Requests so far, as far as they can be counted: a listing of many names as one for each thousand."""
+
+    def begin_look(self, root: str) -> None:
+        """List everything below a directory; until the next call this answers what is asked of it, files' bytes apart.
+
+        Where the store's library cannot list so, or fails, each directory is listed when it is asked for.
+        """
+        self._look = None
+        if isinstance(self._client, _FsspecClient):
+            try:
+                look = self._client.look(root)
+            except Exception:  # whatever it is, the first directory that is asked for says it
+                self.requests += 1
+                return
+            self.requests += 1 + len(look.sizes) // NAMES_OF_A_REQUEST
+            self._look = look if look.sizes else None  # nothing there, or no such directory: asking it tells
+
+    def names(self, directory: str) -> list[str] | None:
+        """Return the names in a directory, if the present look knows them."""
+        look, key = self._known(directory)
+        return None if look is None else list(look.entries.get(key, ()))
+
+    def _known(self, path: str) -> tuple[_Look | None, str]:
+        look = self._look
+        if look is None or not isinstance(self._client, _FsspecClient):
+            return None, ""
+        key = self._client.key(path)
+        return (look if key == look.root or key.startswith(look.root + "/") else None), key
 
     def stat(self, path: str) -> RemoteStatus:
         """See `supervisor_core.events.source.ReadFileSystem`."""
+        look, key = self._known(path)
+        if look is not None:
+            if key in look.sizes:
+                return RemoteStatus(look.sizes[key])
+            if key in look.entries:
+                return RemoteStatus(0, stat.S_IFDIR)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.requests += 1
         try:
             size = self._client.size(path)
         except Exception as error:
@@ -130,6 +205,7 @@ class RemoteSource:
 
     def read(self, path: str, length: int, offset: int) -> bytes:
         """Return a range of a file."""
+        self.requests += 1
         try:
             return self._client.read(path, length, offset)
         except Exception as error:
@@ -137,6 +213,11 @@ class RemoteSource:
 
     def list(self, directory: str) -> Iterator[Entry]:
         """See `supervisor_core.events.source.ReadFileSystem`."""
+        look, key = self._known(directory)
+        if look is not None:
+            yield from look.entries.get(key, {}).values()
+            return
+        self.requests += 1
         try:
             yield from self._client.list(directory)
         except Exception as error:

@@ -12,6 +12,7 @@ from supervisor_core.metrics.table import (
     EXPORTER_LAST_REFRESH,
     EXPORTER_REFRESH_DURATION,
     EXPORTER_REFRESH_FAILURES,
+    EXPORTER_REQUESTS,
     EXPORTER_RUNS,
 )
 from supervisor_core.watch.snapshot import Snapshot
@@ -58,6 +59,7 @@ def facts_samples(logdirs: Sequence[LogdirFacts]) -> Iterator[tuple[Metric, list
     yield EXPORTER_RUNS, of(lambda facts, look: facts.runs)
     yield EXPORTER_LAST_REFRESH, of(lambda facts, look: look.at)
     yield EXPORTER_REFRESH_DURATION, of(lambda facts, look: look.secs)
+    yield EXPORTER_REQUESTS, of(lambda facts, look: look.snapshot.requests)
     yield EXPORTER_REFRESH_FAILURES, [Sample({"logdir": facts.label}, facts.failures) for facts in logdirs]
 
 

@@ -331,6 +331,12 @@ EXPORTER_REFRESH_FAILURES = _of_exporter(
     type="counter",
     labels=("logdir",),
 )
+EXPORTER_REQUESTS = _of_exporter(
+    "storage_requests_total",
+    "Requests to the object store that the logdir is in, for listings and events files.",
+    type="counter",
+    labels=("logdir",),
+)
 EXPORTER_SCRAPE_DURATION = _of_exporter(
     "scrape_duration_seconds", "How long this scrape took to put together, compression apart.", unit="seconds"
 )
@@ -344,6 +350,7 @@ EXPORTER_METRICS: tuple[Metric, ...] = (
     EXPORTER_LAST_REFRESH,
     EXPORTER_REFRESH_DURATION,
     EXPORTER_REFRESH_FAILURES,
+    EXPORTER_REQUESTS,
     EXPORTER_SCRAPE_DURATION,
     EXPORTER_BUILD_INFO,
 )

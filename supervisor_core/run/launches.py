@@ -14,6 +14,9 @@ import numpy as np
 from supervisor_core.events.chunk import Chunk, Points, SessionMark
 from supervisor_core.run.tag_steps import TagSteps
 
+MOST_TAGS = 10_000
+"""So many tags of a launch are followed, the first; each takes some 2 kB."""
+
 SAME_LAUNCH_SECS = 60.0
 """Two STARTs with the same step within so many seconds, with nothing done in between, are of one launch."""
 
@@ -124,6 +127,8 @@ class Launches:
     def _scalars(self, scalars: Mapping[str, Points], taken: dict[str, int], before: int | None) -> None:
         """Hand the scalars that come before an offset to the present launch."""
         for tag, points in scalars.items():
+            if len(self.all[-1].tags) >= MOST_TAGS and tag not in self.all[-1].tags:
+                continue
             start = taken[tag]
             end = len(points) if before is None else int(np.searchsorted(points.offsets, before))
             if end > start:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import LogdirIndex
+from supervisor_core.events.remote_source import RemoteSource
 from supervisor_core.events.run_index import RunIndex
 from supervisor_core.events.source import ReadFileSystem, source_of
 from supervisor_core.run.fold import RunFold
@@ -63,7 +64,8 @@ class LogdirWatch:
     ) -> None:
         self._source = source_of(logdir) if filesystem is None else filesystem
         self._index = LogdirIndex(logdir, include=include, exclude=exclude, filesystem=self._source, clock=clock)
-        self._presence = presence or CheckpointPresence()
+        listed = self._source.names if isinstance(self._source, RemoteSource) else lambda directory: None
+        self._presence = presence or CheckpointPresence(listed=listed)
         self._clock = clock
         self._kept_ticks = kept_ticks
         self._runs: dict[str, _RunWatch] = {}
@@ -106,7 +108,8 @@ class LogdirWatch:
             name: watch.look(now, unread if number >= done else None)
             for number, (name, watch) in enumerate(self._runs.items())
         }
-        return Snapshot(logdir=self.logdir, at=now, runs=runs, problems=tuple(problems))
+        requests = self._source.requests if isinstance(self._source, RemoteSource) else 0
+        return Snapshot(logdir=self.logdir, at=now, runs=runs, problems=tuple(problems), requests=requests)
 
     def so_far(self) -> Snapshot:
         """Return the runs that the look under way has read to their ends; problems are told at its own end.

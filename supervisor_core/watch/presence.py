@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
 from supervisor_core.checkpoint.naming import last_part, without_shards
@@ -21,10 +21,16 @@ class CheckpointPresence:
 
     Args:
         filesystem_of: returns the file system of a path, and the path by the name to be used with it.
+        listed: returns the names in a directory where somebody has listed it already; None where not.
     """
 
-    def __init__(self, filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for) -> None:
+    def __init__(
+        self,
+        filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for,
+        listed: Callable[[str], Sequence[str] | None] = lambda directory: None,
+    ) -> None:
         self._filesystem_of = filesystem_of
+        self._listed = listed
         self._listings: dict[str, frozenset[str] | None] = {}
 
     def forget(self) -> None:
@@ -66,8 +72,10 @@ class CheckpointPresence:
         """Return the names of the checkpoints in a directory; None where it cannot be listed."""
         if directory not in self._listings:
             try:
-                filesystem, name = self._filesystem_of(directory)
-                listing = filesystem.list_names(name)
+                listing = self._listed(directory)
+                if listing is None:
+                    filesystem, name = self._filesystem_of(directory)
+                    listing = filesystem.list_names(name)
             except (FileNotFoundError, NotADirectoryError):
                 self._listings[directory] = frozenset()
             except (OSError, ImportError, ValueError):  # a store whose package is missing, or that is out of reach

@@ -72,3 +72,5 @@ class Snapshot:
     """Name, as TensorBoard has it -> run, by name."""
     problems: tuple[str, ...] = ()
     """What about the logdir could not be looked at; empty when all of it was."""
+    requests: int = 0
+    """Requests for listings and events files so far, of a remote logdir; a local one takes none."""

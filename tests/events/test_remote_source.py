@@ -67,6 +67,40 @@ def test_a_remote_file_that_is_written_anew_is_read_anew(logdir: str) -> None:
     assert chunk.scalars["loss"].steps.tolist() == [500, 501, 502, 503, 504]
 
 
+def test_a_look_is_one_listing(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many runs there are: idle ones cost nothing but their part of one listing, a grown file its new bytes."""
+    import fsspec
+
+    writers = [EventsWriter(f"{logdir}/team-{run % 3}/run-{run}") for run in range(30)]
+    for writer in writers:
+        writer.scalar("loss", 1.0, 1)
+        writer.flush()
+    index = LogdirIndex(logdir)
+    assert len(index.refresh().added) == 30
+    source = index._source
+    assert isinstance(source, RemoteSource)
+    asked: list[str] = []
+    filesystem = fsspec.filesystem("memory")
+    for name in ("ls", "info", "find", "cat_file"):
+        call = getattr(filesystem, name)
+        monkeypatch.setattr(
+            source._client._filesystem,  # type: ignore[attr-defined]
+            name,
+            lambda *arguments, call=call, name=name, **more: asked.append(name) or call(*arguments, **more),
+        )
+    before = source.requests
+    assert index.refresh().changed == {}
+    assert [name for name in asked if name in ("find", "cat_file")] == ["find"] and source.requests == before + 1
+    assert source.names(f"{logdir}/team-0") == [f"run-{run}" for run in sorted(range(0, 30, 3), key=str)]
+    asked.clear()
+    writers[7].scalar("loss", 2.0, 2)
+    writers[7].flush()
+    assert list(index.refresh().changed) == ["team-1/run-7"]
+    assert asked.count("cat_file") <= 3
+    for writer in writers:
+        writer.close()
+
+
 def test_a_remote_file_that_is_not_there(logdir: str) -> None:
     """The same word as for a local one."""
     reader = EventsFileReader(logdir + "/events.out.tfevents.1")

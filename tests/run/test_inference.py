@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor_core.run import launches
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
 
@@ -343,3 +344,17 @@ def test_any_log_in_any_pieces_gives_the_same_sane_run(
     assert min(run.goodput.secs.values()) >= 0
     starts = [session.started_at for session in run.sessions]
     assert starts == sorted(starts)
+
+
+def test_tags_beyond_the_bound_are_counted_and_not_followed(log: Any, run_of: RunOf, monkeypatch: Any) -> None:
+    """A writer of a tag for everything takes no more memory than the bound allows; its steps are known all the same."""
+    monkeypatch.setattr(launches, "MOST_TAGS", 5)
+    file = log()
+    for step in range(3):
+        for tag in range(20):
+            file.scalar(f"tag-{tag}", step, T + step)
+    fold = RunFold("r")
+    fold.update(file.chunks())
+    run = fold.run(T + 3)
+    assert (run.scalar_tags, run.step) == (20, 2)
+    assert [len(launch.tags) for each in fold._files.values() for launch in each.launches.all] == [5]
