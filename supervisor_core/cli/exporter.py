@@ -86,9 +86,7 @@ def exporter(
 
     if math.isnan(interval_secs):
         raise click.BadParameter("it is not a number.", param_hint="'--refresh-interval'")
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    for own in ("supervisor_core", "tb_plugin"):  # clients of object stores log each request
-        logging.getLogger(own).setLevel(logging.INFO)
+    configure_log()
     watches: list[LogdirWatch] = []
     for logdir in dict.fromkeys(map(_checked_logdir, logdirs)):
         try:
@@ -143,3 +141,13 @@ def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str 
         raise click.ClickException(
             f"Cannot listen on {address}: {getattr(error, 'strerror', None) or error}."
         ) from error
+
+
+def configure_log() -> None:
+    """Log to standard error: this project from information on, everything else from warnings on.
+
+    Clients of object stores log each request.
+    """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("supervisor_core").setLevel(logging.INFO)

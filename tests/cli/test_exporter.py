@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -199,3 +200,15 @@ def test_serving_loads_no_framework() -> None:
     code = f"import sys, {modules}\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_storage_clients_are_not_heard_of() -> None:
+    """Their loggers speak from warnings on, ours from information on: a line for each request is too much."""
+    before = logging.getLogger().level
+    try:
+        logging.getLogger().setLevel(logging.NOTSET)
+        command.configure_log()
+        levels = [logging.getLogger(name).getEffectiveLevel() for name in ("supervisor_core.exporter", "botocore.auth")]
+        assert levels == [logging.INFO, logging.WARNING]
+    finally:
+        logging.getLogger().setLevel(before)
