@@ -85,7 +85,7 @@ def main() -> None:
                 pass
             stormy, cluster = "mnist/dropout-0.3", "ctr/wide-and-deep"
             camera.take("tab-run", 1280, 800, "light", run=stormy)
-            camera.take("tab-run-dark", 1280, 800, "dark", at=(640, 392), run=stormy, smooth=0.6, tag="loss")
+            camera.take("tab-run-dark", 1280, 800, "dark", at=(640, 410), run=stormy, smooth=0.6, tag="loss")
             camera.take("tab-cluster", 1280, 860, "light", at=(1180, 600), run=cluster)
             camera.take("tab-narrow", 360, 1000, "light", run=cluster)
             camera.take("tab-runs-dark", 1280, 620, "dark")
