@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import stat
+from collections import Counter
 from collections.abc import Iterator
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -14,6 +15,9 @@ SETTLED_SECS = 2.0
 """A directory whose time of change is younger than this may change again within the same tick of its clock."""
 RELIST_SECS = 60.0
 """Listed again after this at the latest: some network file systems keep no time of change for directories."""
+
+MAX_NAMES = 8
+"""Under so many names one directory is walked: links that lead to links could else double the runs at every level."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
@@ -94,13 +98,18 @@ class DirectoryTree:
         self._source = source_of(root) if filesystem is None else filesystem
         self._clock = clock
         self._known: dict[str, Directory] = {}
+        self._unfollowed = 0
 
     def refresh(self) -> None:
         """Walk the tree."""
         known: dict[str, Directory] = {}
+        walked: Counter[tuple[int, int]] = Counter()
+        self._unfollowed = 0
         pending: list[tuple[str, str, bool, tuple[Directory, ...]]] = [(".", self.root, False, ())]
-        while pending:
-            name, path, is_link, above = pending.pop()
+        linked: list[tuple[str, str, bool, tuple[Directory, ...]]] = []  # last, so that no link takes a name's place
+        while pending or linked:
+            through_link = not pending
+            name, path, is_link, above = linked.pop() if through_link else pending.pop()
             directory = self._known.get(name)
             if directory is None:
                 directory = Directory(path, filesystem=self._source, clock=self._clock)
@@ -108,11 +117,17 @@ class DirectoryTree:
                 continue
             if is_link and directory.identity is not None and any(up.identity == directory.identity for up in above):
                 continue
+            if directory.identity is not None:
+                walked[directory.identity] += 1
+                if through_link and walked[directory.identity] > MAX_NAMES:
+                    self._unfollowed += 1
+                    continue
             known[name] = directory
             if directory.subs:
                 within = (*above, directory)
                 prefix = "" if name == "." else name + "/"
-                pending += [(prefix + sub, join(path, sub), link, within) for sub, link in reversed(directory.subs)]
+                for sub, link in reversed(directory.subs):
+                    (linked if link or through_link else pending).append((prefix + sub, join(path, sub), link, within))
         self._known = known
 
     def runs(self) -> Iterator[tuple[str, Directory]]:
@@ -121,4 +136,9 @@ class DirectoryTree:
 
     def problems(self) -> Iterator[str]:
         """Yield what could not be listed, and why."""
-        return (directory.problem for directory in self._known.values() if directory.problem is not None)
+        yield from (directory.problem for directory in self._known.values() if directory.problem is not None)
+        if self._unfollowed:
+            yield (
+                f"{self.root} holds directories under more than {MAX_NAMES} names, by symbolic links; "
+                f"{self._unfollowed:,} of these names are not followed."
+            )

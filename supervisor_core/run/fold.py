@@ -68,6 +68,11 @@ class RunFold:
             self._files[chunk.path].add(chunk)
             self._timeline = None
 
+    @property
+    def unkept(self) -> int:
+        """How often a thread or a worker was named beyond the bounds of `session_fold`, and left out."""
+        return sum(session.unkept for file in self._files.values() for session in file.sessions.values())
+
     def run(self, now: float, present: Callable[[str], bool | None] = nobody_looked) -> Run:
         """Return everything that is known of the run.
 

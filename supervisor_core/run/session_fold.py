@@ -24,6 +24,10 @@ from supervisor_core.run.worker_fold import WorkerFold
 CLOCK_SET_SECS = 2.0
 """A session's wall clock was set if it differs by more from the one that nobody sets."""
 
+MAX_THREADS = 256
+MAX_WORKERS = 1_000
+"""So many service threads, and other processes of its cluster, are known of one session."""
+
 
 class SessionFold:
     """Gathers one session's records; what is finished is only ever added to, so a record costs the same whenever.
@@ -69,6 +73,8 @@ class SessionFold:
         """See `SessionFacts`."""
         self.threads: dict[str, ThreadFold] = {}
         self.workers: dict[str, WorkerFold] = {}
+        self.unkept = 0
+        """How often a thread or a worker was named beyond the bounds, and left out."""
         self.workers_at: float | None = None
         """When it told of them last."""
         self.checkpoints: list[Checkpoint] = []
@@ -137,10 +143,9 @@ class SessionFold:
         for told in beat.threads if isinstance(beat.threads, tuple) else ():
             name = text(told.get("name")) if isinstance(told, Mapping) else None
             if name is not None:
-                thread = self.threads.get(name)
-                if thread is None:
-                    thread = self.threads[name] = ThreadFold(name, self.kept_ticks)
-                thread.beat(at, told)
+                thread = self._thread(name)
+                if thread is not None:
+                    thread.beat(at, told)
         if beat.workers is not None:
             self.workers_at = at
             self._cluster(at, beat.workers)
@@ -149,10 +154,27 @@ class SessionFold:
         told = [item for item in workers if isinstance(item, Mapping)] if isinstance(workers, tuple) else []
         named = {name: item for item in told if (name := text(item.get("name"))) is not None}
         for name, item in named.items():
-            worker = self.workers.get(name)
-            if worker is None:
-                worker = self.workers[name] = WorkerFold(name, self.kept_ticks)
-            worker.beat(at, item)
+            worker = self._worker(name)
+            if worker is not None:
+                worker.beat(at, item)
+
+    def _thread(self, name: str) -> ThreadFold | None:
+        """Return the thread of a name; None for one too many, which is counted."""
+        if name not in self.threads:
+            if len(self.threads) >= MAX_THREADS:
+                self.unkept += 1
+                return None
+            self.threads[name] = ThreadFold(name, self.kept_ticks)
+        return self.threads[name]
+
+    def _worker(self, name: str) -> WorkerFold | None:
+        """Return the worker of a name; None for one too many, which is counted."""
+        if name not in self.workers:
+            if len(self.workers) >= MAX_WORKERS:
+                self.unkept += 1
+                return None
+            self.workers[name] = WorkerFold(name, self.kept_ticks)
+        return self.workers[name]
 
     def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
         step = whole(record.step)
@@ -292,10 +314,12 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     if part.last_progress_at is not None:
         into._moved(part.last_progress_at)
     for name, thread in part.threads.items():
-        into.threads.setdefault(name, ThreadFold(name, into.kept_ticks)).absorb(thread)
+        if (whole_thread := into._thread(name)) is not None:
+            whole_thread.absorb(thread)
     into.workers_at = part.workers_at if part.workers_at is not None else into.workers_at
     for name, worker in part.workers.items():
-        into.workers.setdefault(name, WorkerFold(name, into.kept_ticks)).absorb(worker)
+        if (whole_worker := into._worker(name)) is not None:
+            whole_worker.absorb(worker)
     into.recoveries.extend(part.recoveries)
     into.checkpoints.extend(part.checkpoints)
     into.stalls.extend(part.stalls)

@@ -160,7 +160,7 @@ class _RunWatch:
 
     def look(self, now: float, unread: str | None = None) -> WatchedRun:
         files = self.index.files
-        problem = unread or self._lost or self.index.problem or _unreadable(files)
+        problem = unread or self._lost or self.index.problem or _unreadable(files) or self._left_out()
         last, stamp = self._last, self._presence.stamp(self.index.directory)
         if (
             last is not None
@@ -180,6 +180,9 @@ class _RunWatch:
             problem = f"it could not be put together: {error!r}"
         self._last = WatchedRun(run=run, files=files, problem=problem)
         return self._last
+
+    def _left_out(self) -> str | None:
+        return "it names more threads or workers than are kept; the rest is left out" if self._fold.unkept else None
 
 
 def _unreadable(files: Sequence[FileFacts]) -> str | None:

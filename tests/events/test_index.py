@@ -269,3 +269,17 @@ def test_a_large_file_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
     assert change.changed == {} and len(pieces) > 5
     assert [piece.from_start for piece in pieces] == [True] + [False] * (len(pieces) - 1)
     assert len(steps(pieces)) == 499 and max(piece.bytes for piece in pieces) < 2100
+
+
+def test_links_that_lead_to_links_do_not_multiply_runs(tmp_path: Path) -> None:
+    """Two links to the next directory at each level would double its names; each has a few, and the rest is said."""
+    for level in range(14):
+        write(tmp_path / f"d{level}", 1)
+    for level in range(13):
+        for name in ("left", "right"):
+            (tmp_path / f"d{level}" / name).symlink_to(tmp_path / f"d{level + 1}")
+    index = LogdirIndex(str(tmp_path))
+    index.refresh()
+    assert len(index.runs) <= 14 * 8
+    assert {f"d{level}" for level in range(14)} <= set(index.runs)
+    assert "not followed" in index.problems[0].text
