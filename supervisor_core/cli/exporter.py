@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from supervisor_core.checkpoint.filesystem import local_path
+from supervisor_core.cli.quantities import printable
 from supervisor_core.errors import EventsError, OptionsError
 
 if TYPE_CHECKING:
@@ -143,11 +144,21 @@ def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str 
         ) from error
 
 
+class _PlainFormatter(logging.Formatter):
+    """Writes names and errors, which are others' texts, on one line and without what a terminal obeys."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+
 def configure_log() -> None:
     """Log to standard error: this project from information on, everything else from warnings on.
 
     Clients of object stores log each request.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger("supervisor_core").setLevel(logging.INFO)
