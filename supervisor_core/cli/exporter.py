@@ -12,6 +12,7 @@ import click
 
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.cli.quantities import printable
+from supervisor_core.cli.rule_options import Duration
 from supervisor_core.errors import EventsError, OptionsError
 
 if TYPE_CHECKING:
@@ -63,6 +64,15 @@ _CHECK_SECS = 5.0
     metavar="SECONDS",
     help="Seconds from one look at the logdirs to the next.",
 )
+@click.option(
+    "--forget-after",
+    "forget_after_secs",
+    default="7d",
+    show_default=True,
+    type=Duration(),
+    metavar="DURATION",
+    help="After how long without an event a lost run is not active any more.",
+)
 @click.option("--include", metavar="REGEX", help="Serve only runs whose name matches somewhere.")
 @click.option("--exclude", metavar="REGEX", help="Leave out runs whose name matches somewhere.")
 def exporter(
@@ -71,6 +81,7 @@ def exporter(
     config_file: str | None,
     telemetry_path: str,
     interval_secs: float,
+    forget_after_secs: float,
     include: str | None,
     exclude: str | None,
 ) -> None:
@@ -96,7 +107,7 @@ def exporter(
             raise _WrongInput(str(error)) from error
     stop = threading.Event()
     with SignalWatch(lambda signum: stop.set()):
-        serving = Exporter(watches, interval_secs=interval_secs)
+        serving = Exporter(watches, interval_secs=interval_secs, forget_after_secs=forget_after_secs)
         web = _web(serving, address, telemetry_path, config_file)
         with web:
             _LOG.info("Serving %s", web.url)

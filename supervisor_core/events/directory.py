@@ -134,6 +134,12 @@ class DirectoryTree:
         """Yield each directory that holds events files, by its name relative to the root: ``.`` for the root itself."""
         return ((name, directory) for name, directory in self._known.items() if directory.events)
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the root is there and could be listed at the last `refresh`."""
+        root = self._known.get(".")
+        return root is not None and root.problem is None
+
     def problems(self) -> Iterator[str]:
         """Yield what could not be listed, and why."""
         yield from (directory.problem for directory in self._known.values() if directory.problem is not None)

@@ -70,6 +70,11 @@ class LogdirIndex:
         return self._runs
 
     @property
+    def is_reachable(self) -> bool:
+        """Whether the logdir is there and could be listed."""
+        return self._tree.is_reachable
+
+    @property
     def problems(self) -> tuple[Problem, ...]:
         """Directories that could not be listed."""
         return tuple(Problem(kind="unreadable", offset=None, text=text) for text in self._tree.problems())

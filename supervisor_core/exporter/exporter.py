@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
@@ -28,7 +28,7 @@ from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.process import process_samples
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import EXPORTER_BUILD_INFO, EXPORTER_SCRAPE_DURATION, SCRAPE_SUCCESS
-from supervisor_core.run.run_status import run_status
+from supervisor_core.run.run_status import FORGET_AFTER_SECS, run_status
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +38,10 @@ _STOP_SECS = 2.0
 _SHOW_SECS = 1.0
 _SHOW_SHARE = 0.1
 """Of the first look, how much may go into showing what it has read so far."""
+
+
+_UNFINISHED = ("running", "stalled", "lost", "failed")
+"""A run in one of these states has not ended as planned."""
 
 
 class Watch(Protocol):
@@ -63,7 +67,7 @@ class _Shown:
 
     @property
     def ready(self) -> bool:
-        return bool(self.logdirs) and all(facts.looked for facts in self.logdirs)
+        return bool(self.logdirs) and all(facts.looked and facts.reachable for facts in self.logdirs)
 
 
 class Exporter:
@@ -73,6 +77,8 @@ class Exporter:
         watches: the logdirs; from `start` on only the exporter's own threads refresh them, each its own.
         interval_secs: seconds from the beginning of one look at a logdir to that of the next; one that takes longer is
             followed by the next at once.
+        forget_after_secs: how long nothing may be heard of a lost run until it is not active any more, and how long a
+            run that is gone from the disk is served as unreachable.
         clock: the time.
     """
 
@@ -81,10 +87,12 @@ class Exporter:
         watches: Sequence[Watch],
         *,
         interval_secs: float = DEFAULT_INTERVAL_SECS,
+        forget_after_secs: float = FORGET_AFTER_SECS,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._watches = watches
         self._interval_secs = interval_secs
+        self._forget_after_secs = forget_after_secs
         self._clock = clock
         labels = logdir_labels([shown_logdir(watch.logdir) for watch in watches])
         self._up = _Shown(page=Page([]), logdirs=tuple(LogdirFacts(label=label) for label in labels))
@@ -94,6 +102,8 @@ class Exporter:
         self._unwritten = False
         self._written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}
         self._told: frozenset[str] = frozenset()
+        self._gone: dict[tuple[int, str], float] = {}
+        self._announced = False
         self._versions = _versions()
         self._show_next = clock.monotonic()
         self._stopping = threading.Event()
@@ -104,8 +114,13 @@ class Exporter:
 
     @property
     def ready(self) -> bool:
-        """Whether every logdir has been looked at, once at least."""
+        """Whether every logdir has been looked at, once at least, and was there at the last look."""
         return self._up.ready
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """The logdirs that were not there, or could not be listed, at the last look."""
+        return tuple(facts.label for facts in self._up.logdirs if not facts.reachable)
 
     def start(self) -> None:
         """Begin to look, in daemon threads."""
@@ -143,6 +158,7 @@ class Exporter:
         if labels != [facts.label for facts in self._up.logdirs]:
             self._up = replace(self._up, logdirs=tuple(LogdirFacts(label=label) for label in labels))
             self._faults = [0] * len(labels)
+            self._written, self._gone = {}, {}
         self._looks = [Look(snapshot=found, at=at, secs=secs) for found in snapshots]
         self._put_up()
 
@@ -182,7 +198,8 @@ class Exporter:
         first = known is None or known.at is None
         snapshot = watch.refresh(self._showing(index) if first else None)
         secs = self._clock.monotonic() - began
-        self._looks[index] = Look(snapshot=snapshot, at=self._clock.wall(), secs=secs)
+        at = self._clock.wall() if snapshot.reachable else None if known is None else known.at
+        self._looks[index] = Look(snapshot=snapshot, at=at, secs=secs)
 
     def _showing(self, index: int) -> Callable[[int, int], None]:
         """Return what shows the runs of a logdir that have been read so far."""
@@ -215,42 +232,75 @@ class Exporter:
             for index, look in looks.items()
             for name, watched in sorted(look.snapshot.runs.items())
         ]
+        now = self._clock.wall()
+        places += self._vanished(looks, now)
         labels = run_labels(
             [
                 RunPlace(shown_logdir(looks[index].snapshot.logdir), name, watched.own_name)
                 for index, name, watched in places
             ]
         )
-        now = self._clock.wall()
         written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}
         problems = {index: list(look.snapshot.problems) for index, look in looks.items()}
         runs = dict.fromkeys(looks, 0)
         for (index, name, watched), label in zip(places, labels, strict=True):
             known = self._written.get((index, name))
-            if watched.problem is not None:
+            gone = (index, name) in self._gone
+            if gone:
+                problems[index].append(f"Run {label!r}: its directory is gone, and it had not ended.")
+            elif watched.problem is not None:
                 problems[index].append(f"Run {label!r}: {watched.problem}")
-            if known is not None and known[0] is watched and known[1].status.run == label:
+            if known is not None and known[0] is watched and known[1].status.run == label and not gone:
                 written[index, name] = known
             else:
                 try:
-                    written[index, name] = watched, _write_run(watched, label, before.logdirs[index].label, now)
+                    written[index, name] = watched, self._write_run(index, watched, label, now, gone=gone)
                 except Exception as error:  # a fault of ours; it must not cost the other runs
                     _LOG.debug("Run %r cannot be shown", label, exc_info=True)
                     problems[index].append(f"Run {label!r} cannot be shown: {error!r}")
                     continue
-            runs[index] += 1
+            runs[index] += not gone
         self._written = written
         page = Page([text for _, text in written.values()])
         logdirs = list(before.logdirs)
         for index, look in looks.items():
-            new = look.at is not None and look is not logdirs[index].look
+            new = (look.at is not None or not look.snapshot.reachable) and look is not logdirs[index].look
             failures = logdirs[index].failures + (new and bool(problems[index]))
             logdirs[index] = replace(logdirs[index], runs=runs[index], look=look, failures=failures)
         self._up = _Shown(page=page, logdirs=tuple(logdirs))
-        told = [text for index, look in looks.items() if look.at is not None for text in problems[index]]
+        told = [
+            text
+            for index, look in looks.items()
+            if look.at is not None or not look.snapshot.reachable
+            for text in problems[index]
+        ]
         self._tell([*told, *page.problems])
-        if self._up.ready and not before.ready:
+        if self._up.ready and not self._announced:
+            self._announced = True
             _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, max(look.secs or 0.0 for look in looks.values()))
+
+    def _vanished(self, looks: Mapping[int, Look], now: float) -> list[tuple[int, str, WatchedRun]]:
+        """Return the runs that were served, had not ended, and are gone; each until it is forgotten."""
+        vanished: list[tuple[int, str, WatchedRun]] = []
+        for (index, name), (watched, _) in self._written.items():
+            if index not in looks or name in looks[index].snapshot.runs or watched.run.state not in _UNFINISHED:
+                continue
+            if now - self._gone.get((index, name), now) <= self._forget_after_secs:
+                vanished.append((index, name, watched))
+        self._gone = {(index, name): self._gone.get((index, name), now) for index, name, _ in vanished}
+        return vanished
+
+    def _write_run(self, index: int, watched: WatchedRun, label: str, now: float, *, gone: bool) -> RunText:
+        reading = Reading(
+            logdir=self._up.logdirs[index].label,
+            success=watched.read_ok and not gone,
+            last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
+            corrupt_records=watched.corrupt_records,
+        )
+        status = run_status(watched.run, now, label=label, forget_after_secs=self._forget_after_secs)
+        if gone or (watched.unreachable and watched.run.state in _UNFINISHED):
+            status = replace(status, state="unreachable")
+        return write_run(status, reading)
 
     def _tell(self, problems: Sequence[str]) -> None:
         known, self._told = self._told, frozenset(problems)
@@ -259,16 +309,6 @@ class Exporter:
                 _LOG.warning("%s", text)
         if known and not problems:
             _LOG.info("Everything can be read again")
-
-
-def _write_run(watched: WatchedRun, label: str, logdir: str, now: float) -> RunText:
-    reading = Reading(
-        logdir=logdir,
-        success=watched.read_ok,
-        last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
-        corrupt_records=watched.corrupt_records,
-    )
-    return write_run(run_status(watched.run, now, label=label), reading)
 
 
 def _versions() -> dict[str, str]:

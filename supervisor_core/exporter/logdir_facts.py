@@ -10,6 +10,7 @@ from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.table import (
     EXPORTER_LAST_REFRESH,
+    EXPORTER_LOGDIR_UP,
     EXPORTER_REFRESH_DURATION,
     EXPORTER_REFRESH_FAILURES,
     EXPORTER_REQUESTS,
@@ -24,7 +25,7 @@ class Look:
 
     snapshot: Snapshot
     at: float | None = None
-    """When it ended, as wall time; None while the first one is under way."""
+    """When the last one that reached the logdir ended, as wall time; None while there was none."""
     secs: float | None = None
     """How long it took."""
 
@@ -45,6 +46,11 @@ class LogdirFacts:
         """Whether it has been looked at, once at least, to the end."""
         return self.look is not None and self.look.at is not None
 
+    @property
+    def reachable(self) -> bool:
+        """Whether it was there and could be listed at the last look."""
+        return self.look is None or self.look.snapshot.reachable
+
 
 def facts_samples(logdirs: Sequence[LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:
     """Return what is served of the logdirs; of one whose first look is not through, only its failures."""
@@ -56,6 +62,14 @@ def facts_samples(logdirs: Sequence[LogdirFacts]) -> Iterator[tuple[Metric, list
             if facts.look is not None and facts.looked and (value := read(facts, facts.look)) is not None
         ]
 
+    yield (
+        EXPORTER_LOGDIR_UP,
+        [
+            Sample({"logdir": facts.label}, float(facts.reachable))
+            for facts in logdirs
+            if facts.looked or not facts.reachable
+        ],
+    )
     yield EXPORTER_RUNS, of(lambda facts, look: facts.runs)
     yield EXPORTER_LAST_REFRESH, of(lambda facts, look: look.at)
     yield EXPORTER_REFRESH_DURATION, of(lambda facts, look: look.secs)

@@ -117,6 +117,9 @@ class Web:
         if request.path == "/-/ready":
             if self._exporter.ready:
                 return _text(200, "ready")
+            if self._exporter.unreachable:
+                logdirs = ", ".join(self._exporter.unreachable)
+                return _text(503, f"not ready: not there, or cannot be listed: {logdirs}")
             return _text(503, "not ready: the runs are being looked at for the first time")
         if request.path == "/alerts":
             return Response(status=200, body=runbook_page().encode(), content_type="text/html; charset=utf-8")

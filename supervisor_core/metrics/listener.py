@@ -39,6 +39,8 @@ class Request:
 
     path: str
     header: Callable[[str], str | None]
+    client: str = ""
+    """The client's address, without its port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +217,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
     def _response(self) -> Response:
-        return self.server.respond(Request(path=self.path.partition("?")[0], header=self.headers.get))
+        return self.server.respond(
+            Request(path=self.path.partition("?")[0], header=self.headers.get, client=str(self.client_address[0]))
+        )
 
     def _answer(self, response: Response, *, body: bool) -> None:
         self.send_response(response.status)

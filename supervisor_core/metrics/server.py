@@ -17,7 +17,8 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import TracebackType
 from weakref import WeakSet
@@ -96,6 +97,7 @@ class MetricsServer:
         self._scrapes = 0
         self._last_scrape_at: float | None = None
         self._scraped = threading.Condition()
+        self._scrapers: dict[_Scraper, float] = {}
         self._waits: list[_Wait] = []
 
     def start(self) -> bool:
@@ -156,19 +158,22 @@ class MetricsServer:
         return self._last_scrape_at
 
     def wait_for_scrapes(self, n: int, timeout_secs: float) -> bool:
-        """Wait until ``/metrics`` was served n more times; return whether it was.
+        """Wait until ``/metrics`` was served n more times to every scraper; return whether it was.
 
-        Only scrapes that begin after this call count, so what was true at the call has been seen n times. Returns
+        Scrapers are told apart by their addresses and by what they say of themselves (the two servers of a pair, one
+        that scrapes more rarely); those count that have scraped within the last five minutes. Only scrapes that begin
+        after this call count, so what was true at the call has been seen n times. Returns
         False after ``timeout_secs``, and at once when nothing is served (any more).
         """
-        wait = _Wait()
         with self._scraped:
+            since = self._clock.monotonic() - _SCRAPER_SECS
+            wait = _Wait({scraper for scraper, at in self._scrapers.items() if at >= since})
             self._waits.append(wait)
             try:
-                self._scraped.wait_for(lambda: wait.scrapes >= n or self._listener is None, timeout_secs)
+                self._scraped.wait_for(lambda: wait.is_over(n) or self._listener is None, timeout_secs)
             finally:
                 self._waits.remove(wait)
-            return wait.scrapes >= n
+            return wait.is_over(n)
 
     def __enter__(self) -> MetricsServer:
         self.start()
@@ -213,15 +218,18 @@ class MetricsServer:
             body=body,
             content_type=content_type,
             encoding=encoding,
-            sent=lambda: self._count_scrape(waits),
+            sent=lambda: self._count_scrape(_scraper_of(request), waits),
         )
 
-    def _count_scrape(self, waits: tuple[_Wait, ...]) -> None:
+    def _count_scrape(self, scraper: _Scraper, waits: tuple[_Wait, ...]) -> None:
         with self._scraped:
             self._scrapes += 1
+            now = self._clock.monotonic()
+            self._scrapers = {known: at for known, at in self._scrapers.items() if at >= now - _SCRAPER_SECS}
+            self._scrapers[scraper] = now
             self._last_scrape_at = self._clock.wall()
             for wait in waits:
-                wait.scrapes += 1
+                wait.scrapes[scraper] += 1
             self._scraped.notify_all()
 
     def _readiness(self) -> Response:
@@ -252,10 +260,26 @@ class _Both(Collector):
             yield from collector.collect()
 
 
-class _Wait:
-    """How many scrapes have begun and ended since somebody began to wait for them."""
+_Scraper = tuple[str, str, str]
+"""A client's address, its name, and its timeout, which differs between scrapers of different intervals."""
 
-    scrapes = 0
+_SCRAPER_SECS = 300.0
+"""A scraper that has not come for so long comes no more."""
+
+
+def _scraper_of(request: Request) -> _Scraper:
+    timeout = request.header("X-Prometheus-Scrape-Timeout-Seconds")
+    return request.client, request.header("User-Agent") or "", timeout or ""
+
+
+class _Wait:
+    """How many scrapes of each scraper have begun and ended since somebody began to wait for them."""
+
+    def __init__(self, scrapers: Iterable[_Scraper]) -> None:
+        self.scrapes: Counter[_Scraper] = Counter(dict.fromkeys(scrapers, 0))
+
+    def is_over(self, n: int) -> bool:
+        return bool(self.scrapes) and min(self.scrapes.values()) >= n
 
 
 def _text(status: int, line: str) -> Response:

@@ -315,6 +315,9 @@ EXPORTER_CORRUPT_RECORDS = _of_exporter(
     type="counter",
     labels=("run",),
 )
+EXPORTER_LOGDIR_UP = _of_exporter(
+    "logdir_up", "1 if the logdir was there and could be listed at its last refresh, else 0.", labels=("logdir",)
+)
 EXPORTER_RUNS = _of_exporter("runs", "Runs of the logdir that are served.", labels=("logdir",))
 EXPORTER_LAST_REFRESH = _of_exporter(
     "last_refresh_timestamp_seconds",
@@ -346,6 +349,7 @@ EXPORTER_METRICS: tuple[Metric, ...] = (
     EXPORTER_RUN_READ_SUCCESS,
     EXPORTER_LAST_EVENT,
     EXPORTER_CORRUPT_RECORDS,
+    EXPORTER_LOGDIR_UP,
     EXPORTER_RUNS,
     EXPORTER_LAST_REFRESH,
     EXPORTER_REFRESH_DURATION,

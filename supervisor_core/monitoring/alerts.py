@@ -210,7 +210,37 @@ def _speed(limits: Thresholds) -> tuple[Alert, ...]:
 
 
 def _sources(limits: Thresholds) -> tuple[Alert, ...]:
+    silent = (
+        "group by (job, instance) (\n"
+        "  up == 0 and on (job, instance)\n"
+        f"    last_over_time(supervisor_exporter_build_info[{duration(limits.forget_secs)}])\n"
+        ")"
+    )
+    there = "unless on (job, logdir) supervisor_exporter_logdir_up == 0"
     return (
+        Alert(
+            name="SupervisorLogdirUnreachable",
+            severity="critical",
+            expr=(
+                "max by (job, logdir) (supervisor_exporter_logdir_up == bool 0) == 1\n"
+                "or count by (job, logdir) (\n"
+                "  supervisor_exporter_run_read_success\n"
+                '    and on (job, instance, run) supervisor_run_state{state="unreachable"} == 1\n'
+                ")\n"
+                "or (\n"
+                "  max by (job, logdir) (supervisor_exporter_runs) == 0\n"
+                "    and on (job, logdir)\n"
+                f"      max_over_time(supervisor_exporter_runs[{duration(limits.forget_secs)}]) > 0\n"
+                ")"
+            ),
+            hold_secs=limits.stall_hold_secs,
+            summary="Runs in {{ $labels.logdir }} have disappeared.",
+            description=(
+                "The exporter of the job {{ $labels.job }} does not find the logdir {{ $labels.logdir }}, or runs that "
+                "it has served from there and that had not ended: it is not mounted, was moved or deleted, or cannot "
+                "be listed. Of a training there whose process dies now, nobody may learn."
+            ),
+        ),
         Alert(
             name="SupervisorEventsUnreadable",
             severity="warning",
@@ -231,18 +261,21 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
             name="SupervisorExporterDown",
             severity="warning",
             expr=(
-                "(\n"
-                "  max by (job) (last_over_time(supervisor_exporter_build_info"
-                f"[{duration(limits.forget_secs)}]))\n"
-                "  unless on (job) max by (job) (supervisor_exporter_build_info)\n"
-                ")\n"
-                f"or max by (job, logdir) ({BEHIND})\n"
-                f"or max by (job, logdir) ({FIRST_LOOK})"
+                f"{silent}\n"
+                "or\n"
+                f"  max by (job) (last_over_time(supervisor_exporter_build_info[{duration(limits.forget_secs)}]))\n"
+                "    unless on (job) max by (job) (supervisor_exporter_build_info)\n"
+                f"    unless on (job) {silent}\n"
+                f"or max by (job, logdir) ({BEHIND} {there})\n"
+                f"or max by (job, logdir) ({FIRST_LOOK} {there})"
             ),
             hold_secs=limits.hold_secs,
-            summary="The exporter {{ $labels.job }} tells nothing new{{ with $labels.logdir }} of {{ . }}{{ end }}.",
+            summary=(
+                "The exporter {{ $labels.job }}{{ with $labels.instance }} at {{ . }}{{ end }} tells nothing new"
+                "{{ with $labels.logdir }} of {{ . }}{{ end }}."
+            ),
             description=(
-                "The exporter of the job {{ $labels.job }} "
+                "The exporter of the job {{ $labels.job }}{{ with $labels.instance }} at {{ . }}{{ end }} "
                 "{{ with $labels.logdir }}has not been able to look at {{ . }}, whose storage may hang"
                 "{{ else }}does not answer Prometheus any more{{ end }}. "
                 "Of a training {{ if $labels.logdir }}there {{ end }}whose process dies now, nobody may learn."

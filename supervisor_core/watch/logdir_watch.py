@@ -109,7 +109,14 @@ class LogdirWatch:
             for number, (name, watch) in enumerate(self._runs.items())
         }
         requests = self._source.requests if isinstance(self._source, RemoteSource) else 0
-        return Snapshot(logdir=self.logdir, at=now, runs=runs, problems=tuple(problems), requests=requests)
+        return Snapshot(
+            logdir=self.logdir,
+            at=now,
+            runs=runs,
+            problems=tuple(problems),
+            reachable=self._index.is_reachable,
+            requests=requests,
+        )
 
     def so_far(self) -> Snapshot:
         """Return the runs that the look under way has read to their ends; problems are told at its own end.
@@ -159,7 +166,7 @@ class _RunWatch:
             self._lost = f"its events could not be understood: {error!r}"
 
     def look(self, now: float, unread: str | None = None) -> WatchedRun:
-        files = self.index.files
+        files, unreachable = self.index.files, self.index.problem is not None
         problem = unread or self._lost or self.index.problem or _unreadable(files) or self._left_out()
         last, stamp = self._last, self._presence.stamp(self.index.directory)
         if (
@@ -178,7 +185,7 @@ class _RunWatch:
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
             problem = f"it could not be put together: {error!r}"
-        self._last = WatchedRun(run=run, files=files, problem=problem)
+        self._last = WatchedRun(run=run, files=files, problem=problem, unreachable=unreachable)
         return self._last
 
     def _left_out(self) -> str | None:

@@ -20,6 +20,9 @@ class WatchedRun:
     """Why the run could not be read, or not in full; None when all of it was. Of a run that cannot be read any more,
     `run` is what was known of it."""
 
+    unreachable: bool = False
+    """Whether its directory cannot be listed."""
+
     @property
     def read_ok(self) -> bool:
         """Whether all of it could be read."""
@@ -74,3 +77,5 @@ class Snapshot:
     """What about the logdir could not be looked at; empty when all of it was."""
     requests: int = 0
     """Requests for listings and events files so far, of a remote logdir; a local one takes none."""
+    reachable: bool = True
+    """Whether the logdir itself is there and could be listed."""

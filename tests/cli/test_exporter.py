@@ -95,9 +95,9 @@ def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, 
     running = start("--logdir", tmp_path / "later", "--refresh-interval", "0.1")
     running.wait_for("WARNING .*later does not exist yet; it is waited for")
     url = running.wait_for(r"Serving (\S+)")
-    running.wait_for("Looked at 0 runs")
+    running.wait_for("WARNING .*later does not exist")
     logdir.rename(tmp_path / "later")
-    running.wait_for("Everything can be read again")
+    running.wait_for("Looked at 2 runs")
     with urllib.request.urlopen(url) as answer:
         assert f'supervisor_exporter_runs{{logdir="{tmp_path / "later"}"}} 2.0\n' in answer.read().decode()
 

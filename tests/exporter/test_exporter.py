@@ -257,7 +257,7 @@ def test_a_logdir_that_is_missing_costs_no_other(tmp_path: Path, writing, clock,
     writing.RunFile(tmp_path / "logs" / "a")
     samples = samples_of(exporter_of(tmp_path / "none", tmp_path / "logs").scrape(TEXT))
     assert [samples[of(tmp_path / name, "refresh_failures_total")] for name in ("none", "logs")] == [1, 0]
-    assert [samples[of(tmp_path / name, "runs")] for name in ("none", "logs")] == [0, 1]
+    assert [samples.get(of(tmp_path / name, "runs")) for name in ("none", "logs")] == [None, 1]
 
 
 def test_a_run_that_cannot_be_shown_costs_no_other(
@@ -268,10 +268,10 @@ def test_a_run_that_cannot_be_shown_costs_no_other(
 
     show = module.run_status
 
-    def fragile(run, now, *, label):
+    def fragile(run, now, *, label, forget_after_secs):
         if label == "bad":
             raise RuntimeError("cannot be")
-        return show(run, now, label=label)
+        return show(run, now, label=label, forget_after_secs=forget_after_secs)
 
     monkeypatch.setattr(module, "run_status", fragile)
     for name in ("good", "bad"):

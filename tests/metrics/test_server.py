@@ -153,6 +153,33 @@ def test_waiting_ends_with_enough_scrapes(talk, server: MetricsServer) -> None:
     assert enough() is True
 
 
+def test_each_scraper_is_waited_for(talk, server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scrapes by one of a pair are not enough where the other one scrapes more rarely."""
+    for name in ("often", "rarely"):
+        talk.ask(server, **{"User-Agent": name})
+    scraped = Announcing()
+    monkeypatch.setattr(server, "_scraped", scraped)
+    enough = talk.in_thread(lambda: server.wait_for_scrapes(2, timeout_secs=600))
+    assert scraped.waiting.wait(60)
+    for _ in range(5):
+        talk.ask(server, **{"User-Agent": "often"})
+    server.close()
+    assert enough() is False
+
+
+def test_a_pair_of_scrapers_is_enough(talk, server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait is over once each of them has come as often as asked for."""
+    for name in ("often", "rarely"):
+        talk.ask(server, **{"User-Agent": name})
+    scraped = Announcing()
+    monkeypatch.setattr(server, "_scraped", scraped)
+    enough = talk.in_thread(lambda: server.wait_for_scrapes(2, timeout_secs=600))
+    assert scraped.waiting.wait(60)
+    for name in ("often", "often", "rarely", "rarely"):
+        talk.ask(server, **{"User-Agent": name})
+    assert enough() is True
+
+
 def test_waiting_ends_when_nothing_is_served_any_more(
     talk, server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from monitoring_happenings import DOWN, GONE, LATER, SILENT, TWICE, UNREADABLE, Moments, ends
+from monitoring_happenings import (
+    DOWN,
+    GONE,
+    KILLED,
+    LATER,
+    SILENT,
+    TWICE,
+    UNREADABLE,
+    VANISHED,
+    Moments,
+    ends,
+    turns,
+)
 from monitoring_served import HOUR, MINUTE, Target, always, clock, exporter, trainer, until
 
 EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
@@ -54,7 +66,90 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {2 * HOUR: SILENT},
         ),
     ],
+    VANISHED: [
+        (
+            "its logdir is gone: its runs are unreachable, and the dead one among them stays so",
+            [
+                exporter(
+                    {
+                        "exporter_logdir_up": until(10 * MINUTE, always(1), always(0)),
+                        "exporter_runs": until(10 * MINUTE, always(2), always(0)),
+                        "exporter_run_read_success": until(10 * MINUTE, always(1), always(0)),
+                        "exporter_last_refresh_timestamp_seconds": ends(10 * MINUTE),
+                    },
+                    run=run,
+                    progress=ends(5 * MINUTE),
+                    saved=always(None),
+                    **turns(state, 10 * MINUTE, "unreachable"),
+                )
+                for run, state in (("r", "lost"), ("s", "running"))
+            ],
+            {9 * MINUTE: {KILLED}, 12 * MINUTE: {KILLED, VANISHED}, 28 * MINUTE: {KILLED, VANISHED}},
+        ),
+        (
+            "one run is gone, and had not ended",
+            [
+                exporter(
+                    {"exporter_run_read_success": until(10 * MINUTE, always(1), always(0))},
+                    **turns("running", 10 * MINUTE, "unreachable"),
+                )
+            ],
+            {9 * MINUTE: SILENT, 12 * MINUTE: {VANISHED}, 25 * MINUTE: {VANISHED}},
+        ),
+        (
+            "it never was there",
+            [
+                exporter(
+                    {
+                        "exporter_logdir_up": always(0),
+                        "exporter_runs": always(None),
+                        "exporter_run_read_success": always(None),
+                        "exporter_last_refresh_timestamp_seconds": always(None),
+                    },
+                    active=always(None),
+                )
+            ],
+            {3 * MINUTE: {VANISHED}, 25 * MINUTE: {VANISHED}},
+        ),
+        (
+            "an empty mount point, after the exporter was restarted",
+            [
+                exporter(end=10 * MINUTE),
+                exporter(
+                    {"exporter_runs": always(0), "exporter_run_read_success": always(None)},
+                    start=11 * MINUTE,
+                    instance="exporter-2",
+                    active=always(None),
+                ),
+            ],
+            {9 * MINUTE: SILENT, 14 * MINUTE: {VANISHED}},
+        ),
+        (
+            "gone for a moment",
+            [exporter({"exporter_logdir_up": lambda t: not 10 * MINUTE <= t < 10 * MINUTE + 45})],
+            {10 * MINUTE + 45: SILENT, 12 * MINUTE: SILENT},
+        ),
+        ("all is there", [exporter()], {25 * MINUTE: SILENT}),
+    ],
     DOWN: [
+        (
+            "one of two exporters of a job is gone",
+            [
+                exporter(end=5 * MINUTE, up=until(5 * MINUTE, always(1), always(0))),
+                exporter(instance="exporter-2", up=always(1)),
+            ],
+            {14 * MINUTE: SILENT, 17 * MINUTE: {DOWN}},
+        ),
+        (
+            "the only one is gone, and still a target: told once",
+            [exporter(end=5 * MINUTE, up=until(5 * MINUTE, always(1), always(0)))],
+            {14 * MINUTE: SILENT, 17 * MINUTE: {DOWN}},
+        ),
+        (
+            "other targets are down",
+            [trainer(end=5 * MINUTE, active=always(0), up=until(5 * MINUTE, always(1), always(0))), exporter()],
+            {17 * MINUTE: SILENT},
+        ),
         ("it is gone", [exporter(end=HOUR), trainer()], {65 * MINUTE: SILENT, 75 * MINUTE: {DOWN}}),
         (
             "it hangs",

@@ -17,6 +17,7 @@ SLOW, GOODPUT = "SupervisorTrainingSlow", "SupervisorGoodputLow"
 WORKER, STUCK, RECOVERIES = "SupervisorWorkerLost", "SupervisorWorkerStuck", "SupervisorRecoveryLoop"
 UNWRITTEN, QUIET = "SupervisorEventsNotWritten", "SupervisorRunSilent"
 NAN, TWICE = "SupervisorLossNotFinite", "SupervisorRunDuplicated"
+VANISHED = "SupervisorLogdirUnreachable"
 UNREADABLE, DOWN = "SupervisorEventsUnreadable", "SupervisorExporterDown"
 
 SILENT: set[str] = set()

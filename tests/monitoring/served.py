@@ -74,6 +74,8 @@ class Target:
     """The state of each other process of the cluster; None: the chief does not know of it."""
     activity: Mapping[str, Value] = field(default_factory=lambda: {"productive": clock, "program_startup": always(30)})
     exporter: Mapping[str, Value] | None = None
+    up: Value = NOTHING
+    """Whether Prometheus reaches it, where the scenario is about that."""
     logdir: str = "/logs"
     """The exporter's, in which the run is."""
 
@@ -134,7 +136,8 @@ class Target:
                 if name != "exporter_build_info":
                     labels += f',logdir="{self.logdir}"'
                 named[f"supervisor_{name}{{{labels}}}"] = self.exporter.get(name, value)
-        return {name: self._while_there(value) for name, value in named.items()}
+        there = {name: self._while_there(value) for name, value in named.items()}
+        return there | {f'up{{job="{self.job}",instance="{self.instance}"}}': self.up}
 
     def _while_there(self, value: Value) -> Value:
         return lambda t: value(t) if self.start <= t < self.end else None
@@ -150,6 +153,8 @@ EXPORTERS_OWN: Mapping[str, Value] = {
     "exporter_build_info": ONE,
     "exporter_last_refresh_timestamp_seconds": clock,
     "exporter_refresh_failures_total": ZERO,
+    "exporter_logdir_up": ONE,
+    "exporter_runs": ONE,
 }
 
 

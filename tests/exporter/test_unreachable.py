@@ -1,0 +1,101 @@
+"""Runs, and whole logdirs, that are gone or cannot be listed: what had not ended stays served, as unreachable."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.render import TEXT
+
+Samples = Callable[[bytes], dict[str, float]]
+DAY = 86_400.0
+
+
+def state_of(samples: dict[str, float], run: str) -> str | None:
+    """The state of a run as it is served; None where it is not."""
+    states = [
+        series.partition('state="')[2].rstrip('"}')
+        for series, value in samples.items()
+        if series.startswith("supervisor_run_state{") and f'run="{run}"' in series and value
+    ]
+    assert len(states) <= 1
+    return states[0] if states else None
+
+
+@pytest.fixture
+def logs(tmp_path: Path, writing: Any, clock: Any) -> Path:
+    """A logdir with a run that trains, one that was lost, one that failed and one that was completed."""
+    logs = tmp_path / "logs"
+    writing.RunFile(logs / "trains").ready().beat(clock.now - 5, steps=5)
+    writing.RunFile(logs / "lost").ready().beat(clock.now - 60, steps=5)
+    writing.RunFile(logs / "failed").ready().stop(clock.now - 5, "error")
+    writing.RunFile(logs / "completed").ready().stop(clock.now - 5)
+    return logs
+
+
+def test_what_had_not_ended_is_unreachable(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
+    """A logdir that vanishes keeps its runs, says that it is gone, and is not looked at any more; it comes back."""
+    exporter: Exporter = exporter_of(logs)
+    looked_at = clock.now
+    logdir = f'{{logdir="{logs}"}}'
+    before = samples_of(exporter.scrape(TEXT))
+    assert [state_of(before, name) for name in ("trains", "lost", "failed", "completed")] == [
+        *("running", "lost", "failed", "completed")
+    ]
+    assert before["supervisor_exporter_logdir_up" + logdir] == 1 and exporter.ready
+
+    away = logs.rename(logs.with_name("away"))
+    clock.now += 5
+    exporter.refresh()
+    gone = samples_of(exporter.scrape(TEXT))
+    assert [state_of(gone, name) for name in ("trains", "lost", "failed", "completed")] == [*["unreachable"] * 3, None]
+    assert gone[f'supervisor_exporter_run_read_success{{logdir="{logs}",run="trains"}}'] == 0
+    assert gone["supervisor_exporter_logdir_up" + logdir] == 0
+    assert gone["supervisor_exporter_runs" + logdir] == 0
+    assert gone["supervisor_exporter_last_refresh_timestamp_seconds" + logdir] == looked_at
+    assert (exporter.ready, exporter.unreachable) == (False, (str(logs),))
+
+    away.rename(logs)
+    clock.now += 5
+    exporter.refresh()
+    back = samples_of(exporter.scrape(TEXT))
+    assert [state_of(back, name) for name in ("trains", "lost", "failed", "completed")] == [
+        *("running", "lost", "failed", "completed")
+    ]
+    assert exporter.ready and exporter.unreachable == ()
+
+
+def test_an_empty_mount_point_hides_no_run(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
+    """The logdir is there, and nothing is in it: what had not ended is unreachable all the same."""
+    exporter: Exporter = exporter_of(logs)
+    shutil.rmtree(logs)
+    logs.mkdir()
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert [state_of(samples, name) for name in ("trains", "completed")] == ["unreachable", None]
+    assert samples[f'supervisor_exporter_logdir_up{{logdir="{logs}"}}'] == 1
+
+
+def test_a_run_that_is_gone_is_forgotten(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
+    """After the time in which a lost run is given up."""
+    exporter: Exporter = exporter_of(logs)
+    shutil.rmtree(logs / "lost")
+    for later, state in ((0, "unreachable"), (6 * DAY, "unreachable"), (2 * DAY, None)):
+        clock.now += later
+        exporter.refresh()
+        assert state_of(samples_of(exporter.scrape(TEXT)), "lost") == state
+
+
+def test_a_mistyped_logdir_is_not_ready(tmp_path: Path, exporter_of: Any, samples_of: Samples) -> None:
+    """It has never been looked at, and its metrics say that it is not there."""
+    exporter: Exporter = exporter_of(tmp_path / "mistyped")
+    samples = samples_of(exporter.scrape(TEXT))
+    logdir = f'{{logdir="{tmp_path / "mistyped"}"}}'
+    assert samples["supervisor_exporter_logdir_up" + logdir] == 0
+    assert "supervisor_exporter_last_refresh_timestamp_seconds" + logdir not in samples
+    assert (exporter.ready, exporter.unreachable) == (False, (str(tmp_path / "mistyped"),))
