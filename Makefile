@@ -30,7 +30,7 @@ demo: $(INSTALLED) $(TAB)
 
 test: $(INSTALLED) $(TAB)
 	@scripts/provision
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
