@@ -366,12 +366,12 @@ def test_a_worker_does_not_wait_for_ever(build_model: Any) -> None:
         supervisor_core.MonitoredTrainingSession(server.target, is_chief=False, max_wait_secs=0)
 
 
-def test_metrics_are_those_of_a_supervisor(run_steps: Any) -> None:
-    """The run's name, its step and its facade, as a scrape shows them."""
+def test_metrics_are_those_of_a_supervisor(run_steps: Any, tmp_path: Path) -> None:
+    """The run's name, by the last two parts of its path, its step and its facade, as a scrape shows them."""
 
     def body(sess: Any, model: Any) -> None:
         status = sess.run_status()
-        assert (status.run, status.phase, status.active) == ("run", "training", True)
+        assert (status.run, status.phase, status.active) == (f"{tmp_path.name}/run", "training", True)
         assert status.info["facade"] == "MonitoredTrainingSession"
         assert status.steps == 6
         assert sess.save_checkpoint().endswith("model.ckpt-6")

@@ -37,7 +37,7 @@ def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webh
     """Hung inside `session.run`, then killed and resumed: each arrives, once, and resolves; so does a loss that is
     NaN for a while; SIGTERM is silent.
 
-    By then the run has something to show in every panel of the dashboard.
+    By then the run has something to show in every panel of the dashboard but one: nothing is recommended yet.
     """
     trainer.start()
     trainer.is_known(prometheus)
@@ -59,8 +59,9 @@ def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webh
     trainer.tell("finite")
     assert webhook.next() == ("resolved", "SupervisorLossNotFinite", "digits")
 
-    for query in queries_of(dashboard(), "digits"):  # a real run that was saved, killed and resumed: all of it is known
-        prometheus.data(query)
+    for query in queries_of(dashboard(), "digits"):
+        if "recommended" not in query:  # that takes three failures
+            prometheus.data(query)
 
     trainer.send(signal.SIGTERM)
     assert trainer.wait() == -signal.SIGTERM
