@@ -85,6 +85,20 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {14 * MINUTE: SILENT, 18 * MINUTE: {LOOP}},
         ),
         (
+            "it does not end between two sessions, where only its own process tells of it",
+            [
+                trainer(
+                    instance=f"pod-{n}",
+                    start=n * 300,
+                    end=n * 300 + 240,
+                    restarts={"lost": always(n)} if n else {},
+                    sessions=always(n + 1),
+                )
+                for n in range(6)
+            ],
+            {at: {LOOP} for at in (16 * MINUTE, 19 * MINUTE + 15, 19 * MINUTE + 45, 21 * MINUTE, 24 * MINUTE + 30)},
+        ),
+        (
             "both know of it",
             [trainer(**restarting(15 * MINUTE, "lost")), exporter(**restarting(15 * MINUTE, "lost"))],
             {50 * MINUTE: {LOOP}},
