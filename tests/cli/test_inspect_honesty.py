@@ -110,7 +110,7 @@ def test_a_name_is_never_cut_nor_wrapped(
     write(tmp_path / name, reason="completed")
     monkeypatch.setenv("COLUMNS", "80")
     if terminal:
-        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("NO_COLOR", "1")
         monkeypatch.setenv("TERM", "dumb")
     head, row, *rest = run("inspect", tmp_path).stdout.splitlines()
@@ -128,7 +128,7 @@ def test_a_name_longer_than_the_terminal(run: Run, tmp_path: Path, monkeypatch: 
     name = "a" * 60
     write(tmp_path / name, reason="completed")
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     assert f"{name}  ✓ completed" in run("inspect", tmp_path).stdout
