@@ -143,7 +143,12 @@ def build_wheel(work: Path) -> Path:
     if (ROOT / "tb_plugin" / "static").is_dir():
         shutil.copytree(ROOT / "tb_plugin" / "static", source / "tb_plugin" / "static", copy_function=shutil.copyfile)
     run(sys.executable, "-m", "build", "--wheel", "--outdir", work / "dist", source)
-    for name in ("tests", "docs", "benchmarks", "pyproject.toml"):  # the tests run from here, where there are no sources
+    for name in (
+        "tests",
+        "docs",
+        "benchmarks",
+        "pyproject.toml",
+    ):  # the tests run from here, where there are no sources
         shutil.move(source / name, work / name)
     shutil.rmtree(source)
     (wheel,) = (work / "dist").glob("*.whl")

@@ -7,6 +7,10 @@ from supervisor_core.monitoring.recordings import told
 from supervisor_core.monitoring.thresholds import Thresholds
 
 
+_SOURCES_AGREE_SECS = 120.0
+"""After a restart the exporter may report the earlier session for a minute: no shorter hold is true."""
+
+
 def name_alerts(limits: Thresholds) -> tuple[Alert, ...]:
     """Return the alert rule. A training that both its trainer and exporters serve has one session, and is one."""
     chiefs = told("supervisor_run_info", 'session_id!="",task=""').strip()
@@ -22,7 +26,7 @@ def name_alerts(limits: Thresholds) -> tuple[Alert, ...]:
                 "  )\n"
                 ") > 1"
             ),
-            hold_secs=limits.hold_secs,
+            hold_secs=max(limits.hold_secs, _SOURCES_AGREE_SECS),
             summary="Several trainings are called {{ $labels.run }}.",
             description=(
                 "{{ $value }} sessions that run at the same time are called {{ $labels.run }}. Their values are mixed "
