@@ -6,7 +6,6 @@ from supervisor_core.monitoring.alert import Alert
 from supervisor_core.monitoring.recordings import told
 from supervisor_core.monitoring.thresholds import Thresholds
 
-
 _SOURCES_AGREE_SECS = 120.0
 """After a restart the exporter may report the earlier session for a minute: no shorter hold is true."""
 
