@@ -12,7 +12,7 @@ from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.policy import Policy
 from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.lifecycle import Lifecycle
-from supervisor_core.tf1.service_policy import service_policy
+from supervisor_core.tf1.service_policy import check_open, reader_policy, service_policy
 from supervisor_core.tf1.services import (
     CheckpointService,
     LossReader,
@@ -67,7 +67,6 @@ class StandardServices:
         """Start the services; return their threads, the readers of the loss and of the global step apart."""
         services = [self._make(name, secs) for name, secs in self._intervals.items()]
         readers: list[ServiceThread] = []
-        tolerant = Policy(on_error="continue", transient=lambda error: isinstance(error, Exception))
         if self._options.watched_loss is not None:
             readers.append(
                 LossReader(
@@ -76,7 +75,7 @@ class StandardServices:
                     watched=WatchedLoss(self._sess.graph, self._options.watched_loss),
                     tell=self._lifecycle.run.loss_read,
                     name=self._lifecycle.services.reserve_name(LOSS_READER),
-                    policy=tolerant,
+                    policy=reader_policy(self._sess),
                 )
             )
         if self._global_step is not None:
@@ -87,7 +86,7 @@ class StandardServices:
                     global_step=self._global_step,
                     progress=self._lifecycle.run.progress,
                     name=self._lifecycle.services.reserve_name(STEP_READER),
-                    policy=tolerant,
+                    policy=reader_policy(self._sess),
                 )
             )
         for service in [*services, *readers]:
@@ -101,10 +100,15 @@ class StandardServices:
             checkpoints = self._lifecycle.checkpoints
             assert checkpoints is not None
             checkpoints.serving = True
+
+            def save() -> None:
+                check_open(self._sess)
+                checkpoints.save("timer")
+
             return CheckpointService(
                 self._coord,
                 secs,
-                save=lambda: checkpoints.save("timer"),
+                save=save,
                 name=reserved,
                 policy=service_policy(self._options, self._sess, max_failures=self._options.max_save_failures),
                 on_failure=failed,

@@ -116,7 +116,7 @@ def build_model() -> Callable[..., Model]:
     def build(*, resource: bool = False, first_step: int = 0, name: str = "global_step") -> Model:
         step = tf.compat.v1.Variable(first_step, name=name, trainable=False, dtype=tf.int64, use_resource=resource)
         weight = tf.compat.v1.Variable(float(first_step), name="weight", use_resource=resource)
-        risen = tf.identity(tf.compat.v1.assign_add(step, 1))
+        risen = tf.identity(tf.compat.v1.assign_add(step, 1, use_locking=True))  # some tests train in several threads
         train_op = tf.compat.v1.assign(weight, tf.cast(risen, tf.float32)).op
         return Model(step, weight, train_op)
 

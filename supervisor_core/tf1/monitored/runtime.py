@@ -17,7 +17,6 @@ import tensorflow as tf
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
-from supervisor_core.runtime.policy import Policy
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
@@ -35,7 +34,7 @@ from supervisor_core.tf1.monitored.run_writers import RunWriters
 from supervisor_core.tf1.monitored.snapshot_saving import SnapshotSaving
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
 from supervisor_core.tf1.origin import Origin
-from supervisor_core.tf1.service_policy import service_policy
+from supervisor_core.tf1.service_policy import reader_policy, service_policy
 from supervisor_core.tf1.services import LossReader, StepReader
 from supervisor_core.tf1.session_factory import SessionFactory
 from supervisor_core.tf1.standard_services import CHECKPOINT, LOSS_READER, STEP_READER
@@ -43,8 +42,6 @@ from supervisor_core.tf1.watched_loss import WatchedLoss
 
 _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-_TOLERANT = Policy(on_error="continue", transient=lambda error: isinstance(error, Exception))
-"""Of what only reads: it is tried again for ever."""
 
 _NO_GLOBAL_STEP = (
     "The graph has no global step: runs are counted instead, checkpoints bear no step, and there are no step rates. "
@@ -371,7 +368,7 @@ class MonitoredRuntime:
             newest=self.losses.newest,
             tell=self.lifecycle.run.loss_read,
             name=services.reserve_name(LOSS_READER),
-            policy=_TOLERANT,
+            policy=reader_policy(sess),
         )
         services.add(reader).start()
 
@@ -383,7 +380,7 @@ class MonitoredRuntime:
             global_step=self.global_step,
             progress=self._progress,
             name=services.reserve_name(STEP_READER),
-            policy=_TOLERANT,
+            policy=reader_policy(sess),
         )
         services.add(reader).start()
 

@@ -224,6 +224,27 @@ def test_a_session_manager_of_the_programs_own(
     assert ending().final_checkpoint_step == last
 
 
+def test_a_checkpoint_service_without_anything_to_save_ends_with_a_closed_session(
+    ours: Any, build_model: Callable[..., Any], logdir: str, wait_until: Any, ending: Callable[[], Any]
+) -> None:
+    """A save that finds nothing new runs nothing in the session, and would never meet its end."""
+    model = build_model()
+    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0.01, save_summaries_secs=0)
+    sess = supervisor.prepare_or_wait_for_session()
+    sess.run(model.train_op)
+    wait_until(lambda: newest(logdir) == "model.ckpt-1")
+    ticks = _status_of(supervisor, "checkpoint").ticks
+    wait_until(lambda: _status_of(supervisor, "checkpoint").ticks > ticks + 1)
+    sess.close()
+    wait_until(lambda: _status_of(supervisor, "checkpoint").state == "stopped")
+    supervisor.stop()
+    assert ending().reason == "completed"
+
+
+def _status_of(supervisor: Any, name: str) -> Any:
+    return next(each for each in supervisor.run_status().threads if each.name == name)
+
+
 def test_services_end_with_a_session_that_the_program_closes(
     ours: Any, build_model: Callable[..., Any], logdir: str, wait_until: Any, ending: Callable[[], Any]
 ) -> None:
@@ -232,7 +253,7 @@ def test_services_end_with_a_session_that_the_program_closes(
     supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0.01, save_summaries_secs=0.01)
     sess = supervisor.prepare_or_wait_for_session()
     sess.close()
-    names = ("checkpoint", "step_counter")
+    names = ("checkpoint", "step_counter", "step_reader")
     wait_until(
         lambda: (
             {each.name: each.state for each in supervisor.run_status().threads if each.name in names}
