@@ -5,6 +5,9 @@ Training is held up by the time that the steps took from the start of a save to 
 steps: waiting, copying, and processors and memory shared with the save. The limit is one memory copy of the model,
 while training waits, and another process that writes as many bytes (the floor), both measured in the same turns.
 
+A training that uses every processor loses what a save takes of them. So the processor time of a save is measured too,
+while nothing trains: it says what the hold-up consists of, and hardly depends on what else the machine does.
+
     python -m benchmarks.checkpoint [--quick]
 """
 
@@ -31,6 +34,7 @@ BACKGROUND = "original Supervisor's background save"
 COPY = "one memory copy"
 FLOOR = "another process writing as many bytes (the floor)"
 WRITE = "one write and sync"
+UNVERIFIED = "ours without reading back"
 
 CALL_GOAL_MS_PER_GB = 10.0
 HELD_GOAL = 1.2
@@ -70,6 +74,12 @@ def cost_rows(megabytes: int, variables: int, kind: str, rounds: int) -> Iterato
     goal = f"at most {DURABLE_GOAL:g} times one write and sync"
     note += "; the savers among the peers sync and verify nothing"
     yield Row("checkpoint", f"until durable: {model}", "s", ours, durable, goal, ours <= DURABLE_GOAL * write, note)
+
+
+    spent = {name: statistics.median(values) for name, values in measured["processor_ms"].items()}
+    ours = spent.pop(OURS)
+    note = f"medians of {rounds}, nothing else in the process; shared by {os.cpu_count()} processors"
+    yield Row("checkpoint", f"processor time of a save: {model}", "ms", ours, spent, "-", None, note)
 
 
 def mixed_row(kind: str, saves: int) -> Row:
@@ -202,6 +212,8 @@ def measure_cost(megabytes: int, variables: int, kind: str, rounds: int) -> dict
             FLOOR: lambda: write_apart(directory, megabytes),
             WRITE: lambda: write_and_sync(directory, megabytes),
         }
+        spent = processor_time(contenders, training, rounds)
+        calls.clear()
         training.thread.start()
         training.wait_for(20)
         for turn in range(rounds + 1):  # the first turn is to get warm
@@ -214,7 +226,34 @@ def measure_cost(megabytes: int, variables: int, kind: str, rounds: int) -> dict
                     file.unlink()
         step_ms = training.median_secs(len(training.ends)) * 1e3
         training.stop()
-    return {**taken, "call_ms": calls[1:], "step_ms": step_ms}
+    return {**taken, "call_ms": calls[1:], "step_ms": step_ms, "processor_ms": spent}
+
+
+def processor_time(contenders: dict[str, Step], training: Training, rounds: int) -> dict[str, list[float]]:
+    """Measure what each save takes of the processors, in milliseconds, with its child processes; nothing trains."""
+    from supervisor_core.options import Options
+    from supervisor_core.tf1.saving import CheckpointSaver
+
+    def unverified() -> None:
+        training.checkpoints._options = Options(verify_checkpoints=False)
+        try:
+            contenders[OURS]()
+        finally:
+            training.checkpoints._options = Options()
+
+    saves = {**{name: contenders[name] for name in (OURS, FLOOR, WRITE)}, UNVERIFIED: unverified}
+    saves[BLOCKING] = contenders[BACKGROUND]  # what it writes is the same; here there is nothing to block
+    spent: dict[str, list[float]] = {}
+    for turn in range(rounds + 1):
+        for name, save in saves.items():
+            before = os.times()
+            save()
+            after = os.times()
+            if turn:
+                spent.setdefault(name, []).append(1e3 * (sum(after[:4]) - sum(before[:4])))
+            for file in training.directory.iterdir():
+                file.unlink()
+    return spent
 
 
 def write_apart(directory: str, megabytes: int) -> None:
