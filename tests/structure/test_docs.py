@@ -127,20 +127,61 @@ def test_lock_and_configuration_name_no_host() -> None:
         assert not re.search(r"https?://|index-url|find-links", (ROOT / name).read_text()), name
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
-def test_links_lead_somewhere(page: str) -> None:
-    """Each relative link of a page leads to a file of the repository."""
-    path = ROOT / page
-    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text()):
-        assert (path.parent / target).exists(), f"{page} links to {target}"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
-def test_every_row_of_the_readme_is_backed_by_a_test() -> None:
-    """What the README says is better than the original is shown by a test of that name, or a file of tests."""
-    backing = re.findall(r"\| `(test_\w+)` \|\n", (ROOT / "README.md").read_text())
-    assert len(backing) >= 10
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles)
+    return {re.sub(r"[^\w -]", "", title).strip().replace(" ", "-") for title in plain}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    """Each relative link of a page leads to a file of the repository, and to a heading that is there."""
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", path.read_text()):
+        file = path.parent / target if target else path
+        assert file.exists(), f"{path.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{path.name} links to {target}#{anchor}"
+
+
+def test_every_page_can_be_found_from_the_first() -> None:
+    """docs/index.md links to each page, but to the one for a package index."""
+    linked = set(re.findall(r"\]\(([\w.-]+\.md)", (ROOT / "docs/index.md").read_text()))
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert pages - linked == {"index.md", "package-index.md"}
+
+
+def test_every_row_of_the_comparison_is_backed_by_a_test() -> None:
+    """Each difference to the original is shown by a test of that name, or a file of tests; a group has at most five."""
+    page = (ROOT / "docs/why.md").read_text()
+    groups = [re.findall(r"^\|.*\| `(test_\w+)` \|$", group, re.MULTILINE) for group in page.split("\n## ")[1:]]
+    assert len(groups) >= 5
+    assert all(1 < len(group) <= 5 for group in groups)
+    assert page.count("\n| ") == sum(map(len, groups)) + len(groups), "a row without a test"
     tests = "".join(f"\ndef {path.stem}(" + path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    assert [name for name in backing if f"def {name}(" not in tests] == []
+    assert [name for group in groups for name in group if f"def {name}(" not in tests] == []
+
+
+def test_the_map_for_contributors_leads_to_files() -> None:
+    """Each path of CONTRIBUTING.md's tables is in the repository."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:supervisor_core|tb_plugin|frontend|tests|examples|docs|scripts)(?:/[\w./]+)?)`", text)
+    assert len(paths) > 40
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_first_page_names_the_targets_of_make() -> None:
+    """Each ``make`` in README.md and CONTRIBUTING.md is a target, and CONTRIBUTING.md explains each target."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[1].split())  # type: ignore[index]
+    texts = {name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md")}
+    for name, text in texts.items():
+        assert set(re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)) <= targets, name
+    explained = set(re.findall(r"^\| `make ([\w-]+)` \|", texts["CONTRIBUTING.md"], re.MULTILINE))
+    assert targets - explained == {"install", "clean", "frontend"}
 
 
 def test_storage_page_names_tests_that_exist() -> None:
