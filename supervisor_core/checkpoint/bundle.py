@@ -214,8 +214,9 @@ class _Shards:
         self._stack.close()
 
     def check_sizes(self) -> int:
-        """Check that each tensor lies within its data file; return the size of the data files that are used."""
+        """Check that each tensor lies within its data file, and all of them fit; return the size of those files."""
         ends: dict[int, tuple[int, str]] = {}
+        totals: dict[int, int] = {}
         for name, entry in self._stored():
             wanted = expected_bytes(entry.dtype, entry.shape)
             if entry.offset < 0 or entry.size < 0 or (wanted is not None and entry.size != wanted):
@@ -225,11 +226,16 @@ class _Shards:
                     f"{entry.dtype}{list(entry.shape)} has {wanted}"
                 )
             ends[entry.shard] = max(ends.get(entry.shard, (0, "")), (entry.offset + entry.size, name))
+            totals[entry.shard] = totals.get(entry.shard, 0) + entry.size
         for shard, (end, name) in sorted(ends.items()):
             size = self._reader(shard).size
             if size < end:
                 raise DamagedCheckpointError(
                     f"{self._file(shard)}: it ends at byte {size:,}, {end - size:,} bytes before the end of {name!r}"
+                )
+            if totals[shard] > size:  # some share their bytes, which would be read once for each of them
+                raise DamagedCheckpointError(
+                    f"{self._file(shard)}: it has {size:,} bytes, and its tensors {totals[shard]:,} together"
                 )
         return sum(self._reader(shard).size for shard in ends)
 

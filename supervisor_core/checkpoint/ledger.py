@@ -39,7 +39,7 @@ from urllib.parse import quote
 from supervisor_core.checkpoint.deletable import deletable_files
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, refuse_link
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_record import LARGEST
+from supervisor_core.checkpoint.lease_record import LATEST
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative
 
@@ -362,6 +362,6 @@ def _inside(path: Any) -> str:
 
 
 def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < LARGEST:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < LATEST:
         raise ValueError(f"{value!r} is no time")
     return float(value)

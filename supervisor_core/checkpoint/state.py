@@ -206,6 +206,8 @@ def _parse_paths(text: str) -> Any:
         if "\\" not in text:
             raise
         return _parse_text(text.replace("\\", "\\\\"))
+    if _save_id(text, message.model_checkpoint_path) is not None:  # ours: what is escaped was escaped by us
+        return message
     if any(_CONTROL.search(path) for path in (message.model_checkpoint_path, *message.all_model_checkpoint_paths)):
         return _parse_text(text.replace("\\", "\\\\"))
     return message

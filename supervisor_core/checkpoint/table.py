@@ -163,9 +163,18 @@ class Table:
         return (offset, size), position
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        offset, size = self._index
-        for _, value in self._entries_of(self._read_block(offset, size), offset):
-            yield self._handle_at(value, offset)
+        """Yield where each data block is. They follow one another: a block that is named again and again, at ten bytes
+        each in the index, would be read as often."""
+        index, size = self._index
+        end = 0
+        for _, value in self._entries_of(self._read_block(index, size), index):
+            offset, size = self._handle_at(value, index)
+            if offset < end:
+                raise self._damage(
+                    f"a block at byte {offset:,} begins before byte {end:,}, where the one before it ends"
+                )
+            end = offset + size + _TRAILER_BYTES
+            yield offset, size
 
     def _handle_at(self, value: bytes, offset: int) -> tuple[int, int]:
         try:

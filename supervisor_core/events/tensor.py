@@ -112,7 +112,7 @@ def _from_field(data: Bytes, kind: int, start: int, stop: int, dtype: int) -> El
         if kind not in (fixed, DELIMITED):
             return None
         if stop - start < coded.size:
-            raise DamagedError(f"a packed number at byte {start} is cut short")
+            raise DamagedError("a packed number is cut short")
         return Element(coded.unpack(cut(data, start, start + coded.size))[0], start, start + coded.size, _CODES[dtype])
     if kind not in (VARINT, DELIMITED):
         return None

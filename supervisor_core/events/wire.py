@@ -46,7 +46,7 @@ def varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
         if byte < 128:
             return number & 0xFFFFFFFFFFFFFFFF, at
         shift += 7
-    raise DamagedError(f"a varint before byte {at} is damaged or cut short")
+    raise DamagedError("a varint is damaged or cut short")
 
 
 def cut(data: Bytes, start: int, stop: int) -> bytes:
@@ -89,7 +89,7 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         elif kind == FIXED64:
             at += 8
         else:
-            raise DamagedError(f"wire type {kind} at byte {start}")
+            raise DamagedError(f"a field of wire type {kind}")
         if at > end or key < 8:
-            raise DamagedError(f"the field at byte {start} is damaged or cut short")
+            raise DamagedError(f"field {key >> 3} is damaged or cut short")
         yield key >> 3, kind, start, at

@@ -69,6 +69,7 @@ def changed(**changes: Any) -> bytes:
         changed(let_go=[["model.ckpt-1", {"../other/model.ckpt-1.index": 1.0}]]),
         changed(let_go=[["model.ckpt-1", {"gs://bucket/model.ckpt-1.index": 1.0}]]),
         changed(let_go=[["model.ckpt-1", {"model.ckpt-1.index": True}]]),
+        changed(let_go=[["model.ckpt-1", {"model.ckpt-1.index": 1 - 2**63}]]),
         changed(let_go=[["", {}]]),
         changed(let_go=[5]),
     ],

@@ -68,6 +68,13 @@ def test_hand_edited_files_are_read(path: Path, text: str, chosen: str) -> None:
     assert reading.state.model_checkpoint_path == chosen
 
 
+def test_control_characters_in_our_own_file_are_no_windows_path(path: Path) -> None:
+    """A name with control characters is written and read again the same; elsewhere, they are backslashes."""
+    state = CheckpointState(model_checkpoint_path="a\x04\nb-5", save_id=SaveId(1, 1))
+    write_state(path, state)
+    assert read_state(path).state == state
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint import candidates, filesystem
+from supervisor_core.checkpoint import candidates, filesystem, table, table_writer
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_record import decode as decode_lease
@@ -77,6 +78,46 @@ def test_an_index_whose_keys_repeat_themselves_is_damage(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 * MIB
+
+
+class CountingReader:
+    """A file in memory, and how many bytes were read of it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.size, self.fetched = data, len(data), 0
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        self.fetched += len(self.data[offset : offset + length])
+        return self.data[offset : offset + length]
+
+
+@pytest.mark.parametrize(
+    "use", [lambda table: list(table.entries()), lambda table: table.check()], ids=["read", "check"]
+)
+def test_a_block_that_is_named_again_and_again_is_damage(use: Callable[[Any], object]) -> None:
+    """An index that names one long block ten thousand times costs no more than reading the file once."""
+    block = struct.pack("<5001I", *[0] * 5000, 5000)  # restart points and no entries, so no bound on entries is reached
+    handle = b"\x00" + table_writer.varint(len(block))
+    index = b"".join(b"\x00\x01" + bytes([len(handle)]) + b"k" + handle for _ in range(10_000)) + struct.pack(
+        "<II", 0, 1
+    )
+    out = bytearray()
+    for content in (block, index):
+        out += content + b"\0" + struct.pack("<I", table_writer.mask(table.extend(0, content + b"\0")))
+    footer = handle + table_writer.varint(len(block) + 5) + table_writer.varint(len(index))
+    reader = CountingReader(bytes(out) + footer.ljust(40, b"\0") + table.MAGIC)
+    with pytest.raises(DamagedCheckpointError, match="where the one before it ends"):
+        use(table.Table(reader, "model.index"))  # type: ignore[arg-type]
+    assert reader.fetched < 2 * reader.size
+
+
+def test_tensors_that_share_their_bytes_are_damage(tmp_path: Path, writer: ModuleType) -> None:
+    """Verifying reads no byte of a data file twice: tensors that do not fit into it together are refused unread."""
+    items = [(b"", HEADER), *((b"w%03d" % number, entry(1)) for number in range(100))]
+    writer.write_table(tmp_path / "model.ckpt-1.index", items)
+    (tmp_path / "model.ckpt-1.data-00000-of-00001").write_bytes(bytes(4))
+    with pytest.raises(DamagedCheckpointError, match="it has 4 bytes, and its tensors 400 together"):
+        verify(tmp_path / "model.ckpt-1")
 
 
 def test_numbers_beyond_64_bits_are_refused() -> None:
