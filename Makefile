@@ -3,6 +3,7 @@
 # make check  style, types, layers, documentation in step with the code
 # make bench  the measurements of docs/benchmarks.md
 # make faults the injected faults of docs/faults.md
+# make fuzz   altered inputs for everything that reads what others wrote, docs/security.md
 # Each works as the first command in a fresh clone: it installs what it needs into .venv.
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ ARGS ?=
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check bench faults frontend test-versions wheel format clean install
+.PHONY: demo test check bench faults fuzz frontend test-versions wheel format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
@@ -46,6 +47,10 @@ bench: $(INSTALLED) $(TAB)
 
 faults: $(INSTALLED)
 	$(BIN)/python -m benchmarks.faults $(ARGS)
+
+fuzz: $(INSTALLED)
+	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev,fuzz]"
+	$(BIN)/python -m fuzz $(ARGS)
 
 test-versions: $(INSTALLED) $(TAB)
 	$(BIN)/python scripts/check_versions.py $(ARGS)

@@ -147,6 +147,7 @@ def build_wheel(work: Path) -> Path:
         "tests",
         "docs",
         "benchmarks",
+        "fuzz",
         "pyproject.toml",
     ):  # the tests run from here, where there are no sources
         shutil.move(source / name, work / name)

@@ -1,0 +1,220 @@
+"""Makes the corpus that fuzzing begins with, from the writers of the project and of its tests.
+
+    python -m fuzz.seeds
+
+Rewrites ``corpus/``; the same files each time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import struct
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from fuzz.targets import HERE, TARGETS
+from supervisor_core.checkpoint import lease_record, ledger
+from supervisor_core.checkpoint.state import CheckpointState, SaveId, format_state
+from supervisor_core.events import encoding, framing, telemetry
+from supervisor_core.supervision import task_record
+
+TESTS = HERE.parent / "tests"
+RAW, MENDED, LEGACY = b"\0", b"\1", b"\2"
+Seeds = Iterator[tuple[str, bytes]]
+
+
+def tests_module(path: str) -> ModuleType:
+    """Return a module of the tests that is no test."""
+    name = f"seeds_{Path(path).stem}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, TESTS / path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def of_events() -> Seeds:
+    """Files of each kind of record that there is."""
+    head = framing.frame(encoding.version_event(1.7e9))
+    scalars = b"".join(framing.frame(scalar(step, ("loss", "rate")[step % 5 == 0])) for step in range(40))
+    stop = telemetry.summary_bytes(telemetry.StopRecord(session="s", reason="completed", step=9))
+    told = framing.frame(encoding.event_prefix(1.7e9, 3, 5, len(stop)) + stop)
+    odd = b"".join(framing.frame(payload) for payload in (b"", b"\x09", b"\x2a\x7f", b"\x10\x80\x01"))
+    yield "scalars", MENDED + head + scalars
+    yield "telemetry", MENDED + head + told * 2
+    yield "odd-payloads", MENDED + head + odd + framing.frame(scalar(1))
+    yield "torn", RAW + head + framing.frame(scalar(1))[:-3]
+    yield "damaged-length", RAW + head + b"\xff" * 8 + framing.frame(scalar(1)) * 3
+    yield "damaged-payload", RAW + head + framing.frame(scalar(1)).replace(b"loss", b"lost") + framing.frame(scalar(2))
+    yield "git-lfs", RAW + b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    yield "empty", RAW
+    for seed, kind in enumerate(("merged", "session", "mixed", "odd")):
+        writer = tests_module("events/reference.py").Writer(seed)
+        records = b"".join(framing.frame(payload) for payload in getattr(writer, kind)())
+        yield f"tests-{kind}", MENDED + head + records[:3000]
+
+
+def scalar(step: int, tag: str = "loss") -> bytes:
+    """The event of one scalar."""
+    start = b"\x09" + struct.pack("<d", 1.7e9 + step) + encoding.step_field(step)
+    return start + encoding.scalar_prefix(tag) + struct.pack("<f", step / 2)
+
+
+def of_telemetry() -> Seeds:
+    """A session of each kind of record, and each record alone."""
+    session = telemetry.SessionRecord(
+        session="s", attempt=2, host="h", pid=1, facade="Supervisor", started_at=1.7e9 - 90, heartbeat_secs=10.0,
+        restored_checkpoint="/l/model.ckpt-3", restored_step=3, skipped=({"path": "/l/m-4", "reason": "cut"},),
+        services=({"name": "checkpoint", "interval_secs": 600.0},), versions={"python": "3.11"}, previous_step=5,
+        previous_seen_at=1.7e9 - 200, previous_outcome="lost", run_started_at=1.7e9 - 900, checkpoint_interval_secs=600,
+    )  # fmt: skip
+    thread = {"name": "checkpoint", "state": "idle", "ticks": 3, "failures": 1, "last_tick_at": 1.7e9 - 50,
+              "last_tick_secs": 0.5, "overdue_secs": 0.0, "last_error": "no space", "interval_secs": 600.0}  # fmt: skip
+    worker = {"name": "worker:1", "state": "running", "step": 4, "phase": "training", "heard_at": 1.7e9 - 41}
+    beat = telemetry.HeartbeatRecord(
+        session="s", phase="training", attempt=2, elapsed_secs=50.0, step=9, steps=6, steps_per_sec=0.1,
+        progress_timeout_secs=600.0, activity_secs={"productive": 40.0, "stall": 2.5}, threads=(thread,),
+        workers=(worker,), events_dropped=2, loss_finite=False,
+    )  # fmt: skip
+    records: list[telemetry.Record] = [
+        session,
+        replace(beat, elapsed_secs=1.0, step=4, steps=1),
+        telemetry.CheckpointRecord(session="s", trigger="timer", path="/l/model.ckpt-7", step=7, bytes=9, secs=0.2,
+                                   blocked_secs=0.1, consistent=True, verified=True),
+        telemetry.StallRecord(session="s", state="begin", phase="training", since=1.7e9 - 60, step=8, secs=5.0,
+                              timeout_secs=600.0, stacks={"MainThread": ("a.py:1 in f", "b.py:2 in g")}),
+        telemetry.RecoveryRecord(session="s", error="lost", step=8, restored_step=7, secs=3.0),
+        beat,
+        telemetry.StopRecord(session="s", reason="signal", signal="SIGTERM", step=9, steps=6, elapsed_secs=60.0),
+    ]  # fmt: skip
+    lines = [f"{record.kind[:2]}{telemetry.to_json(record)}" for record in records]
+    yield "session", "\n".join(lines).encode()
+    for line, record in zip(lines, records, strict=True):
+        yield record.kind, line.encode()
+    again = [line.replace('"session": "s"', '"session": "t"').replace('"attempt": 2', '"attempt": 3') for line in lines]
+    yield "two-sessions", "\n".join([*lines[:-1], *again]).encode()
+    yield "deep", b"he" + b"[" * 300
+    yield "huge", b'he{"v":1,"session":"s","phase":"x","step":1e400,"steps":NaN,"elapsed_secs":1%s}' % (b"0" * 400)
+
+
+def of_table() -> Seeds:
+    """Tables of one block and of several, and one that is compressed."""
+    write_table = tests_module("checkpoint/bundle_writer.py").write_table
+    items = [(f"layer_{number}/kernel".encode(), bytes([number]) * 30) for number in range(12)]
+    for name, options in (("blocks", {}), ("one-block", {"block_bytes": 9999}), ("compressed", {"compression": 1})):
+        yield name, MENDED + _written(lambda path, options=options: write_table(path, items, **options))  # type: ignore[misc]
+    yield "empty", RAW + _written(lambda path: write_table(path, []))
+
+
+def of_bundle() -> Seeds:
+    """Checkpoints of each kind of tensor, in both byte orders, and of the older format."""
+    writer = tests_module("checkpoint/bundle_writer.py")
+    numbers = {"w": writer.floats(20), "global_step": writer.step(5)}
+    texts = {
+        "s": writer.strings(b"one", b"", b"three"),
+        "v": writer.variants(b"xy", b""),
+        "global_step": writer.step(5, "int32"),
+    }
+    for name, tensors, big in (("numbers", numbers, False), ("texts", texts, False), ("big-endian", texts, True)):
+        with tempfile.TemporaryDirectory() as folder:
+            writer.write_bundle(Path(folder, "m"), tensors, big_endian=big)
+            index = Path(folder, "m.index").read_bytes()
+            data = Path(folder, "m.data-00000-of-00001").read_bytes()
+        yield name, MENDED + struct.pack("<H", len(index)) + index + data
+    yield "older", b"\3" + _written(lambda path: writer.write_legacy(path, 5))
+
+
+def _written(write: Callable[[Path], None]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder, "file"))
+        return Path(folder, "file").read_bytes()
+
+
+def of_state() -> Seeds:
+    """State files as programs write and as people edit them."""
+    paths = ("model.ckpt-5", "model.ckpt-9")
+    state = CheckpointState(
+        model_checkpoint_path=paths[1], all_model_checkpoint_paths=paths, timestamps=(1.5e9, 1.6e9),
+        last_preserved_timestamp=1.4e9, save_id=SaveId(12, 57),
+    )  # fmt: skip
+    yield "ours", format_state(state)
+    yield "plain", b'model_checkpoint_path: "a"\nall_model_checkpoint_paths: "a"\n'
+    yield "list", b"model_checkpoint_path: 'a' # x\nall_model_checkpoint_paths: ['a', \"\\x62\\303\"]\n"
+    yield "windows", b'model_checkpoint_path: "C:\\runs\\new\\model.ckpt-5"\n'
+    yield "unknown", b'model_checkpoint_path: "a"\nother { x: 1 y { z: "q" } }\n[a.b]: 3\n'
+    yield "empty", b"  \n"
+
+
+def of_lease() -> Seeds:
+    """Leases that are held, that have ended, and none."""
+    record = lease_record.LeaseRecord(
+        session="s", attempt=2, host="h", boot="b", pid=7, started_at=1.7e9, first_started_at=1.6e9, renewed_at=1.7e9,
+        started_boot_secs=5.0, renewed_boot_secs=9.5, last_step=40, restarts={"lost": 2, "signal": 1}, steps_lost=3,
+        trained_secs=9.0, timed_saves=2.0, save_secs=0.5, blocked_secs=0.25, phase="training", progress_at=1.7e9,
+        progress_timeout_secs=600.0, save_failures=1, events_error="no space",
+    )  # fmt: skip
+    yield "held", lease_record.encode(record).strip() + b" \n"
+    yield "ended", lease_record.encode(replace(record, ended="signal", ended_at=1.7e9, heir_of="t")).strip()
+    yield "spaces", b" " * 8
+    yield "deep", b'{"v":1,"restarts":' + b"[" * 300
+
+
+def of_task() -> Seeds:
+    """The heartbeat of a worker, and its last."""
+    record = task_record.TaskRecord(
+        task="worker:1", session="s", host="h", boot="b", pids="pid:[1]", pid=3, started_at=1.7e9, written_at=1.7e9,
+        beats=4, interval_secs=5.0, phase="training", step=9, steps=8, waiting_for="the chief", stalled=True,
+    )  # fmt: skip
+    yield "running", task_record.encode(record)
+    yield "ended", task_record.encode(replace(record, ended="error", ended_at=1.7e9, error="boom"))
+    yield "strange-name", task_record.encode(replace(record, task="./-\u00e9" + "x" * 210))
+
+
+def of_ledger() -> Seeds:
+    """Pages with checkpoints that are kept and that are to be deleted."""
+    saved = ledger.SavedAs("model.ckpt-5", SaveId(1, 2), 1.7e9)
+    gone = ledger.LetGo("model.ckpt-3", {"model.ckpt-3.index": 1.7e9, "model.ckpt-3.data-00000-of-00001": 1.7e9})
+    yield "page", ledger.encode(ledger.Page(session="s", attempt=1, saved=(saved,), let_go=(gone,)))
+    yield "empty", ledger.encode(ledger.Page(session="s", attempt=1))
+    odd = {"v": 1, "session": "s", "attempt": "2", "saved": [["../x", 1, 2, 3.0]], "let_go": [["x", {"/y": 1}]]}
+    yield "outside", json.dumps(odd).encode()
+
+
+def of_http() -> Seeds:
+    """Requests for each page, several on one connection, with and without a password, and some that are none."""
+    opened, closed = b"\0", b"\1"
+    right = b"Authorization: Basic cHJvbWV0aGV1czp4\r\n"
+    scrape = b"GET /metrics HTTP/1.1\r\nHost: h\r\nAccept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n"
+    yield "scrape", opened + scrape + b"Accept-Encoding: gzip;q=1.0, identity\r\n\r\n"
+    yield "twice", opened + b"GET /-/ready HTTP/1.1\r\nHost: h\r\n\r\n" * 2
+    yield "head", opened + b"HEAD / HTTP/1.1\r\n\r\nGET /-/healthy HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+    yield "closed", closed + scrape + right + b"\r\n"
+    yield "wrong-password", closed + scrape + right.replace(b"p4", b"p5") + b"\r\n"
+    yield "post", opened + b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\n\r\n"
+    yield (
+        "chunked",
+        opened + b"GET /x?a=b HTTP/1.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n0\r\n\r\n",
+    )
+    yield "http-0.9", opened + b"GET /\r\n"
+    yield "nonsense", opened + b"\x16\x03\x01\x00\xff\r\n\r\n"
+
+
+def main() -> None:
+    """Write the corpus anew."""
+    for name, target in TARGETS.items():
+        shutil.rmtree(target.corpus, ignore_errors=True)
+        target.corpus.mkdir(parents=True)
+        for seed, data in globals()[f"of_{name}"]():
+            assert len(data) <= target.max_bytes, f"{name}/{seed} has {len(data):,} bytes"
+            (target.corpus / seed).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()
