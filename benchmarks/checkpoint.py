@@ -232,7 +232,6 @@ def measure_cost(megabytes: int, variables: int, kind: str, rounds: int) -> dict
 def processor_time(contenders: dict[str, Step], training: Training, rounds: int) -> dict[str, list[float]]:
     """Measure what each save takes of the processors, in milliseconds, with its child processes; nothing trains."""
     from supervisor_core.options import Options
-    from supervisor_core.tf1.saving import CheckpointSaver
 
     def unverified() -> None:
         training.checkpoints._options = Options(verify_checkpoints=False)
