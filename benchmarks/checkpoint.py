@@ -75,7 +75,6 @@ def cost_rows(megabytes: int, variables: int, kind: str, rounds: int) -> Iterato
     note += "; the savers among the peers sync and verify nothing"
     yield Row("checkpoint", f"until durable: {model}", "s", ours, durable, goal, ours <= DURABLE_GOAL * write, note)
 
-
     spent = {name: statistics.median(values) for name, values in measured["processor_ms"].items()}
     ours = spent.pop(OURS)
     note = f"medians of {rounds}, nothing else in the process; shared by {os.cpu_count()} processors"
