@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from supervisor_core.address import parse_address
 from supervisor_core.errors import OptionsError
 
 PHASES = ("starting", "restoring", "training", "checkpointing", "evaluating", "stopping", "stopped")
@@ -171,6 +172,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise OptionsError(f"Options.{name} is {value!r}; expected None or a string that is not empty.")
+        if self.metrics_address is not None:
+            parse_address(self.metrics_address, "Options.metrics_address")
         if not isinstance(self.stall_timeout_secs, Mapping):
             raise OptionsError(f"Options.stall_timeout_secs is {self.stall_timeout_secs!r}; expected a mapping.")
         for phase, secs in self.stall_timeout_secs.items():

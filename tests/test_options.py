@@ -33,6 +33,8 @@ from supervisor_core.options import PHASES, STALL_TIMEOUT_SECS, Options
         {"worker_name": ""},
         {"worker_name": 1},
         {"metrics_address": 9464},
+        {"metrics_address": "foo"},
+        {"metrics_address": "localhost:99999"},
         {"stall_timeout_secs": [("training", 1)]},
         {"stall_timeout_secs": {"trainig": 1}},
         {"stall_timeout_secs": {"training": 0}},

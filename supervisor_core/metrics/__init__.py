@@ -9,21 +9,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from supervisor_core.metrics.address import parse_address
+    from supervisor_core.address import parse_address
     from supervisor_core.metrics.collector import RunCollector
     from supervisor_core.metrics.server import MetricsServer
     from supervisor_core.metrics.table import METRICS
 
 __all__ = ["METRICS", "MetricsServer", "RunCollector", "parse_address"]
 
-_MODULES = {"METRICS": "table", "MetricsServer": "server", "RunCollector": "collector", "parse_address": "address"}
+_MODULES = {
+    "METRICS": "metrics.table",
+    "MetricsServer": "metrics.server",
+    "RunCollector": "metrics.collector",
+    "parse_address": "address",
+}
 
 
 def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"supervisor_core.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
-from supervisor_core.metrics.address import format_address
+from supervisor_core.address import format_address
 
 _LOG = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from weakref import WeakSet
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from supervisor_core.address import format_address, parse_address
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.metrics.address import format_address, parse_address
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Listener, Request, Response
 from supervisor_core.metrics.render import choose_encoding, gzip_accepted

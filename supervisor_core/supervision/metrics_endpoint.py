@@ -1,4 +1,4 @@
-"""`MetricsEndpoint`: whether and where this process serves its metrics, and how long it lingers at the end."""
+"""`MetricsEndpoint`: the metrics server of this process, and the wait for a last scrape."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from supervisor_core.address import parse_address
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 
@@ -35,6 +36,7 @@ class MetricsEndpoint:
         self._server: MetricsServer | None = None
         address = options.metrics_address or os.environ.get(ADDRESS_VARIABLE)
         if address:
+            parse_address(address, ADDRESS_VARIABLE)  # that of the options has been checked
             # Loaded only where metrics are served: an import of the HTTP server costs every other program nothing.
             from supervisor_core.metrics.collector import RunCollector
             from supervisor_core.metrics.process import PROCESS

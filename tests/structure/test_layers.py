@@ -22,6 +22,7 @@ LAYERS = [
     {"run"},
     {"events", "checkpoint"},
     {"options"},
+    {"address"},
     {"errors", "clock", "checksum", "monitoring"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -43,10 +43,11 @@ def test_an_address_is_served(how: str, monkeypatch) -> None:
     assert served.url is None
 
 
-def test_an_address_that_is_none_is_an_error() -> None:
-    """A typing error must not leave a run unwatched."""
-    with pytest.raises(OptionsError, match="metrics address"):
-        endpoint(Options(metrics_address="localhost"))
+def test_an_address_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typing error must not leave a run unwatched; the text names the variable."""
+    monkeypatch.setenv("SUPERVISOR_METRICS_ADDRESS", "localhost")
+    with pytest.raises(OptionsError, match=r"SUPERVISOR_METRICS_ADDRESS is 'localhost'; .* Add the port"):
+        endpoint(Options())
 
 
 def test_nobody_waits_for_scrapes_that_never_came() -> None:

@@ -1,4 +1,4 @@
-"""Where metrics are served: ``host:port`` as people write it, and as sockets want it."""
+"""Where metrics are served: ``host:port`` as text, and as a host and a port for a socket."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import re
 from supervisor_core.errors import OptionsError
 
 DEFAULT_HOST = "127.0.0.1"
-"""What an empty host means: metrics tell paths and hosts, and ask no password."""
+"""What an empty host means: metrics contain paths and host names, and need no password."""
 
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]\s]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})")
 
 
-def parse_address(address: str) -> tuple[str, int]:
+def parse_address(address: str, named: str = "The metrics address") -> tuple[str, int]:
     """Return the host and the port that an address names.
 
     Args:
         address: ``"host:port"``, ``":port"`` (which means 127.0.0.1), or ``"[::1]:port"`` for IPv6. Port 0 asks for
             any free port. ``"0.0.0.0:port"`` and ``"[::]:port"`` listen on every interface.
+        named: what the error calls it.
 
     Example:
         >>> parse_address(":9464"), parse_address("[::1]:0")
@@ -29,7 +30,7 @@ def parse_address(address: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None or int(match["port"]) > 65535:
         raise OptionsError(
-            f"The metrics address is {address!r}; expected 'host:port', ':port' (127.0.0.1) or '[::1]:port', "
+            f"{named} is {address!r}; expected 'host:port', ':port' (127.0.0.1) or '[::1]:port', "
             f"the port from 0 (any free one) to 65535.{_remedy(address)}"
         )
     return match["bracketed"] or match["host"] or DEFAULT_HOST, int(match["port"])
