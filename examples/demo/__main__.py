@@ -1,4 +1,4 @@
-"""The main job, shown: a training is killed, resumes, is stopped, loses nothing and finishes.
+"""A training is killed, resumes, is stopped, loses no saved step and finishes.
 
 python -m examples.demo [--once] [--logdir DIR] [--steps N]
 """
@@ -31,7 +31,7 @@ PIPE_WIDTH = 120
 
 
 def main() -> int:
-    """Run the demo; return 0 if every promise was seen to be kept, 1 if not, 130 or 143 if interrupted."""
+    """Run the demo; return 0 if all checks passed, 1 if not, 130 or 143 if interrupted."""
     args = _Parser.read()
     signal.signal(signal.SIGTERM, _leave)  # so that the training is not left behind
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
@@ -57,7 +57,7 @@ def main() -> int:
             return status
         return serve_board(args.logdir, lambda url: show_tab(console, tab_of(url, RUN_NAME))) or status
     except (KeyboardInterrupt, _Terminated) as interruption:
-        console.print(f"\nInterrupted; what there is so far is in {args.logdir}", highlight=False, soft_wrap=True)
+        console.print(f"\nInterrupted. The files are in {args.logdir}", highlight=False, soft_wrap=True)
         return 128 + (signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT)
 
 
@@ -78,9 +78,9 @@ class _Parser(argparse.ArgumentParser):
     @classmethod
     def read(cls) -> argparse.Namespace:
         parser = cls(prog="demo", description=(__doc__ or "").split("\n")[0])
-        parser.add_argument("--once", action="store_true", help="end when all is shown; do not serve TensorBoard")
+        parser.add_argument("--once", action="store_true", help="exit after the checks; do not start TensorBoard")
         parser.add_argument("--logdir", type=Path, help="an empty or new directory (demo-logs/<date>-<time>)")
-        parser.add_argument("--steps", type=int, default=STEPS, help="steps of the training (%(default)s)")
+        parser.add_argument("--steps", type=int, default=STEPS, help="number of steps (%(default)s)")
         args = parser.parse_args()
         if args.steps < 1:
             parser.error(f"--steps is {args.steps}; expected a whole number from 1")
@@ -94,7 +94,7 @@ class _Parser(argparse.ArgumentParser):
         return args
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (--help lists the arguments)\n")
+        self.exit(2, f"{self.prog}: {message} (see --help)\n")
 
 
 def _empty_directory(directory: Path) -> Path:

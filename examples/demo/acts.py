@@ -18,7 +18,7 @@ from supervisor_core.errors import CheckpointError, EventsError
 POLL_SECS = 0.1
 EPOCHS_BEFORE_KILL = 2
 PATIENCE_SECS = 60.0
-"""How long nothing at all may move before the story is broken off."""
+"""How long the training may make no progress before the demo stops early."""
 
 
 class Show(Protocol):
@@ -28,14 +28,14 @@ class Show(Protocol):
         """Begin an act."""
 
     def note(self, text: str) -> None:
-        """Tell one thing that has happened."""
+        """Show one event."""
 
     def progress(self, reading: Reading, epoch: float | None) -> None:
         """Show how far the training is."""
 
 
 class Play:
-    """One training, told in three sessions.
+    """One training in three sessions.
 
     Args:
         command: starts the training, or goes on with it; the same each time.
@@ -45,7 +45,7 @@ class Play:
         directory: where to run the command.
         steps: how far the training goes.
         show: where to show it.
-        patience_secs: how long nothing may move.
+        patience_secs: how long the training may make no progress.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Play:
         self._story = Story(steps=steps)
 
     def perform(self) -> Story:
-        """Play it, and return what was seen. What goes wrong breaks the story off; it is never raised."""
+        """Run the sessions, and return what was seen. A failure ends the story early; it is never raised."""
         try:
             self._show.act("A training starts")
             self._session(self._kill_in_mid_epoch)
             self._show.act("The same command again")
-            self._session(self._stop_in_good_order)
+            self._session(self._stop)
             self._show.act("And again, to the end")
             self._session(self._let_finish)
         except _BrokenOffError as error:
@@ -110,8 +110,8 @@ class Play:
         self._story.steps_per_epoch = trainer.said.get("steps_per_epoch")
         number = len(self._story.sessions)
         again = self._story.rewind(number) if number > 1 else None
-        where = f"begins at step {seen.start_step}" if again is None else f"goes on from step {seen.start_step}"
-        lost = "" if again is None else f", at least {again} steps to do again"
+        where = f"starts at step {seen.start_step}" if again is None else f"resumes at step {seen.start_step}"
+        lost = "" if again is None else f", at least {again} steps to recompute"
         self._show.note(f"{where}{lost}; metrics at {trainer.metrics_url}")
 
     def _kill_in_mid_epoch(self, trainer: Trainer, seen: SessionSeen) -> None:
@@ -128,10 +128,10 @@ class Play:
         epoch = self._story.epoch(reading.step) or 0.0
         self._show.note(
             f"killed with SIGKILL at step {reading.step}, epoch {epoch:.2f}; "
-            f"its newest checkpoint is of step {seen.checkpoints[-1]}"
+            f"newest checkpoint: step {seen.checkpoints[-1]}"
         )
 
-    def _stop_in_good_order(self, trainer: Trainer, seen: SessionSeen) -> None:
+    def _stop(self, trainer: Trainer, seen: SessionSeen) -> None:
         killed_at = self._story.session(1).last_step or 0
 
         def far_enough(reading: Reading) -> bool:
@@ -139,7 +139,7 @@ class Play:
 
         reading = self._watch(trainer, seen, far_enough, "it was stopped")
         trainer.terminate()
-        self._show.note(f"sent SIGTERM at step {reading.step}; its newest checkpoint is of step {seen.checkpoints[-1]}")
+        self._show.note(f"sent SIGTERM at step {reading.step}; newest checkpoint: step {seen.checkpoints[-1]}")
         self._watch_to_the_end(trainer, seen)
         self._show.note(f"ended at step {seen.end_step}, exit status {seen.exit_status}")
 
@@ -156,24 +156,23 @@ class Play:
                 return reading
         if seen.end_step == self._story.steps:
             raise _BrokenOffError(
-                f"it had finished before {what_was_to_come}: a fast machine. Give it more to do: "
-                f"--steps {4 * self._story.steps}"
+                f"the training finished before {what_was_to_come}. Give it more steps: --steps {4 * self._story.steps}"
             )
-        raise _broken_off(trainer, f"it ended by itself (exit status {seen.exit_status}) before {what_was_to_come}")
+        raise _broken_off(trainer, f"the training ended (exit status {seen.exit_status}) before {what_was_to_come}")
 
     def _watch_to_the_end(self, trainer: Trainer, seen: SessionSeen) -> None:
         for _ in self._readings(trainer, seen, "it ended"):
             pass
 
     def _readings(self, trainer: Trainer, seen: SessionSeen, what_was_to_come: str) -> Iterator[Reading]:
-        """Yield what the trainer says of itself, several times a second, until its process has ended."""
+        """Yield the trainer's metrics, several times a second, until its process has ended."""
         patience = _Patience(self._patience_secs)
         while (status := trainer.wait(POLL_SECS)) is None:
             reading = self._look(trainer, seen)
             if reading is not None:
                 yield reading
             if not patience.lasts((reading and (reading.step, reading.phase), trainer.metrics_url, trainer.said)):
-                raise _broken_off(trainer, f"nothing moved for {self._patience_secs:.0f} s before {what_was_to_come}")
+                raise _broken_off(trainer, f"no progress for {self._patience_secs:.0f} s before {what_was_to_come}")
         self._look(trainer, seen)
         seen.exit_status = status
 
@@ -198,7 +197,7 @@ class Play:
             seen.records = tuple(record for file in files for record in read_telemetry(file))
             chosen = CheckpointStore(self._run).newest_usable().chosen
         except (OSError, EventsError, CheckpointError) as error:
-            self._show.note(f"what it left cannot be read: {error}")
+            self._show.note(f"its files cannot be read: {error}")
         else:
             seen.newest_checkpoint = None if chosen is None else chosen.step
 
@@ -224,7 +223,7 @@ class _Patience:
         self._since = time.monotonic()
 
     def lasts(self, state: object) -> bool:
-        """Take note of the present state; return False once it has been the same for too long."""
+        """Record the state; return False once it has been the same for too long."""
         now = time.monotonic()
         if state != self._state:
             self._state, self._since = state, now

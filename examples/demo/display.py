@@ -50,11 +50,11 @@ class Display:
             self._bar.update(self._task, session=self._acts, facts="starting")
 
     def note(self, text: str) -> None:
-        """Tell one thing that has happened."""
+        """Show one event."""
         self._console.print(f"   {text}", highlight=False, markup=False, soft_wrap=True)
 
     def progress(self, reading: Reading, epoch: float | None) -> None:
-        """Show how far the training is; without a terminal, a line every `LINE_SECS`."""
+        """Show the progress; without a terminal, a line every `LINE_SECS`."""
         facts = self._facts(reading, epoch)
         if self._bar is not None:
             self._bar.update(self._task, completed=reading.step or 0, facts=facts)

@@ -1,4 +1,4 @@
-"""What ``tb-supervisor inspect`` tells of the run, from its events files alone."""
+"""The report of ``tb-supervisor inspect``."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main(pr
 
 @dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """The run as the command tells it."""
+    """The run as the command reports it."""
 
     state: str
     outcomes: tuple[str, ...]
     """How each session ended."""
     resumed_at: tuple[int | None, ...]
-    """The step at which each later session went on."""
+    """The step at which each later session resumed."""
     again: tuple[tuple[int | None, int | None], ...]
-    """How many steps each later session did again, at least and at most."""
+    """How many steps each later session recomputed, at least and at most."""
     checkpoints: int
     """Good ones."""
 
 
 def inspect_run(run: Path) -> Inspected | None:
-    """Return what ``inspect --json`` tells of a run; None where it tells nothing."""
+    """Return what ``inspect --json`` reports of a run; None without a report."""
     asked = subprocess.run([*_COMMAND, str(run), "--json"], capture_output=True, text=True, check=False)
     try:
         (told,) = json.loads(asked.stdout)["runs"]

@@ -73,17 +73,19 @@ class Story:
     sessions: list[SessionSeen] = field(default_factory=list)
     events_files: int = 0
     inspected: Inspected | None = None
-    """What ``tb-supervisor inspect`` tells of the run at the end."""
+    """What ``tb-supervisor inspect`` reports of the run at the end."""
     broken_off: str | None = None
-    """Why it was not told to its end."""
+    """Why it was stopped early."""
 
     def session(self, number: int) -> SessionSeen:
         """Return what was seen of a session, 1 for the first; of one that never began, nothing."""
         return self.sessions[number - 1] if number <= len(self.sessions) else SessionSeen()
 
     def rewind(self, number: int) -> int | None:
-        """Return how many steps a session did again, at least: 2 for the second session. What a killed one did after it
-        was asked last is not in it."""
+        """Return how many steps a session recomputed, at least. 2 is the second session.
+
+        Steps of a killed session after the last reading are not included.
+        """
         before, session = self.session(number - 1), self.session(number)
         reached = before.last_step if before.end_step is None else before.end_step
         if reached is None or session.start_step is None:
@@ -130,7 +132,7 @@ def checks(story: Story) -> list[Check]:
 
 def _starts(first: SessionSeen) -> Check:
     return Check(
-        promise="a training starts from nothing and tells over HTTP that it is ready",
+        promise="a training starts at step 0, and reports over HTTP that it is ready",
         seen=first.start_step == 0 and first.ready and bool(first.last_step),
         detail=f"start at step {_show(first.start_step)}, ready: {'yes' if first.ready else 'no'}",
     )
@@ -168,22 +170,22 @@ def _resumes(first: SessionSeen, second: SessionSeen) -> Check:
         and newest >= seen_before
         and newest == second.restored_step == second.start_step,
         detail=f"on disk step {_show(newest)}, resumed from {_show(second.restored_step)}, "
-        f"training went on at {_show(second.start_step)}",
+        f"training continued at {_show(second.start_step)}",
     )
 
 
 def _does_again(story: Story, first: SessionSeen, second: SessionSeen) -> Check:
     return Check(
-        promise="it does the lost steps again, and goes on beyond",
+        promise="it recomputes the lost steps, and continues",
         seen=first.last_step is not None and second.last_step is not None and second.last_step > first.last_step,
-        detail=f"at least {_show(story.rewind(2))} steps done again, then on to {_show(second.last_step)}",
+        detail=f"at least {_show(story.rewind(2))} steps recomputed, then continued to {_show(second.last_step)}",
     )
 
 
 def _ends_as_signal(second: SessionSeen) -> Check:
     stop = second.stop_record
     return Check(
-        promise="SIGTERM ends it in good order, with the exit status of that signal",
+        promise="SIGTERM stops it; it records the stop, and its exit status is that signal",
         seen=second.exit_status == -SIGTERM and stop is not None and stop.reason == "signal",
         detail=f"status {_show(second.exit_status)}, stop record: {_show(stop and stop.reason)}",
     )
@@ -193,7 +195,7 @@ def _loses_nothing(second: SessionSeen, third: SessionSeen) -> Check:
     stop, end = second.stop_record, second.end_step
     final = stop.final_checkpoint_step if stop is not None else None
     return Check(
-        promise="nothing was lost: the last step is in the final checkpoint, and the next session starts there",
+        promise="no step is lost: the final checkpoint has the last step, and the next session starts there",
         seen=end is not None and end == final == second.newest_checkpoint == third.restored_step == third.start_step,
         detail=f"last step {_show(end)}, final checkpoint {_show(final)}, on disk {_show(second.newest_checkpoint)}, "
         f"resumed from {_show(third.restored_step)}",
@@ -202,7 +204,7 @@ def _loses_nothing(second: SessionSeen, third: SessionSeen) -> Check:
 
 def _finishes(story: Story, third: SessionSeen) -> Check:
     return Check(
-        promise="it trains to the end and exits with 0, the last step saved",
+        promise="it trains to the end, saves the last step and exits with 0",
         seen=third.exit_status == 0 and third.end_step == story.steps == third.newest_checkpoint,
         detail=f"status {_show(third.exit_status)}, step {_show(third.end_step)} of {story.steps}, "
         f"on disk {_show(third.newest_checkpoint)}",
@@ -212,7 +214,7 @@ def _finishes(story: Story, third: SessionSeen) -> Check:
 def _has_learned(third: SessionSeen) -> Check:
     accuracy = third.test_accuracy
     return Check(
-        promise=f"it has learned: at least {MIN_TEST_ACCURACY:.0%} of the images it never saw",
+        promise=f"the model has learned: it recognises at least {MIN_TEST_ACCURACY:.0%} of the test images",
         seen=accuracy is not None and accuracy >= MIN_TEST_ACCURACY,
         detail=f"test accuracy {'unknown' if accuracy is None else f'{accuracy:.1%}'}",
     )
@@ -222,7 +224,7 @@ def _leaves_clean_events(story: Story) -> Check:
     sessions = [session.session_record for session in story.sessions]
     attempts = [record.attempt for record in sessions if record is not None]
     return Check(
-        promise="each session left one events file that says which attempt it was",
+        promise="each session wrote one events file, with its attempt number",
         seen=story.events_files == SESSIONS and attempts == list(range(1, SESSIONS + 1)),
         detail=f"{story.events_files} files, attempts {_list(attempts)}",
     )
@@ -230,14 +232,14 @@ def _leaves_clean_events(story: Story) -> Check:
 
 def _can_be_inspected(story: Story, second: SessionSeen, third: SessionSeen) -> Check:
     told, seen = story.inspected, (story.rewind(2), story.rewind(3))
-    detail = "it told nothing"
+    detail = "no report"
     if told is not None:
-        detail = f"{', '.join(told.outcomes)}; went on at {', '.join(map(_show, told.resumed_at))}; done again "
+        detail = f"{', '.join(told.outcomes)}; resumed at {', '.join(map(_show, told.resumed_at))}; recomputed "
         detail += ", ".join(
-            f"{again(*steps)} (seen: {_show(own)})" for steps, own in zip(told.again, seen, strict=False)
+            f"{again(*steps)} (measured: {_show(own)})" for steps, own in zip(told.again, seen, strict=False)
         )
     return Check(
-        promise="tb-supervisor inspect tells the same from the events files alone",
+        promise="tb-supervisor inspect reports the same from the events files",
         seen=told is not None
         and told.state == "completed"
         and told.outcomes == ("lost", "signal", "completed")
@@ -251,12 +253,12 @@ def _can_be_inspected(story: Story, second: SessionSeen, third: SessionSeen) -> 
 
 
 def is_possible(least: int | None, most: int | None, seen: int | None) -> bool:
-    """Say whether two can be true at once: at least and at most so many steps done again, and at least so many seen."""
+    """Return whether the bounds and the measured steps agree."""
     return None not in (least, most, seen) and (least or 0) <= (most or 0) and (seen or 0) <= (most or 0)
 
 
 def again(least: int | None, most: int | None) -> str:
-    """Return how many steps were done again, as exactly as that is known."""
+    """Return how many steps were recomputed, with bounds where it is not known exactly."""
     if least == most:
         return _show(least)
     return f"at least {_show(least)}, at most {_show(most)}"

@@ -47,7 +47,7 @@ def test_a_training_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path
     """The story is broken off, with the exit status, the end of the output and where all of it is."""
     story, told = perform([sys.executable, "-c", "raise SystemExit('no digits today')"], tmp_path)
     assert story.broken_off is not None
-    assert story.broken_off.startswith("it ended by itself (exit status 1) before it was ready.")
+    assert story.broken_off.startswith("the training ended (exit status 1) before it was ready.")
     assert story.broken_off.endswith("no digits today")
     assert str(tmp_path / "session-1.txt") in story.broken_off
     assert story.session(1).exit_status == 1
@@ -58,7 +58,7 @@ def test_a_training_that_does_nothing_is_given_up(tmp_path: Path) -> None:
     """When nothing has moved for the patience, the story is broken off, and the process is gone."""
     story, _ = perform([sys.executable, "-c", "__import__('threading').Event().wait()"], tmp_path, patience_secs=0.0)
     assert story.broken_off is not None
-    assert story.broken_off.startswith("nothing moved for 0 s before it was ready.")
+    assert story.broken_off.startswith("no progress for 0 s before it was ready.")
 
 
 def test_a_training_that_finishes_too_early_is_said(tmp_path: Path) -> None:
@@ -86,4 +86,4 @@ def test_damaged_checkpoints_are_said(tmp_path: Path) -> None:
     (tmp_path / "run" / "model.ckpt-7.index").write_bytes(b"torn")
     story, told = perform([sys.executable, "-c", ""], tmp_path)
     assert story.session(1).newest_checkpoint is None
-    assert any(note.startswith("what it left cannot be read: ") for note in told.notes)
+    assert any(note.startswith("its files cannot be read: ") for note in told.notes)

@@ -90,12 +90,15 @@ def test_the_demo_sees_every_promise_kept(demo: Demo) -> None:
     """Killed, resumed, stopped, finished: status 0, each promise seen, the figures and files at the end."""
     assert demo.status == 0, demo.output
     lines = demo.output.splitlines()
-    assert "All of it was seen." in lines
+    assert "All checks passed." in lines
     assert not any("│ NO" in line for line in lines)
-    for name, value in (("sessions", "3"), ("restarts", "2"), ("steps done again after SIGTERM", "0")):
+    for name, value in (("sessions", "3"), ("restarts", "2"), ("recomputed steps after SIGTERM", "0")):
         assert demo.figure(name) == value
     for words in ("killed with SIGKILL at step", "sent SIGTERM at step", "test accuracy", "tensorboard --logdir"):
         assert words in demo.output
+    lines = demo.output.split("What to type next:\n")[1].splitlines()[:3]
+    for line in lines[1:]:
+        subprocess.run(line, shell=True, cwd=ROOT, env={"PATH": os.defpath}, stdout=subprocess.PIPE, check=True)
     assert len(list((demo.logdir / "digits").glob("events.out.tfevents.*"))) == 3
     assert sorted(path.name for path in demo.logdir.glob("session-*.txt")) == [f"session-{n}.txt" for n in (1, 2, 3)]
 
@@ -157,7 +160,7 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
 
     for signal_name, restart in zip(("SIGKILL", "SIGTERM"), restarts, strict=True):
         steps = again(restart["rewind_steps"], restart["rewind_steps_most"])
-        assert demo.figure(f"steps done again after {signal_name}") == steps
+        assert demo.figure(f"recomputed steps after {signal_name}") == steps
 
     silent = [silence for silence in inspected["silences"] if silence["secs"] > FROZEN_SECS - 1]
     assert [silence["session"] for silence in silent] == [inspected["sessions"][0]["id"]]
@@ -193,6 +196,6 @@ def test_an_interrupted_demo_leaves_no_training_behind(tmp_path: Path, signum: s
         process.send_signal(signum)
         rest = process.stdout.read()
     assert process.returncode == 128 + signum
-    assert f"Interrupted; what there is so far is in {tmp_path}" in rest
+    assert f"Interrupted. The files are in {tmp_path}" in rest
     with pytest.raises(ProcessLookupError):
         os.kill(int(started.split()[1]), 0)

@@ -65,8 +65,8 @@ def inspecting(**values: Any) -> Spoil:
 
 
 SPOILT = [
-    ("starts from nothing", setting(1, start_step=5)),
-    ("starts from nothing", setting(1, ready=False)),
+    ("starts at step 0", setting(1, start_step=5)),
+    ("starts at step 0", setting(1, ready=False)),
     ("2 checkpoints", setting(1, checkpoints=[600])),
     ("SIGKILL", setting(1, exit_status=1)),
     ("SIGKILL", setting(1, last_step=600)),
@@ -77,16 +77,16 @@ SPOILT = [
     ("resumes from the last good", setting(1, checkpoints=[300, 601])),
     ("resumes from the last good", setting(2, start_step=0)),
     ("resumes from the last good", other_record(2, SessionRecord, restored_step=300)),
-    ("lost steps again", setting(2, last_step=640)),
+    ("recomputes the lost steps", setting(2, last_step=640)),
     ("SIGTERM", setting(2, exit_status=0)),
     ("SIGTERM", setting(2, exit_status=143)),
     ("SIGTERM", without_record(2, StopRecord)),
     ("SIGTERM", other_record(2, StopRecord, reason="error")),
-    ("nothing was lost", setting(2, end_step=1101)),
-    ("nothing was lost", setting(2, newest_checkpoint=900)),
-    ("nothing was lost", other_record(2, StopRecord, final_checkpoint_step=None)),
-    ("nothing was lost", setting(3, start_step=900)),
-    ("nothing was lost", other_record(3, SessionRecord, restored_step=900)),
+    ("no step is lost", setting(2, end_step=1101)),
+    ("no step is lost", setting(2, newest_checkpoint=900)),
+    ("no step is lost", other_record(2, StopRecord, final_checkpoint_step=None)),
+    ("no step is lost", setting(3, start_step=900)),
+    ("no step is lost", other_record(3, SessionRecord, restored_step=900)),
     ("trains to the end", setting(3, exit_status=1)),
     ("trains to the end", setting(3, end_step=2499)),
     ("trains to the end", setting(3, newest_checkpoint=1500)),
@@ -110,7 +110,7 @@ SPOILT = [
 
 def test_a_story_in_which_all_was_seen_ends_with_0(story: Story) -> None:
     """Exit status 0 when each promise was seen to be kept, and the demo says so."""
-    assert verdict(story) == (0, "\nAll of it was seen.\n")
+    assert verdict(story) == (0, "\nAll checks passed.\n")
 
 
 @pytest.mark.parametrize(("promise", "spoil"), SPOILT)
@@ -119,7 +119,7 @@ def test_what_was_not_seen_is_named(story: Story, promise: str, spoil: Spoil) ->
     spoil(story)
     status, text = verdict(story)
     assert status == 1
-    assert promise in text.split("Not seen:")[1]
+    assert promise in text.split("Failed checks:")[1]
 
 
 def test_every_promise_is_guarded() -> None:
@@ -138,7 +138,7 @@ def test_a_story_broken_off_is_no_success(story: Story) -> None:
     story.broken_off = "the disk has gone"
     status, text = verdict(story)
     assert status == 1
-    assert "Broken off: the disk has gone" in text
+    assert "Stopped early: the disk has gone" in text
 
 
 def test_rewind_counts_from_where_the_session_before_had_got(story: Story) -> None:
