@@ -2,7 +2,8 @@
 
 A bcrypt check takes a tenth of a second and more, by design. So a password that was right once is remembered, not as
 it is but as a keyed hash under a key of this process, and checked by that from then on. Everybody else, known user or
-not, waits for one check of the same cost.
+not, waits for one check of the same cost. One check runs at a time and few wait for theirs, fewer still of one client:
+a flood of wrong passwords costs neither threads nor those who are remembered.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import hmac
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from supervisor_core.errors import OptionsError
 
@@ -23,8 +26,19 @@ _NOBODYS = "QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 """Salt and digest of a hash that is no user's."""
 
 _REMEMBERED = 100
+MAX_WAITING = 32
+"""How many requests may wait for a check of their password; at a quarter of a second each, 8 s for the last one."""
+MAX_WAITING_PER_CLIENT = 8
+"""How many of them may come from one address, so that one client's flood leaves room for others."""
 _BCRYPT_BYTES = 72
 """What bcrypt uses of a password; longer ones count by their beginning, as in every other exporter."""
+
+
+class TooManyWaitError(Exception):
+    """The password was not checked: too many others wait for that. It may be sent again in `RETRY_SECS`."""
+
+
+RETRY_SECS = 5
 
 
 class BasicAuth:
@@ -58,9 +72,22 @@ class BasicAuth:
         self._remembered: dict[bytes, None] = {}
         self._remembered_lock = threading.Lock()
         self._checking = threading.Lock()
+        self._waiting: Counter[str] = Counter()
+        self._waiting_lock = threading.Lock()
 
-    def admits(self, authorization: str | None) -> bool:
-        """Return whether the header's user and password are right. Without users, everybody's are."""
+    def admits(
+        self, authorization: str | None, *, client: str = "", is_gone: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Return whether the header's user and password are right. Without users, everybody's are.
+
+        Args:
+            authorization: the header; None where there is none.
+            client: the address that it came from.
+            is_gone: whether nobody waits for the answer any more; nothing is checked then.
+
+        Raises:
+            TooManyWaitError: if too many wait for a check already.
+        """
         if not self._users:
             return True
         credentials = _credentials(authorization)
@@ -69,12 +96,15 @@ class BasicAuth:
         user, password = credentials
         known = self._users.get(user)
         mark = hmac.digest(self._key, b"%d:%b%b%b" % (len(user), user, known or b"", password), hashlib.sha256)
-        with self._remembered_lock:
-            if mark in self._remembered:
-                return True
+        if self._is_remembered(mark):
+            return True
         import bcrypt
 
-        with self._checking:  # one at a time: guessing must not take every core from those who are right
+        with self._turn(client):  # one at a time: guessing must not take every core from those who are right
+            if self._is_remembered(mark):  # by another request, while this one waited
+                return True
+            if is_gone():
+                return False
             try:
                 matches = bcrypt.checkpw(password[:_BCRYPT_BYTES], known or self._nobody)
             except ValueError:  # a password that bcrypt does not take is nobody's
@@ -86,6 +116,25 @@ class BasicAuth:
             if len(self._remembered) > _REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
         return True
+
+    def _is_remembered(self, mark: bytes) -> bool:
+        with self._remembered_lock:
+            return mark in self._remembered
+
+    @contextmanager
+    def _turn(self, client: str) -> Iterator[None]:
+        with self._waiting_lock:
+            if self._waiting.total() >= MAX_WAITING or self._waiting[client] >= MAX_WAITING_PER_CLIENT:
+                raise TooManyWaitError
+            self._waiting[client] += 1
+        try:
+            with self._checking:
+                yield
+        finally:
+            with self._waiting_lock:
+                self._waiting[client] -= 1
+                if not self._waiting[client]:
+                    del self._waiting[client]
 
 
 def _credentials(authorization: str | None) -> tuple[bytes, bytes] | None:

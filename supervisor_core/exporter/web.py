@@ -18,12 +18,15 @@ from dataclasses import replace
 from types import TracebackType
 
 from supervisor_core.address import parse_address
+from supervisor_core.exporter.basic_auth import RETRY_SECS, TooManyWaitError
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web_access import WebAccess
 from supervisor_core.metrics.listener import Listener, Request, Response
 from supervisor_core.metrics.render import choose_format, gzip_accepted
 from supervisor_core.monitoring.runbook import runbook_page
 
+_NO_PASSWORD = "a user and a password are needed"
+_CHALLENGE = 'Basic realm="supervisor exporter", charset="UTF-8"'
 _LANDING_PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Supervisor exporter</title></head>
@@ -49,7 +52,7 @@ class Web:
         address: ``"host:port"``, ``":port"`` (127.0.0.1) or ``"[::1]:port"``; port 0 picks a free one.
         telemetry_path: where the metrics are; begins with a slash.
         access: who may ask, and over what.
-        client_timeout_secs: how long a client may be silent before it is hung up on.
+        client_timeout_secs: how long a client may take to send a request before it is hung up on.
 
     Raises:
         OptionsError: if the address cannot be read.
@@ -102,11 +105,14 @@ class Web:
         self.close()
 
     def _respond(self, request: Request) -> Response:
-        if not self._access.admits(request.header("Authorization")):
-            challenge = {"WWW-Authenticate": 'Basic realm="supervisor exporter", charset="UTF-8"'}
-            response = replace(_text(401, "a user and a password are needed"), headers=challenge)
+        try:
+            admitted = self._access.admits(
+                request.header("Authorization"), client=request.client, is_gone=request.is_gone
+            )
+        except TooManyWaitError:
+            response = _text(503, "too many passwords are being checked; try again later", Retry_After=str(RETRY_SECS))
         else:
-            response = self._page(request)
+            response = self._page(request) if admitted else _text(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
         return replace(response, headers={**self._access.headers(), **response.headers})
 
     def _page(self, request: Request) -> Response:
@@ -139,5 +145,6 @@ class Web:
         )
 
 
-def _text(status: int, line: str) -> Response:
-    return Response(status=status, body=f"{line}\n".encode("utf-8", "backslashreplace"))
+def _text(status: int, line: str, **headers: str) -> Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(status=status, body=f"{line}\n".encode("utf-8", "backslashreplace"), headers=named)

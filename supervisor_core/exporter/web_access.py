@@ -6,7 +6,7 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor_core.errors import OptionsError
@@ -56,9 +56,11 @@ class WebAccess:
         """Whether TLS is spoken."""
         return self._rules.context is not None
 
-    def admits(self, authorization: str | None) -> bool:
-        """Return whether a request with this ``Authorization`` header may be answered."""
-        return self._present().auth.admits(authorization)
+    def admits(
+        self, authorization: str | None, *, client: str = "", is_gone: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Return whether a request with this ``Authorization`` header may be answered; see `BasicAuth.admits`."""
+        return self._present().auth.admits(authorization, client=client, is_gone=is_gone)
 
     def headers(self) -> Mapping[str, str]:
         """Return what is added to every answer."""

@@ -2,18 +2,22 @@
 
 One thread accepts, one thread per connection answers GET and HEAD, one after the other (HTTP/1.1; a connection is kept
 open between two scrapes). The accepting thread does no I/O with a client, not even the TLS handshake, so a client that
-connects and says nothing costs one waiting thread until it times out. When too many wait, the one that has waited
-longest is hung up on.
+connects and says nothing costs one waiting thread until it times out. A request has one deadline, however slowly its
+bytes come, and so has its answer; the bytes of a request are bounded. When too many clients are connected, the one that
+has waited longest is hung up on, and who is being answered only where all are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
+import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -30,7 +34,14 @@ MAX_CONNECTIONS = 64
 KEEP_SECS = 120.0
 """How long a connection is kept after an answer: scrapes that are not further apart need no new one."""
 
+MAX_HEAD_BYTES = 32 << 10
+"""How long a request may be, from its first line to its last header."""
+
+ANSWER_SECS = 60.0
+"""How long a client may take to receive an answer."""
+
 _CLOSE_SECS = 1.0
+_GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +52,8 @@ class Request:
     header: Callable[[str], str | None]
     client: str = ""
     """The client's address, without its port."""
+    is_gone: Callable[[], bool] = lambda: False
+    """Whether the client has hung up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +79,7 @@ class Listener(ThreadingMixIn, TCPServer):
         port: 0 picks a free one.
         respond: Answers a request; called from many threads at once.
         ssl_context: Speak TLS with it; a function is asked for every connection anew, and raises nothing.
-        client_timeout_secs: How long a client may be silent while it is waited for.
+        client_timeout_secs: How long a client may take to send a request.
 
     Raises:
         OSError: if the address cannot be listened on.
@@ -94,7 +107,7 @@ class Listener(ThreadingMixIn, TCPServer):
         self.respond = respond
         self._ssl_context = ssl_context
         self.client_timeout_secs = client_timeout_secs
-        self._connections: dict[socket.socket, None] = {}
+        self._connections: dict[socket.socket, bool] = {}  # in the order in which they asked; whether being answered
         self._connections_changed = threading.Condition()
         self._acceptor = threading.Thread(target=self.serve_forever, name="supervisor-metrics", daemon=True)
         super().__init__(where, _Handler)  # type: ignore[arg-type]  # an IPv6 address has four parts
@@ -142,10 +155,11 @@ class Listener(ThreadingMixIn, TCPServer):
         """Give the client a thread, at the cost of the one that has waited longest if there are too many."""
         with self._connections_changed:
             if len(self._connections) >= MAX_CONNECTIONS:
-                oldest = next(iter(self._connections))
+                idle = (connection for connection, answered in self._connections.items() if not answered)
+                oldest = next(idle, None) or next(iter(self._connections))
                 del self._connections[oldest]
                 _shut(oldest, socket.SHUT_RDWR)
-            self._connections[request] = None
+            self._connections[request] = False
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -161,12 +175,12 @@ class Listener(ThreadingMixIn, TCPServer):
             super().close_request(request)
             self._connections_changed.notify_all()
 
-    def asked(self, connection: Any) -> None:
-        """Count a connection as the youngest: it has just asked for something."""
+    def asked(self, connection: Any, *, answered: bool) -> None:
+        """Count a connection as the youngest, which has just asked or been answered (called by its thread)."""
         with self._connections_changed:
             if connection in self._connections:
                 del self._connections[connection]
-                self._connections[connection] = None
+                self._connections[connection] = answered
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what went wrong with one client; clients that vanish or speak no TLS are none of our business."""
@@ -179,29 +193,79 @@ def _shut(connection: socket.socket, how: int) -> None:
         socket.socket.shutdown(connection, how)
 
 
+class _HeadTooLongError(Exception):
+    pass
+
+
+class _Stream(io.RawIOBase):
+    """A connection's bytes, each way until a deadline, and in no more than a number of bytes for a request."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._deadline = 0.0
+        self._left = 0
+
+    def allow(self, secs: float, head_bytes: int = 0) -> None:
+        """From now on, allow so much time, and so many bytes to be received."""
+        self._deadline = time.monotonic() + secs
+        self._left = head_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._left <= 0:
+            raise _HeadTooLongError
+        self._wait_for_deadline()
+        received = self._connection.recv_into(buffer, min(len(buffer), self._left))
+        self._left -= received
+        return received
+
+    def write(self, data: Any) -> int:
+        self._wait_for_deadline()
+        return self._connection.send(data)
+
+    def _wait_for_deadline(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Listener
     server_version = "supervisor-metrics"
     sys_version = ""
     protocol_version = "HTTP/1.1"
     answered = False
-    wbufsize = -1  # header and body in one packet
+
+    def setup(self) -> None:
+        """Read and write through a `_Stream` (called by the base class)."""
+        self.connection = self.request
+        self._stream = _Stream(self.connection)
+        self.rfile = io.BufferedReader(self._stream)
+        self.wfile = io.BufferedWriter(self._stream)  # header and body in one packet
 
     def handle_one_request(self) -> None:
-        """Wait for a request, between two of them for longer than for the rest of one, and answer it."""
-        connection: socket.socket = self.connection
+        """Wait for a request, between two of them for longer than for the first, and answer it."""
         try:
             if self.answered:
-                connection.settimeout(KEEP_SECS)
+                self._stream.allow(KEEP_SECS, MAX_HEAD_BYTES)
                 if not self.rfile.peek(1):  # type: ignore[attr-defined]  # it is a BufferedReader
                     self.close_connection = True
                     return
-                connection.settimeout(self.server.client_timeout_secs)
-                self.server.asked(connection)
+            self._stream.allow(self.server.client_timeout_secs, MAX_HEAD_BYTES)
+            super().handle_one_request()
+        except _HeadTooLongError:
+            self.requestline, self.request_version, self.command = "", "HTTP/1.1", ""
+            self._stream.allow(ANSWER_SECS)
+            self.send_error(431, f"The request is longer than {MAX_HEAD_BYTES:,} bytes")
+            self.wfile.flush()
         except OSError:  # silent for too long, or gone
             self.close_connection = True
-            return
-        super().handle_one_request()
         self.answered = True
 
     def do_GET(self) -> None:
@@ -217,11 +281,26 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
     def _response(self) -> Response:
+        self.server.asked(self.connection, answered=True)
         return self.server.respond(
-            Request(path=self.path.partition("?")[0], header=self.headers.get, client=str(self.client_address[0]))
+            Request(
+                path=self.path.partition("?")[0],
+                header=self.headers.get,
+                client=str(self.client_address[0]),
+                is_gone=self._is_gone,
+            )
         )
 
+    def _is_gone(self) -> bool:
+        poll = select.poll()
+        try:
+            poll.register(self.connection, _GONE)
+        except ValueError:  # closed
+            return True
+        return bool(poll.poll(0))
+
     def _answer(self, response: Response, *, body: bool) -> None:
+        self._stream.allow(ANSWER_SECS)
         self.send_response(response.status)
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # nobody reads the request's body, so where the next one begins is not known
@@ -239,6 +318,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body:
             self.wfile.write(response.body)
         self.wfile.flush()
+        self.server.asked(self.connection, answered=False)
         if body and response.sent is not None:
             response.sent()
 

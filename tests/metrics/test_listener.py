@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import threading
@@ -122,5 +123,73 @@ def test_too_many_clients_cost_the_oldest(talk, collector: RunCollector) -> None
         callers = [talk.connect(server) for _ in range(listener.MAX_CONNECTIONS)]
         assert talk.ask(server).body == EXPECTED
         assert callers[0].recv(1) == b""
+        for caller in callers:
+            caller.close()
+
+
+def test_a_request_is_no_longer_than_allowed(talk, server: MetricsServer) -> None:
+    """However many headers it has, and however long they are, it takes no more memory than that."""
+    for head in (
+        b"GET /" + b"x" * 2 * listener.MAX_HEAD_BYTES,
+        b"GET / HTTP/1.1\r\n" + b"a: %b\r\n" % (b"x" * 900) * 40,
+    ):
+        with talk.connect(server) as caller:
+            caller.sendall(head + b"\r\n\r\n")
+            answer = b""
+            with contextlib.suppress(ConnectionResetError):  # what was not read of it is thrown away
+                while piece := caller.recv(4096):
+                    answer += piece
+            assert answer.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_request_has_one_deadline(talk, collector: RunCollector) -> None:
+    """A client that sends a byte now and then is hung up on like one that is silent."""
+    with MetricsServer(collector, ":0", client_timeout_secs=0.1) as server, talk.connect(server) as caller:
+        caller.settimeout(0.01)
+        caller.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        for _ in range(2_000):
+            try:
+                assert caller.recv(1) == b""
+                break
+            except ConnectionError:
+                break
+            except TimeoutError:
+                with contextlib.suppress(ConnectionError):
+                    caller.sendall(b"x")
+        else:
+            pytest.fail("it was not hung up on")
+
+
+def test_an_answer_has_one_deadline() -> None:
+    """After it nothing is sent or received, though the client takes and sends something all the time."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"GET")
+        stream = listener._Stream(ours)
+        stream.allow(600.0, 2)
+        assert (stream.read(9), stream.write(b"x")) == (b"GE", 1)
+        stream.allow(0.0, 100)
+        for call in (lambda: stream.read(1), lambda: stream.write(b"x")):
+            with pytest.raises(TimeoutError):
+                call()
+
+
+def test_who_is_being_answered_is_cut_last(talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many clients connect and say nothing meanwhile, the answer comes."""
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 4)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def source() -> list[RunStatus]:
+        asked.set()
+        go_on.wait(60)
+        return []
+
+    with MetricsServer(RunCollector(source), ":0") as server:
+        result = talk.in_thread(lambda: talk.ask(server))
+        assert asked.wait(60)
+        callers = [talk.connect(server) for _ in range(12)]
+        assert [caller.recv(1) for caller in callers[:9]] == [b""] * 9
+        go_on.set()
+        assert b"scrape_success 1.0" in result().body
         for caller in callers:
             caller.close()
