@@ -11,8 +11,11 @@ from typing import Literal
 from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
 from supervisor_core.checkpoint.ledger import SavedAs
-from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name, without_shards
+from supervisor_core.checkpoint.naming import CheckpointNames, last_part, named_by, step_in_name, without_shards
 from supervisor_core.checkpoint.state import CheckpointState
+
+MAX_NAMED = 10_000
+"""How many of the checkpoints that a state file names are looked for, the newest."""
 
 _DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
 
@@ -68,8 +71,10 @@ class Survey:
                 found[path] = self._candidate(path, "ledger", item.saved_at, deletable=True)
         if state is not None:
             stamps = dict(zip(state.all_model_checkpoint_paths, state.timestamps, strict=False))
-            for recorded in (state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths)):
-                candidate = self._named(recorded, stamps.get(recorded), listing)
+            there = named_by(listing)
+            named = (state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths[-MAX_NAMED:]))
+            for recorded in dict.fromkeys(named):
+                candidate = self._named(recorded, stamps.get(recorded), listing, there)
                 found.setdefault(candidate.path, candidate)
         on_disk = []
         for name in self._names.prefixes(listing):
@@ -120,10 +125,10 @@ class Survey:
         except FileNotFoundError:
             return set()
 
-    def _named(self, recorded: str, saved_at: float | None, listing: set[str]) -> Candidate:
+    def _named(self, recorded: str, saved_at: float | None, listing: set[str], there: set[str]) -> Candidate:
         name = last_part(recorded)
         inside = os.path.join(self._directory, name)
-        if files_of(name, listing):
+        if name in there:
             has_index = f"{name}.index" in listing or self._is_legacy(inside)
             own = self._names.matches(name)
             return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
@@ -167,19 +172,19 @@ class Survey:
 
     def _modified_at(self, path: str) -> float | None:
         filesystem, path = filesystem_for(path) if self._is_elsewhere(path) else (self._filesystem, path)
-        for file in (f"{path}.index", *legacy.files_of(filesystem, path)):
+        for file in (f"{path}.index", legacy.first_file(filesystem, path)):
             try:
-                return filesystem.modified_at(file)
+                return None if file is None else filesystem.modified_at(file)
             except OSError:
                 continue  # reading it will say what is wrong
         return None
 
     def _exists(self, path: str) -> bool:
         filesystem, path = filesystem_for(path) if self._is_elsewhere(path) else (self._filesystem, path)
-        return filesystem.is_file(f"{path}.index") or any(map(filesystem.is_file, legacy.files_of(filesystem, path)))
+        return filesystem.is_file(f"{path}.index") or legacy.first_file(filesystem, path) is not None
 
     def _is_legacy(self, path: str) -> bool:
-        return any(map(self._filesystem.is_file, legacy.files_of(self._filesystem, path)))
+        return legacy.first_file(self._filesystem, path) is not None
 
     def _is_elsewhere(self, path: str) -> bool:
         return ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)

@@ -36,6 +36,15 @@ def files_of(filesystem: Filesystem, prefix: str) -> tuple[str, ...]:
     return ()
 
 
+def first_file(filesystem: Filesystem, prefix: str) -> str | None:
+    """Return the first of these files if it is there: a prefix costs two looks at most, however many shards it names."""
+    sharded = SHARDED.search(prefix)
+    if sharded:
+        first = f"{prefix[: sharded.start()]}-00000-of-{sharded.group(1)}"
+        return first if filesystem.is_file(first) else None
+    return next(iter(files_of(filesystem, prefix)), None)
+
+
 def verify(
     filesystem: Filesystem,
     paths: tuple[str, ...],

@@ -22,6 +22,7 @@ from supervisor_core.checkpoint.legacy import SHARDED
 _STEP = re.compile(r"-(\d{1,19})$")
 _DATA = r"\.data-\d{5}-of-\d{5}"
 _SHARD = r"-\d{5}-of-(\d{5})"
+_PART = re.compile(rf"(?P<stem>.+)(?:\.index|\.meta|{_DATA})|(?P<sharded>.+)-\d{{5}}-of-(?P<count>\d{{5}})", re.DOTALL)
 
 
 def last_part(path: str) -> str:
@@ -68,6 +69,21 @@ def files_of(name: str, listing: Iterable[str]) -> list[str]:
     ranks = [re.compile(pattern) for pattern in (first, rf"{stem}{_DATA}", rf"{stem}\.meta")]
     ranked = [(rank, item) for item in listing for rank, pattern in enumerate(ranks) if pattern.fullmatch(item)]
     return [item for _, item in sorted(ranked)]
+
+
+def named_by(listing: Iterable[str]) -> set[str]:
+    """Return the names of all checkpoints of which there may be a file in a directory, whole or not.
+
+    Example:
+        >>> sorted(named_by(["m-5.meta", "m-6-00001-of-00002"]))
+        ['m-5', 'm-5.meta', 'm-6-00001-of-00002', 'm-6-?????-of-00002']
+    """
+    found = set()
+    for item in listing:
+        found.add(item)
+        if match := _PART.fullmatch(item):
+            found.add(f"{match['sharded']}-?????-of-{match['count']}" if match["sharded"] else match["stem"])
+    return found
 
 
 class CheckpointNames:

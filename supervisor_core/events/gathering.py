@@ -17,11 +17,31 @@ from supervisor_core.events.telemetry import from_json
 _CREATED = re.compile(r"tfevents\.(\d{1,15})(?:\.|$)")
 _BEFORE_ALL = float("-inf")
 
+LAST_WALL_SECS = 1e11
+"""No wall time in seconds is later (the year 5138); what is larger is in smaller units: milliseconds of today are ten
+times that."""
+_UNITS_PER_SEC = (1e3, 1e6, 1e9)
+
+
+def wall_secs(wall: float) -> float:
+    """Return a wall time in seconds, whether its writer gave it in seconds, milli-, micro- or nanoseconds; 0 for what is
+    no time at all (NaN, negative), as writers say that do not know it.
+
+    Example:
+        >>> wall_secs(1.7e9), wall_secs(1.7e12), wall_secs(1.7e18)
+        (1700000000.0, 1700000000.0, 1700000000.0)
+    """
+    if 0.0 <= wall <= LAST_WALL_SECS:
+        return wall
+    if not wall > 0.0:
+        return 0.0
+    return next((wall / units for units in _UNITS_PER_SEC if wall / units <= LAST_WALL_SECS), 0.0)
+
 
 def created_at(path: str) -> float | None:
     """Return the seconds in an events file's name; None where it has none."""
     found = _CREATED.search(path.rpartition("/")[2])
-    return float(found.group(1)) if found else None
+    return wall_secs(float(found.group(1))) if found else None
 
 
 class Gathering:
@@ -45,7 +65,7 @@ class Gathering:
         """Take one whole record, ``length`` bytes long with its framing."""
         self.records += 1
         self.bytes += length
-        wall, step = event.wall, event.step
+        wall, step = wall_secs(event.wall), event.step
         if self._first_at is None:
             self._first_at = wall
         if wall > (_BEFORE_ALL if self._last_at is None else self._last_at):  # never so for NaN
@@ -68,9 +88,11 @@ class Gathering:
             rest: those that were decoded one by one, by their number.
         """
         walls, steps, good, summary = bulk.walls, bulk.steps, bulk.done.copy(), bulk.done.copy()
+        if len(walls) and not (walls.min() >= 0.0 and walls.max() <= LAST_WALL_SECS):  # NaN is in neither
+            walls[:] = [wall_secs(wall) for wall in walls.tolist()]
         for number, event in rest.items():
             walls[number], steps[number], good[number], summary[number] = (
-                event.wall,
+                wall_secs(event.wall),
                 event.step,
                 True,
                 event.has_summary,
@@ -100,7 +122,7 @@ class Gathering:
 
     def _take(self, offset: int, event: Decoded) -> None:
         """Take what an event holds."""
-        wall, step = event.wall, event.step
+        wall, step = wall_secs(event.wall), event.step
         for scalar in event.scalars:
             self._points.add(scalar.tag, offset, step, wall, scalar.value)
         for status, path in event.sessions:

@@ -1,4 +1,4 @@
-"""What a JSON field holds, where anybody may have written it."""
+"""What a JSON field holds, where anybody may have written it. No number of a record is negative, NaN or infinite."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ LARGEST = 1e15
 
 
 def number(value: Any) -> float | None:
-    """Return a number of sensible size; None for anything else."""
-    if type(value) is float and -LARGEST < value < LARGEST:  # most are
+    """Return a number from 0 up, of sensible size; None for anything else."""
+    if type(value) is float and 0.0 <= value < LARGEST:  # most are
         return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST < value < LARGEST:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST:
         return None
     return float(value)
 
 
 def whole(value: Any) -> int | None:
-    """Return a number of sensible size without its fraction; None for anything else."""
+    """Return a number from 0 up, of sensible size, without its fraction; None for anything else."""
     return None if number(value) is None else int(value)
 
 

@@ -26,7 +26,6 @@ class Presence:
         self._paths: list[str | None] = []
         self._newest: dict[str, int] = {}
         self._overwritten: set[int] = set()
-        self._inferred: list[int] = []
 
     def joined(self, told: Sequence[Checkpoint], present: Present) -> tuple[Checkpoint, ...]:
         """Return the checkpoints with their `Checkpoint.on_disk`.
@@ -35,15 +34,19 @@ class Presence:
 
         Args:
             told: as the sessions told of them, oldest first.
-            present: asked for each path.
+            present: asked for each path, the newest first.
         """
         if told is not self._told:
             self._take(told)
-        answers = [None if path is None else present(path) for path in self._paths]
+        answers: list[bool | None] = [None] * len(told)
+        for index in reversed(range(len(told))):
+            path = self._paths[index]
+            if path is not None:
+                answers[index] = present(path)
+            elif told[index].inferred:
+                answers[index] = _inferred_on_disk(told[index], present)
         for index in self._overwritten:
             answers[index] = None if answers[index] is None else False
-        for index in self._inferred:
-            answers[index] = _inferred_on_disk(told[index], present)
         for index, saved in enumerate(self._joined):
             if saved.on_disk is not answers[index]:
                 self._joined[index] = replace(saved, on_disk=answers[index])
@@ -58,15 +61,13 @@ class Presence:
         if same < len(self._told):  # not only added to
             same = 0
             self._joined, self._paths, self._newest = [], [], {}
-            self._overwritten, self._inferred = set(), []
+            self._overwritten = set()
         self._told = told
         for index in range(same, len(told)):
             saved = told[index]
             self._joined.append(saved)
             self._paths.append(None if saved.inferred or not saved.ok else saved.path)
-            if saved.inferred:
-                self._inferred.append(index)
-            elif saved.ok and saved.path is not None:
+            if not saved.inferred and saved.ok and saved.path is not None:
                 if saved.path in self._newest:
                     self._overwritten.add(self._newest[saved.path])
                 self._newest[saved.path] = index

@@ -65,7 +65,7 @@ class LogdirWatch:
         self._source = source_of(logdir) if filesystem is None else filesystem
         self._index = LogdirIndex(logdir, include=include, exclude=exclude, filesystem=self._source, clock=clock)
         listed = self._source.names if isinstance(self._source, RemoteSource) else lambda directory: None
-        self._presence = presence or CheckpointPresence(listed=listed)
+        self._presence = presence or CheckpointPresence(logdir, listed=listed)
         self._clock = clock
         self._kept_ticks = kept_ticks
         self._runs: dict[str, _RunWatch] = {}

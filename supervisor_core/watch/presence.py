@@ -1,7 +1,8 @@
 """`CheckpointPresence`: which of the checkpoints that a run tells of are still on disk.
 
 Paths are as their writer knew them: relative to wherever it ran, of another machine, with backslashes. So a checkpoint
-is looked for by its name in the run's directory, and then in the one that its path names, if that can be one here.
+is looked for by its name in the run's directory, and then in the one that its path names, if that is below the logdir:
+whoever can write an events file must not learn by it which files there are elsewhere.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ class CheckpointPresence:
     """Lists each directory at most once between one `forget` and the next.
 
     Args:
+        root: the logdir; of other directories below it is told what is in them. None: only of the run's own.
         filesystem_of: returns the file system of a path, and the path by the name to be used with it.
         listed: returns the names in a directory where somebody has listed it already; None where not.
     """
 
     def __init__(
         self,
+        root: str | None = None,
         filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for,
         listed: Callable[[str], Sequence[str] | None] = lambda directory: None,
     ) -> None:
+        self._root = root
+        self._roots: tuple[str, ...] | None = None
         self._filesystem_of = filesystem_of
         self._listed = listed
         self._listings: dict[str, frozenset[str] | None] = {}
@@ -36,6 +41,7 @@ class CheckpointPresence:
     def forget(self) -> None:
         """Look anew from now on."""
         self._listings.clear()
+        self._roots = None
 
     def stamp(self, directory: str) -> int | None:
         """Return what changes when a file comes to a local directory or goes; None where nothing tells that."""
@@ -48,25 +54,42 @@ class CheckpointPresence:
     def within(self, directory: str) -> Callable[[str], bool | None]:
         """Return what says of a recorded path whether that checkpoint's files are there; None where it cannot be told.
 
+        To be asked for newer checkpoints first: where one whose path names a directory elsewhere is in the run's own,
+        that is the run's own by another name (of a container, of another machine), and what is not here is gone.
+
         Args:
             directory: the run's.
         """
+        own = {directory}
 
         def present(path: str) -> bool | None:
             name = without_shards(last_part(path))
             here = self._names(directory)
+            elsewhere = path.rpartition("/")[0] if _store(path) else os.path.dirname(path)
             if here is not None and name in here:
+                own.add(elsewhere)
                 return True
             unknown = None if here is None else False
-            if _store(path) != _store(directory):
-                return unknown if _store(path) is None else None  # another store is not asked for the sake of this
-            elsewhere = path.rpartition("/")[0] if _store(path) else os.path.dirname(path)
-            if elsewhere == directory or not (_store(path) or os.path.isabs(path)):
+            if elsewhere in own or not (_store(path) or os.path.isabs(path)):
                 return unknown
+            if not self._is_below_root(elsewhere):
+                return None
             there = self._names(elsewhere)
             return unknown if there is None else name in there
 
         return present
+
+    def _is_below_root(self, directory: str) -> bool:
+        """Say whether a directory is the logdir or below it; asks no file system about one that cannot be."""
+        if self._root is None:
+            return False
+        if _store(directory) or _store(self._root):
+            return ".." not in directory.split("/") and _is_below(directory, self._root.rstrip("/"))
+        if self._roots is None:
+            self._roots = os.path.abspath(self._root), os.path.realpath(self._root)
+        if "\0" in directory or not any(_is_below(os.path.normpath(directory), root) for root in self._roots):
+            return False
+        return _is_below(os.path.realpath(directory), self._roots[-1])
 
     def _names(self, directory: str) -> frozenset[str] | None:
         """Return the names of the checkpoints in a directory; None where it cannot be listed."""
@@ -83,6 +106,10 @@ class CheckpointPresence:
             else:
                 self._listings[directory] = frozenset(_SHARD.sub("", item.removesuffix(".index")) for item in listing)
         return self._listings[directory]
+
+
+def _is_below(directory: str, root: str) -> bool:
+    return directory == root or directory.startswith(root.rstrip("/") + "/")
 
 
 def _store(path: str) -> str | None:

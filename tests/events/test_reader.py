@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,31 @@ def test_what_writers_write_is_kept_as_it_is(path: str, reference: Any, writing:
     found = zip(points.walls.tolist(), points.steps.tolist(), points.values.tolist(), strict=True)
     assert [repr(point) for point in found] == [repr(event) for event in events]
     assert (chunk.first_step, chunk.last_step, chunk.max_step) == (5, 0, 2**62)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.parametrize(
+    ("wall", "secs"),
+    [
+        (1.7e12, 1.7e9),
+        (1.7e15, 1.7e9),
+        (1.7e18, 1.7e9),
+        (1.7e300, 0.0),
+        (float("nan"), 0.0),
+        (float("inf"), 0.0),
+        (-1.7e9, 0.0),
+    ],
+)
+def test_wall_times_are_seconds(tmp_path: Path, writing: Any, wall: float, secs: float, count: int) -> None:
+    """What a writer gave in milli-, micro- or nanoseconds becomes seconds, in an event and in a file's name; what is no
+    time is 0: not known. One by one and in bulk; what the events around it say stays."""
+    record = b"\x09" + struct.pack("<d", wall) + writing.scalar(3)[12:-4][9:]
+    path = str(tmp_path / "events.out.tfevents.1700000000000.host")
+    writing.write(path, writing.HEAD, framing.frame(record) * count, writing.scalar(5))
+    chunk = EventsFileReader(path).read()
+    assert chunk is not None
+    assert chunk.scalars["loss"].walls.tolist() == [secs] * count + [1.7e9 + 5]
+    assert (chunk.created_at, chunk.last_at) == (1.7e9, 1.7e9 + 5)
 
 
 @pytest.mark.parametrize("code", ["f4", "f8", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])

@@ -199,6 +199,25 @@ def test_what_is_no_file_holds_up_nobody(tmp_path: Path, writer: ModuleType) -> 
     assert not LogdirLease(tmp_path).acquire("a").exclusive
 
 
+def test_a_state_file_costs_few_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kilobyte of names of checkpoints in 99,999 shards, here and elsewhere: two looks for each name at most."""
+    looks = 0
+    is_file = filesystem.LocalFilesystem.is_file
+
+    def counted(self: filesystem.LocalFilesystem, path: str) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_file(self, path)
+
+    monkeypatch.setattr(filesystem.LocalFilesystem, "is_file", counted)
+    names = [f"{'/elsewhere/' * (step % 2)}m-{step}-?????-of-99999" for step in range(30)]
+    lines = [f'all_model_checkpoint_paths: "{name}"\n' for name in names]
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{names[-1]}"\n' + "".join(lines))
+    found = CheckpointStore(tmp_path, "m").candidates()
+    assert (len(found), any(item.found for item in found)) == (30, False)
+    assert looks <= 3 * len(names)
+
+
 def test_no_other_store_is_asked(tmp_path: Path, writer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """A URL in the state file makes nobody connect there; the checkpoints that are here are resumed from."""
     writer.write_run(tmp_path, [100])

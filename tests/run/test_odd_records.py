@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events.telemetry import KINDS, from_json
+from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.run_status import run_status
 
@@ -50,5 +52,27 @@ def test_a_record_may_hold_anything(data: Any, trainer: Any) -> None:
     assert "a" in [session.id for session in run.sessions]
     assert min(run.goodput.secs.values()) >= 0
     status = run_status(run, good.now + 5)
+    for metric in RUN_METRICS:
+        for _, value, _ in metric.read(status, good.now + 5):
+            assert math.isfinite(value)
+            assert value >= 0 or metric.type != "counter"
     assert status.run == "run"
     hash(status.phase)
+
+
+def test_counts_that_cannot_be_are_not_known(trainer: Any) -> None:
+    """What is negative or no number counts neither down nor at all."""
+    good = trainer("a", T).spend(15).ready(5).train(10)
+    thread = {"name": "checkpoint", "state": "idle", "ticks": -3, "failures": -1, "overdue_secs": -5.0}
+    text = json.dumps({"v": 1, "session": "a", "phase": "training", "steps": -7, "events_dropped": -2, "step": -9})
+    text = text[:-1] + f', "steps_per_sec": NaN, "progress_age_secs": -Infinity, "threads": [{json.dumps(thread)}]}}'
+    good.file.tell(from_json("heartbeat", text), 5, good.now)
+    good.file.tell(from_json("checkpoint", json.dumps({"v": 1, "session": "a", "trigger": "timer", "path": "m-1",
+                                                       "secs": -4.0, "blocked_secs": -4.0, "bytes": -1})), 5, good.now)  # fmt: skip
+    fold = RunFold("run")
+    fold.update(good.file.chunks())
+    status = run_status(fold.run(good.now + 5), good.now + 5)
+    assert (status.steps, status.steps_per_second, status.events_dropped) == (None, None, 0)
+    assert (status.threads[0].ticks, status.threads[0].failures, status.threads[0].overdue_secs) == (0, 0, 0.0)
+    assert status.checkpoint.save_secs is not None
+    assert (status.checkpoint.last_size_bytes, status.checkpoint.save_secs.sum) == (None, 0.0)

@@ -62,15 +62,38 @@ def test_where_its_path_says(tmp_path: Path) -> None:
     """A checkpoint that lies in another directory of this machine is found there."""
     (tmp_path / "run").mkdir()
     (tmp_path / "model.ckpt-5.index").touch()
-    present = CheckpointPresence().within(str(tmp_path / "run"))
+    present = CheckpointPresence(str(tmp_path)).within(str(tmp_path / "run"))
     assert present(str(tmp_path / "model.ckpt-5")) is True
     assert present(str(tmp_path / "model.ckpt-6")) is False
+
+
+def test_nothing_is_told_of_files_outside_the_logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of a directory beside it, whatever way the path takes there, nor of one that a link leads to: the former
+    is not even looked at."""
+    for name in ("logs/run", "logs2"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "logs2" / "secret").touch()
+    (tmp_path / "logs" / "link").symlink_to(tmp_path / "logs2")
+    monkeypatch.chdir(tmp_path / "logs")
+    listing = Listing(lambda directory: [])
+    presence = CheckpointPresence(str(tmp_path / "logs"), listing.of)
+    present = presence.within(str(tmp_path / "logs" / "run"))
+    for path in ("logs2/secret", "logs/../logs2/secret", "logs/link/secret", "logs/link/none", "logs/run/../../logs2/x"):
+        assert present(f"{tmp_path}/{path}") is None
+    assert listing.asked == [str(tmp_path / "logs" / "run")]
+
+
+def test_the_runs_own_directory_by_another_name() -> None:
+    """Where a newer checkpoint of a container's path is in the run's directory, an older one that is not is gone."""
+    present = CheckpointPresence("/logs", Listing(lambda directory: ["m-9.index"]).of).within("/logs/run")
+    assert [present(f"/workspace/m-{step}") for step in (9, 8)] == [True, False]
+    assert present("/elsewhere/m-8") is None
 
 
 def test_a_directory_is_listed_once(tmp_path: Path) -> None:
     """However many checkpoints are asked for, a directory is listed once until told to look anew."""
     listing = Listing(lambda directory: ["m-1.index"])
-    presence = CheckpointPresence(listing.of)
+    presence = CheckpointPresence(None, listing.of)
     present = presence.within("/run")
     assert [present(f"m-{step}") for step in range(100)].count(True) == 1
     assert listing.asked == ["/run"]
@@ -85,14 +108,14 @@ def test_a_directory_that_cannot_be_listed() -> None:
     def refused(directory: str) -> list[str]:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    assert CheckpointPresence(Listing(refused).of).within("/run")("m-1") is None
+    assert CheckpointPresence(None, Listing(refused).of).within("/run")("m-1") is None
     assert CheckpointPresence().within("/no/such/run")("m-1") is False
 
 
 def test_another_store_is_not_asked() -> None:
     """For the sake of a path in another store than the run's, nobody connects to that."""
     listing = Listing(lambda directory: [])
-    present = CheckpointPresence(listing.of).within("/run")
+    present = CheckpointPresence("/", listing.of).within("/run")
     assert present("gs://bucket/run/m-1") is None
     assert listing.asked == ["/run"]
 
@@ -100,7 +123,7 @@ def test_another_store_is_not_asked() -> None:
 def test_the_store_of_the_run_is_asked() -> None:
     """A run in a store has its checkpoints there, in its own directory or in another."""
     listing = Listing(lambda directory: ["m-1.index"] if directory == "gs://bucket/saved" else [])
-    present = CheckpointPresence(listing.of).within("gs://bucket/run")
+    present = CheckpointPresence("gs://bucket", listing.of).within("gs://bucket/run")
     assert [present("gs://bucket/saved/m-1"), present("gs://bucket/saved/m-2"), present("m-1")] == [True, False, False]
 
 
@@ -112,5 +135,5 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
             raise ImportError("gcsfs")
         return filesystem_for(path)
 
-    assert CheckpointPresence(missing).within("gs://bucket/run")("m-1") is None
+    assert CheckpointPresence(None, missing).within("gs://bucket/run")("m-1") is None
     assert missing(str(tmp_path))[0] is LOCAL
