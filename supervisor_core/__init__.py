@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from supervisor_core.log import make_plain
+
 if TYPE_CHECKING:
     from supervisor_core.events.file_writer import FileWriter
     from supervisor_core.options import Options
@@ -114,6 +116,9 @@ _MODULES = {
     "Supervisor": "tf1.supervisor",
     "WorkerSessionCreator": "tf1.monitored.session_creator",
 }
+
+
+make_plain()
 
 
 def __getattr__(name: str) -> Any:

@@ -22,9 +22,15 @@ Errors that TensorFlow programs catch by TensorFlow's own types keep those types
 
 from __future__ import annotations
 
+from supervisor_core.log import printable_lines
+
 
 class SupervisorError(Exception):
-    """The base of every error that this project raises on its own account."""
+    """The base of every error that this project raises on its own account. Its text may be shown on a terminal: names
+    and paths in it are others' texts."""
+
+    def __str__(self) -> str:
+        return printable_lines(super().__str__())
 
 
 class OptionsError(SupervisorError, ValueError):

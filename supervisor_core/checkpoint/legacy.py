@@ -37,7 +37,7 @@ def files_of(filesystem: Filesystem, prefix: str) -> tuple[str, ...]:
 
 
 def first_file(filesystem: Filesystem, prefix: str) -> str | None:
-    """Return the first of these files if it is there: a prefix costs two looks at most, however many shards it names."""
+    """Return the first of these files, if it is there; costs two looks at most, however many shards are named."""
     sharded = SHARDED.search(prefix)
     if sharded:
         first = f"{prefix[: sharded.start()]}-00000-of-{sharded.group(1)}"

@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from supervisor_core.cli.quantities import UNKNOWN, count, duration, moment, printable, since
+from supervisor_core.cli.quantities import UNKNOWN, count, duration, moment, since
 from supervisor_core.cli.tables import SHOWN_ROWS, headed, literal, newest
+from supervisor_core.log import printable
 from supervisor_core.run.model import Recovery, Run, WorkerHistory
 from supervisor_core.run.status import WorkerState
 

@@ -6,14 +6,14 @@ import logging
 import math
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from supervisor_core.checkpoint.filesystem import local_path
-from supervisor_core.cli.quantities import printable
 from supervisor_core.cli.rule_options import Duration
 from supervisor_core.errors import EventsError, OptionsError
+from supervisor_core.log import printable, printable_lines
 
 if TYPE_CHECKING:
     from supervisor_core.exporter.exporter import Exporter
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from supervisor_core.watch.logdir_watch import LogdirWatch
 
 DEFAULT_ADDRESS = "127.0.0.1:10988"
-_LOG = logging.getLogger("supervisor_core.exporter")
+_LOG = logging.getLogger("supervisor_core")
 
 _CHECK_SECS = 5.0
 """How long a logdir may take to say whether it is one, before the exporter starts without that."""
@@ -161,6 +161,9 @@ class _PlainFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         record.message = printable(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        return printable_lines(super().formatException(ei))
 
 
 def configure_log() -> None:

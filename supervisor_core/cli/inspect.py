@@ -18,10 +18,10 @@ from rich.text import Text
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.cli.inspect_json import SCHEMA_VERSION, run_json
 from supervisor_core.cli.overview import STATES, overview
-from supervisor_core.cli.quantities import printable
 from supervisor_core.cli.tables import literal
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
+from supervisor_core.log import printable
 from supervisor_core.run.model import RunState
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
@@ -44,9 +44,6 @@ class WrongInput(click.ClickException):
     """What was typed cannot be carried out: one line, status 2."""
 
     exit_code = 2
-
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
 
 
 def _states(context: click.Context, parameter: click.Parameter, value: str) -> tuple[RunState, ...]:

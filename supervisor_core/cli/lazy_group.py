@@ -1,4 +1,7 @@
-"""`LazyGroup`: commands whose modules are loaded when they are asked for, so that each starts as fast as it can."""
+"""`LazyGroup`: commands whose modules are loaded when they are asked for, so that each starts as fast as it can.
+
+What they refuse is shown as text: the names in it may be anybody's.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from importlib import import_module
 from typing import Any
 
 import click
+
+from supervisor_core.log import printable_lines
 
 
 class LazyGroup(click.Group):
@@ -24,6 +29,14 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._modules = modules
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            error.message = printable_lines(error.message)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order of the alphabet."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-import unicodedata
 
 UNKNOWN = "-"
 _DAY, _HOUR, _MINUTE, _SECOND = (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
 _UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
 _MOST_DAYS = 1e7
 """Above it a duration is a number of days with an exponent: some writers store nonsense as wall time."""
-_UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-"""Unicode categories that move the cursor, reverse the text after them, or cannot be seen."""
 
 
 def duration(secs: float | None) -> str:
@@ -56,23 +53,6 @@ def moment(at: float | None) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else UNKNOWN
     except (OverflowError, ValueError, OSError):
         return UNKNOWN
-
-
-def printable(text: str) -> str:
-    """Return text with control, bidirectional and invisible characters as escapes, on one line.
-
-    Names and errors are written by others; a terminal obeys what it is sent.
-
-    Example:
-        >>> printable("a\\x1b[31mb")
-        'a\\\\x1b[31mb'
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNPRINTABLE else character
-        for character in text
-    )
 
 
 def count(number: int | None) -> str:

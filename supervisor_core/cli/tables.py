@@ -8,7 +8,7 @@ from typing import TypeVar
 from rich.markup import escape
 from rich.table import Table
 
-from supervisor_core.cli.quantities import printable
+from supervisor_core.log import printable
 
 SHOWN_ROWS = 20
 """Rows of a table that are shown; ``--json`` has all."""

@@ -11,8 +11,9 @@ from rich.text import Text
 
 from supervisor_core.cli import cluster
 from supervisor_core.cli.overview import state
-from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, printable, rate, share, size
+from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, rate, share, size
 from supervisor_core.cli.tables import headed, literal, newest
+from supervisor_core.log import printable
 from supervisor_core.run.model import Advice, AtRisk, Checkpoint, Goodput, Restart, Run
 
 Stretch = tuple[float, float, str]

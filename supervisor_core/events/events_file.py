@@ -13,7 +13,7 @@ from supervisor_core.events.filename import events_filename
 from supervisor_core.events.filesystem import AppendFile, FileSystem, join
 from supervisor_core.events.guard import guard_of
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 

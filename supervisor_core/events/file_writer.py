@@ -15,7 +15,7 @@ from supervisor_core.events.encoding import PayloadKind
 from supervisor_core.events.filesystem import filesystem_of, join
 from supervisor_core.events.writer import EventsWriter, close_after
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 MIN_QUEUE = 65_536
 """Events that may wait whatever ``max_queue`` says: the original's ten would hold the training up for no reason."""

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Protocol
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EROFS)
 

@@ -24,8 +24,8 @@ _UNITS_PER_SEC = (1e3, 1e6, 1e9)
 
 
 def wall_secs(wall: float) -> float:
-    """Return a wall time in seconds, whether its writer gave it in seconds, milli-, micro- or nanoseconds; 0 for what is
-    no time at all (NaN, negative), as writers say that do not know it.
+    """Return a wall time in seconds, which its writer gave in seconds, milli-, micro- or nanoseconds; 0 for what is no
+    time at all (NaN, negative), as writers say that do not know it.
 
     Example:
         >>> wall_secs(1.7e9), wall_secs(1.7e12), wall_secs(1.7e18)

@@ -11,7 +11,7 @@ from supervisor_core.events.batch import Batch, BatchEncoder, Item
 from supervisor_core.events.events_file import EventsFile, SyncError, counted
 from supervisor_core.events.queue import EventQueue, Request
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 OnError = Callable[[EventsWriteError], None]
 

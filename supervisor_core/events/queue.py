@@ -16,7 +16,7 @@ from collections import deque
 from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
 from supervisor_core.events.batch import Item
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 
 class Request:

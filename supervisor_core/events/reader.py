@@ -12,7 +12,7 @@ from supervisor_core.events.records import RecordWalk
 from supervisor_core.events.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
 from supervisor_core.events.window import FileCut, Window
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 _LFS_POINTER = b"version https://git-lfs"
 _GUARD_BYTES = 16
 _KEPT_PROBLEMS = 100

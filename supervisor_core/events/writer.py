@@ -22,7 +22,7 @@ from supervisor_core.events.filesystem import FileSystem, filesystem_of
 from supervisor_core.events.pump import OnError, Pump
 from supervisor_core.events.queue import EventQueue, Request
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 PROMPT_SECS = 0.2
 """How long a local writer gathers events before it appends them: what a SIGKILL may cost."""

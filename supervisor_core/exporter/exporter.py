@@ -31,7 +31,7 @@ from supervisor_core.metrics.table import EXPORTER_BUILD_INFO, EXPORTER_SCRAPE_D
 from supervisor_core.run.run_status import FORGET_AFTER_SECS, run_status
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 DEFAULT_INTERVAL_SECS = 15.0
 _STOP_SECS = 2.0

@@ -8,7 +8,7 @@ import ssl
 from supervisor_core.errors import OptionsError
 from supervisor_core.exporter.web_config import CURVES, TlsConfig
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,

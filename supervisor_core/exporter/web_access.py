@@ -14,7 +14,7 @@ from supervisor_core.exporter.basic_auth import BasicAuth
 from supervisor_core.exporter.tls import tls_context
 from supervisor_core.exporter.web_config import WebConfig, read_web_config
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 
 @dataclass(frozen=True)

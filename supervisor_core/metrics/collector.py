@@ -18,7 +18,7 @@ from supervisor_core.metrics.render import label_text
 from supervisor_core.metrics.table import METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.status import RunStatus
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 
 class RunCollector:

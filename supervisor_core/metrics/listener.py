@@ -26,7 +26,7 @@ from typing import Any
 
 from supervisor_core.address import format_address
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 MAX_CONNECTIONS = 64
 """How many clients may be connected at a time; one more, and the oldest connection is cut."""

@@ -32,7 +32,7 @@ from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Listener, Request, Response
 from supervisor_core.metrics.render import choose_encoding, gzip_accepted
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 _NOT_READY = "the run is not training yet (supervisor_phase at /metrics says what it is doing)"
 _LANDING_PAGE = b"""<!DOCTYPE html>

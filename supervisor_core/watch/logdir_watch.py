@@ -18,7 +18,7 @@ from supervisor_core.watch.lease_reader import LeaseReader
 from supervisor_core.watch.presence import CheckpointPresence
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("supervisor_core")
 
 _MOVING = ("running", "stalled", "lost")
 """The states in which time alone changes a run: its state, or where its time goes."""

@@ -24,6 +24,7 @@ LAYERS = [
     {"options"},
     {"address"},
     {"errors", "clock", "checksum", "monitoring"},
+    {"log"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

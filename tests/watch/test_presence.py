@@ -78,7 +78,13 @@ def test_nothing_is_told_of_files_outside_the_logdir(tmp_path: Path, monkeypatch
     listing = Listing(lambda directory: [])
     presence = CheckpointPresence(str(tmp_path / "logs"), listing.of)
     present = presence.within(str(tmp_path / "logs" / "run"))
-    for path in ("logs2/secret", "logs/../logs2/secret", "logs/link/secret", "logs/link/none", "logs/run/../../logs2/x"):
+    for path in (
+        "logs2/secret",
+        "logs/../logs2/secret",
+        "logs/link/secret",
+        "logs/link/none",
+        "logs/run/../../logs2/x",
+    ):
         assert present(f"{tmp_path}/{path}") is None
     assert listing.asked == [str(tmp_path / "logs" / "run")]
 

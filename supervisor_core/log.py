@@ -1,0 +1,88 @@
+"""What the log and the terminal show of texts that others wrote: names, paths, errors.
+
+A terminal obeys control characters, and a line break in a name forges a line of the log. So all that goes to the logger
+``supervisor_core`` passes `make_plain`, and what the commands print passes `printable`.
+"""
+
+from __future__ import annotations
+
+import logging
+import numbers
+import traceback
+from typing import Any
+
+LOGGER = "supervisor_core"
+
+_UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+"""Unicode categories that move the cursor, reverse the text after them, or cannot be seen."""
+
+
+def printable(text: str) -> str:
+    """Return text with control, bidirectional and invisible characters as escapes, on one line.
+
+    Example:
+        >>> printable("a\\x1b[31mb")
+        'a\\\\x1b[31mb'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    import unicodedata
+
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNPRINTABLE else character
+        for character in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """Return text whose own line breaks mean something (an error's, a traceback): likewise, with each line after the
+    first indented, so that none looks like a line of the log. What was made so once stays as it is.
+
+    Example:
+        >>> printable_lines("no such file\\n2026-01-01 INFO all is well\\x07")
+        'no such file\\n    2026-01-01 INFO all is well\\\\x07'
+    """
+    first, *others = text.split("\n")
+    shown = [printable(line) for line in others]
+    return "\n".join([printable(first), *(line if line[:1] in ("", " ") else f"    {line}" for line in shown)])
+
+
+def make_plain() -> None:
+    """Let the logger ``supervisor_core`` show what is in its messages as text; once is enough."""
+    logger = logging.getLogger(LOGGER)
+    if not any(isinstance(found, _PlainText) for found in logger.filters):
+        logger.addFilter(_PlainText())
+
+
+class _PlainText(logging.Filter):
+    """Lets every record through, with its arguments and its traceback made plain. The message itself is ours."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(_plain, record.args))
+        elif record.args:
+            record.args = {name: _plain(value) for name, value in record.args.items()}
+        if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
+            lines = "".join(traceback.format_exception(*record.exc_info))
+            record.exc_text = printable_lines(lines.rstrip("\n"))
+        return True
+
+
+def _plain(argument: Any) -> Any:
+    if argument is None or isinstance(argument, numbers.Number):
+        return argument
+    return printable(argument) if isinstance(argument, str) else _Plain(argument)
+
+
+class _Plain:
+    """An argument of a message, made plain when it is shown."""
+
+    def __init__(self, argument: Any) -> None:
+        self._argument = argument
+
+    def __str__(self) -> str:
+        shown = str(self._argument)
+        return printable_lines(shown) if isinstance(self._argument, BaseException) else printable(shown)
+
+    def __repr__(self) -> str:
+        return printable(repr(self._argument))
