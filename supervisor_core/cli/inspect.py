@@ -45,6 +45,9 @@ class WrongInput(click.ClickException):
 
     exit_code = 2
 
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
 
 def _states(context: click.Context, parameter: click.Parameter, value: str) -> tuple[RunState, ...]:
     """Return states of runs that were given with commas between them."""

@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            error.message = printable_lines(error.message)
+            vars(error)["message"] = printable_lines(error.message)
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:

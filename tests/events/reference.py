@@ -133,6 +133,8 @@ def _wanted(event: Any) -> bool:
 def _add(out: Reading, at: int, length: int, event: Any) -> None:
     out.records += 1
     out.bytes += length
+    if not 0.0 <= event.wall_time <= 1e11:  # no time in seconds: in nanoseconds, or none
+        event.wall_time = event.wall_time / 1e9 if 1e17 < event.wall_time <= 1e20 else 0.0
     if out.first_at is None:
         out.first_at = event.wall_time
     if event.wall_time > (-math.inf if out.last_at is None else out.last_at):
@@ -229,7 +231,7 @@ class Writer:
         self.step += chance.choice((0, 1, 1, 1, 1, 100))
         if chance.random() < 0.01:
             self.step = chance.choice((0, 126, 16382, -5, 2**62, -(2**63)))
-        wall = self.wall if chance.random() < 0.995 else chance.choice((0.0, math.nan, math.inf, -1.0))
+        wall = self.wall if chance.random() < 0.995 else chance.choice((0.0, math.nan, math.inf, -1.0, 1.7e18))
         return bytes(Event(wall_time=wall, step=self.step, **what).SerializeToString())
 
     def number(self) -> float:

@@ -243,15 +243,16 @@ def test_progress_is_told(tmp_path: Path, writing, clock) -> None:
 def test_checkpoints_are_joined_with_the_disk(tmp_path: Path, writing, clock) -> None:
     """A checkpoint is on disk while its index file is, wherever its writer thought it was; deletions are seen."""
     file = writing.RunFile(tmp_path / "a").ready()
-    for step, path in ((1, "/elsewhere/model.ckpt-1"), (2, r"C:\runs\model.ckpt-2"), (3, "model.ckpt-3")):
+    written = ("/elsewhere/model.ckpt-1", r"C:\runs\model.ckpt-2", "model.ckpt-3", "/elsewhere/model.ckpt-4")
+    for step, path in enumerate(written, 1):
         file.beat(clock.now - 10 + step, steps=step).saved(clock.now - 10 + step, path)
         (tmp_path / "a" / f"model.ckpt-{step}.index").touch()
     file.stop(clock.now)
     watch = LogdirWatch(str(tmp_path), clock=clock)
-    assert [saved.on_disk for saved in watch.refresh().runs["a"].run.checkpoints] == [True, True, True]
+    assert [saved.on_disk for saved in watch.refresh().runs["a"].run.checkpoints] == [True] * 4
     (tmp_path / "a" / "model.ckpt-1.index").unlink()
     os.utime(tmp_path / "a", ns=(1, 1))  # a directory's time may stand still within a tick of the clock
-    assert [saved.on_disk for saved in watch.refresh().runs["a"].run.checkpoints] == [False, True, True]
+    assert [saved.on_disk for saved in watch.refresh().runs["a"].run.checkpoints] == [False, True, True, True]
 
 
 def test_the_real_logdirs(clock) -> None:
