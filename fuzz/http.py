@@ -69,39 +69,40 @@ def statuses_of(sent: bytes, asked: bytes) -> list[int]:
 
 
 class Connection:
-    """A socket whose client has sent everything and hung up; each answer stays in ``answers``."""
+    """A socket whose client has sent everything and waits; each answer stays in ``answers``."""
 
     def __init__(self, data: bytes) -> None:
         self._received = io.BytesIO(data)
+        self._is_whole = True
         self.answers: list[bytearray] = []
 
-    def makefile(self, mode: str, buffering: int = -1) -> Any:
-        """Return the side that is read, or the one that is written."""
-        return io.BufferedReader(cast(Any, self._received)) if "r" in mode else _Answers(self.answers)
+    def recv_into(self, buffer: Any, length: int) -> int:
+        """Receive some of what the client has sent."""
+        return self._received.readinto(memoryview(buffer)[:length])
+
+    def send(self, data: Any) -> int:
+        """Take a part of an answer."""
+        if self._is_whole:
+            self.answers.append(bytearray())
+        self._is_whole = False
+        self.answers[-1] += data
+        return len(data)
+
+    def end_answer(self) -> None:
+        """What is sent from now on is another answer."""
+        self._is_whole = True
 
     def settimeout(self, secs: float | None) -> None:
         """Nothing waits here."""
 
+    def fileno(self) -> int:
+        """A descriptor of which nothing is ever reported."""
+        return _nothing()
 
-class _Answers(io.RawIOBase):
-    """Takes what is written; an answer ends where it is flushed."""
 
-    def __init__(self, answers: list[bytearray]) -> None:
-        self._answers = answers
-        self._is_whole = True
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        if self._is_whole:
-            self._answers.append(bytearray())
-        self._is_whole = False
-        self._answers[-1] += data
-        return len(data)
-
-    def flush(self) -> None:
-        self._is_whole = True
+@functools.cache
+def _nothing() -> int:
+    return os.open(os.devnull, os.O_RDONLY)
 
 
 @functools.cache
@@ -112,7 +113,9 @@ def _web(is_closed: bool) -> Web:
         file.write(USERS)
     exporter = Exporter([LogdirWatch(folder)])
     exporter.refresh()
-    return Web(exporter, ":0", access=WebAccess(path if is_closed else None))
+    web = Web(exporter, ":0", access=WebAccess(path if is_closed else None))
+    cast(Any, web)._listener.asked = lambda connection, *, answered: connection.end_answer()
+    return web
 
 
 @functools.cache
