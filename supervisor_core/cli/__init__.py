@@ -1,4 +1,4 @@
-"""``tb-supervisor``: what one does to a logdir from a terminal. One file per command; described in docs/cli.md."""
+"""``tb-supervisor``: the command line. One file per command; described in docs/cli.md."""
 
 from __future__ import annotations
 
@@ -28,8 +28,14 @@ COMMANDS = {
 """Every command, and the module that it is in."""
 
 
-@click.group(cls=LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    modules=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExamples:\n  tb-supervisor inspect /runs\n  tb-supervisor inspect --help",
+)
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,
@@ -38,4 +44,4 @@ COMMANDS = {
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Look after the runs in a logdir. Works without tensorflow."""
+    """Inspect, verify and monitor training runs. Works without TensorFlow."""

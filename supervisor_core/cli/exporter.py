@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor_core.checkpoint.filesystem import local_path
-from supervisor_core.cli.rule_options import Duration
+from supervisor_core.cli.parameters import Duration, WrongInput, directories, paths
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
 
@@ -27,13 +26,19 @@ _CHECK_SECS = 5.0
 """How long a logdir may take to say whether it is one, before the exporter starts without that."""
 
 
-@click.command()
+@click.command(
+    short_help="Serve the metrics of all runs to Prometheus.",
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor exporter --logdir /runs\n"
+    "  tb-supervisor exporter --logdir /runs --web.listen-address 0.0.0.0:10988",
+)
 @click.option(
     "--logdir",
     "logdirs",
     multiple=True,
     required=True,
     metavar="DIR",
+    shell_complete=directories,
     help="Serve the runs in and below DIR. Repeatable.",
 )
 @click.option(
@@ -42,10 +47,14 @@ _CHECK_SECS = 5.0
     default=DEFAULT_ADDRESS,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to listen; without a host only this machine is served.",
+    help="Where to listen. Without a host: this machine only.",
 )
 @click.option(
-    "--web.config.file", "config_file", metavar="FILE", help="TLS and passwords, in exporter-toolkit's format."
+    "--web.config.file",
+    "config_file",
+    metavar="FILE",
+    shell_complete=paths,
+    help="TLS and passwords, in exporter-toolkit's format.",
 )
 @click.option(
     "--web.telemetry-path",
@@ -58,11 +67,11 @@ _CHECK_SECS = 5.0
 @click.option(
     "--refresh-interval",
     "interval_secs",
-    default=15.0,
+    default="15s",
     show_default=True,
-    type=click.FloatRange(min=0.1, max=86_400.0),
-    metavar="SECONDS",
-    help="Seconds from one look at the logdirs to the next.",
+    type=Duration(least=0.1, most=86_400.0),
+    metavar="DURATION",
+    help="How often the logdirs are read.",
 )
 @click.option(
     "--forget-after",
@@ -71,10 +80,10 @@ _CHECK_SECS = 5.0
     show_default=True,
     type=Duration(),
     metavar="DURATION",
-    help="After how long without an event a lost run is not active any more.",
+    help="How long a lost run counts as active after its last event.",
 )
-@click.option("--include", metavar="REGEX", help="Serve only runs whose name matches somewhere.")
-@click.option("--exclude", metavar="REGEX", help="Leave out runs whose name matches somewhere.")
+@click.option("--include", metavar="REGEX", help="Serve only runs whose name matches.")
+@click.option("--exclude", metavar="REGEX", help="Leave out runs whose name matches.")
 def exporter(
     logdirs: tuple[str, ...],
     address: str,
@@ -87,24 +96,22 @@ def exporter(
 ) -> None:
     """Serve the metrics of every run below the logdirs, from their events files, until SIGTERM or SIGINT.
 
-    A logdir that does not exist yet is waited for.
+    Waits for a logdir that does not exist yet.
 
-    Exit status: 0 after SIGTERM or SIGINT; 1 if the address cannot be listened on; 2 if the call is wrong: an address,
-    an expression or a web configuration that cannot be used, a logdir that is a file.
+    Exit status: 0 after SIGTERM or SIGINT; 1 if it cannot listen on the address; 2 if an argument is wrong: an
+    address, an expression, a web configuration, or a logdir that is a file.
     """
     from supervisor_core.exporter.exporter import Exporter
     from supervisor_core.runtime.signals import SignalWatch
     from supervisor_core.watch.logdir_watch import LogdirWatch
 
-    if math.isnan(interval_secs):
-        raise click.BadParameter("it is not a number.", param_hint="'--refresh-interval'")
     configure_log()
     watches: list[LogdirWatch] = []
     for logdir in dict.fromkeys(map(_checked_logdir, logdirs)):
         try:
             watches.append(LogdirWatch(logdir, include, exclude, kept_ticks=1))  # no metric needs more
         except (EventsError, ValueError) as error:
-            raise _WrongInput(str(error)) from error
+            raise WrongInput(str(error)) from error
     stop = threading.Event()
     with SignalWatch(lambda signum: stop.set()):
         serving = Exporter(watches, interval_secs=interval_secs, forget_after_secs=forget_after_secs)
@@ -117,10 +124,6 @@ def exporter(
         serving.stop()
 
 
-class _WrongInput(click.ClickException):
-    exit_code = 2
-
-
 def _checked_logdir(logdir: str) -> str:
     local = local_path(logdir)
     if local is None:
@@ -129,13 +132,13 @@ def _checked_logdir(logdir: str) -> str:
 
     check = BlockingCall(lambda: (os.path.exists(local), os.path.isdir(local)), name="exporter-check")
     if not check.wait(_CHECK_SECS):  # a dead mount: the other logdirs are to be served all the same
-        _LOG.warning("%s does not answer; it is waited for.", logdir)
+        _LOG.warning("%s does not answer; waiting for it", logdir)
         return os.path.abspath(local)
     exists, is_directory = check.result()
     if exists and not is_directory:
-        raise _WrongInput(f"{logdir} is a file; give the directory that it is in.")
+        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
     if not exists:
-        _LOG.warning("%s does not exist yet; it is waited for.", logdir)
+        _LOG.warning("%s does not exist yet; waiting for it", logdir)
     return os.path.abspath(local)
 
 
@@ -144,11 +147,11 @@ def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str 
     from supervisor_core.exporter.web_access import WebAccess
 
     if not telemetry_path.startswith("/") or telemetry_path.startswith("/-/") or not telemetry_path.isprintable():
-        raise _WrongInput(f"The telemetry path is {telemetry_path!r}; expected one like /metrics, and not below /-/.")
+        raise WrongInput(f"The telemetry path is {telemetry_path!r}; expected one like /metrics, and not below /-/.")
     try:
         return Web(serving, address, telemetry_path=telemetry_path, access=WebAccess(config_file))
     except OptionsError as error:
-        raise _WrongInput(str(error)) from error
+        raise WrongInput(str(error)) from error
     except (OSError, UnicodeError) as error:
         raise click.ClickException(
             f"Cannot listen on {address}: {getattr(error, 'strerror', None) or error}."

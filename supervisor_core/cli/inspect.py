@@ -1,4 +1,4 @@
-"""``tb-supervisor inspect``: what is known of the runs in a logdir, from their events files."""
+"""``tb-supervisor inspect``: the runs in a logdir, from their events files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from rich.text import Text
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.cli.inspect_json import SCHEMA_VERSION, run_json
 from supervisor_core.cli.overview import STATES, overview
-from supervisor_core.cli.tables import literal
+from supervisor_core.cli.parameters import WrongInput, directories
+from supervisor_core.cli.tables import Output, literal
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
@@ -40,34 +41,31 @@ UNBOUNDED = 100_000
 OnProgress = Callable[[int, int], None]
 
 
-class WrongInput(click.ClickException):
-    """What was typed cannot be carried out: one line, status 2."""
-
-    exit_code = 2
-
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
-
-
 def _states(context: click.Context, parameter: click.Parameter, value: str) -> tuple[RunState, ...]:
     """Return states of runs that were given with commas between them."""
     given = {word.strip() for word in value.split(",")} - {""}
     if strange := sorted(given - STATES.keys()):
-        raise click.BadParameter(f"{printable(strange[0])!r} is no state of a run; those are {', '.join(STATES)}.")
+        raise click.BadParameter(f"{printable(strange[0])!r} is not a state; expected {', '.join(STATES)}.")
     return tuple(state for state in STATES if state in given)
 
 
-@click.command()
-@click.argument("logdir")
+@click.command(
+    short_help="Show the runs in a logdir: state, step, checkpoint, restarts.",
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor inspect /runs\n"
+    "  tb-supervisor inspect --run mnist /runs\n"
+    "  tb-supervisor inspect --fail-on lost,failed,stalled /runs",
+)
+@click.argument("logdir", shell_complete=directories)
 @click.option("--run", "name", metavar="RUN", help="Show one run's timeline instead of the table of all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --follow, one line per change.")
-@click.option("--follow", is_flag=True, help="Go on looking, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep watching, until Ctrl-C.")
 @click.option(
     "--fail-on",
     callback=_states,
     default="",
     metavar="STATES",
-    help="Exit with status 3 if a run is in one of these states, as in lost,failed,stalled.",
+    help="Exit with status 3 if a run is in one of these states, for example lost,failed,stalled.",
 )
 @click.pass_context
 def inspect(
@@ -80,10 +78,10 @@ def inspect(
 ) -> None:
     """Show the runs in and below LOGDIR: state, step, steps per second, checkpoint age, restarts, goodput.
 
-    Reads the events files of any writer. A run that tells nothing of itself is inferred from what it wrote, and marked.
+    Reads the events files of any program. Values of a run without telemetry are inferred, and marked.
 
-    Exit status: 0 if all of it was read; 1 if some of it, or of a run, could not be; 2 if LOGDIR is no directory, has
-    no runs, or not the one that was asked for; 3 if --fail-on applies.
+    Exit status: 0 if everything was read; 1 if a part could not be read; 2 if LOGDIR is not a directory, has no runs,
+    or not the one of --run; 3 if --fail-on applies.
     """
     _check(logdir)
     try:
@@ -157,7 +155,7 @@ def _print_json(snapshot: Snapshot, later: Iterator[Snapshot], logdir: str, name
 
 
 def _print_text(snapshot: Snapshot, later: Iterator[Snapshot], name: str | None, follow: bool) -> None:
-    terminal, unbounded = Console(highlight=False), Console(highlight=False, width=UNBOUNDED)
+    terminal, unbounded = Output(highlight=False), Output(highlight=False, width=UNBOUNDED)
     if not terminal.is_terminal:
         unbounded.print(_view(snapshot, name, terminal.width, None))
         for changed in _changes(snapshot, later):

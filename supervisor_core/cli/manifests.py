@@ -1,4 +1,4 @@
-"""``tb-supervisor manifests``: prints what Kubernetes and the Prometheus operator are to be told."""
+"""``tb-supervisor manifests``: prints manifests for Kubernetes and the Prometheus operator."""
 
 from __future__ import annotations
 
@@ -8,38 +8,46 @@ from typing import Any
 import click
 
 from supervisor_core import __version__
-from supervisor_core.cli.by_option import by_option
-from supervisor_core.cli.rule_options import WrongInput, checked_url, limits_of, rule_options, runbook_option
+from supervisor_core.cli.parameters import WrongInput, by_option, directories
+from supervisor_core.cli.rule_options import checked_url, limits_of, rule_options, runbook_option
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
-@click.command()
+@click.command(
+    short_help="Print manifests for Kubernetes.",
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor manifests --image registry.example.org/tb-supervisor:1 | kubectl apply -f -\n"
+    "  tb-supervisor manifests --claim training-logs --namespace monitoring",
+)
 @click.option(
     "--image",
     default=f"tb-supervisor:{__version__}",
     show_default=True,
     metavar="IMAGE",
-    help="An image in which tb-supervisor is installed; none is published.",
+    help="An image with tb-supervisor installed. None is published.",
 )
 @click.option(
     "--logdir",
     default="/logs",
     show_default=True,
     metavar="DIR",
-    help="What the exporter looks at: a directory, or an address like gs://bucket/logs.",
+    shell_complete=directories,
+    help="Where the runs are: a directory, or a URL like gs://bucket/logs.",
 )
 @click.option(
     "--claim",
     default="training-logs",
     show_default=True,
     metavar="NAME",
-    help="The persistent volume claim that is mounted there, read-only.",
+    help="The persistent volume claim to mount there, read-only.",
 )
-@click.option("--namespace", default="monitoring", show_default=True, metavar="NAME", help="Where the objects belong.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of every object. Repeatable.")
+@click.option(
+    "--namespace", default="monitoring", show_default=True, metavar="NAME", help="The namespace of the objects."
+)
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add a label to every object. Repeatable.")
 @rule_options
 @by_option
 @runbook_option(None)
@@ -55,10 +63,10 @@ def manifests(
 ) -> None:
     """Print Kubernetes manifests: the exporter, and monitors and rules for the Prometheus operator.
 
-    Training pods are scraped that have the label app.kubernetes.io/component: supervised-training and a container port
-    named metrics.
+    Prometheus scrapes training pods with the label app.kubernetes.io/component: supervised-training and a container
+    port named metrics.
 
-    Exit status: 0 if they were printed; 2 if an option makes no sense.
+    Exit status: 0 if they were printed; 2 if an option is wrong.
     """
     from supervisor_core.monitoring.manifests import Deployed
     from supervisor_core.monitoring.manifests import manifests as objects

@@ -1,65 +1,39 @@
-"""The options that the commands which print rules share: thresholds, and where the runbook is."""
+"""The options of the commands that print rules: thresholds, and the URL of the runbook."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration, parse_duration
+from supervisor_core.cli.parameters import Duration, WrongInput
+from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _USUAL = Thresholds()
 
-if TYPE_CHECKING:
-    _Seconds = click.ParamType[float]
-else:
-    _Seconds = click.ParamType  # generic from click 8.4 on only
-
-
-class Duration(_Seconds):
-    """A duration as Prometheus writes it; seconds to the command."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
-        if not isinstance(value, str):
-            return float(value)
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class WrongInput(click.ClickException):
-    """Ends a command with one line and status 2."""
-
-    exit_code = 2
-
-
 _DURATIONS = {
-    "interval": "How often the rules are evaluated; best the scrape interval.",
-    "hold": "For how long something must be so before it is an alert, other than a stall.",
-    "stall-hold": "For how long a run must be past its phase's budget before that is an alert.",
-    "dead-hold": "For how long a run must be lost, or have failed, before that is an alert.",
-    "unanswered": "For how long a training process that no exporter reports may not answer before it is lost.",
-    "forget": "After how long without a report a dead run, or an exporter that is gone, is given up.",
-    "silent": "For how long a run that another writer writes is an alert after it has ceased.",
-    "save-hold": "For how long saves, or events, must fail before that is an alert.",
-    "worker-hold": "For how long another process of a cluster must be lost before that is an alert.",
-    "worker-wait": "For how long another process of a cluster may wait, or not move, while its chief trains.",
-    "behind": "How old what an exporter serves may be; at least twice its refresh interval.",
-    "slow-window": "The time over which the speed is averaged; it is compared with 24 times as long.",
+    "interval": "How often Prometheus evaluates the rules. Use the scrape interval.",
+    "hold": "How long a condition must hold before an alert fires, except for a stall.",
+    "stall-hold": "How long a run must be stalled before an alert fires.",
+    "dead-hold": "How long a run must be lost or failed before an alert fires.",
+    "unanswered": "How long a trainer without an exporter may not answer before it is lost.",
+    "forget": "After how long without a report a dead run, or a deleted exporter, is dropped.",
+    "silent": "How long the alert for a silent run of another program stays on.",
+    "save-hold": "How long saves, or event writes, must fail before an alert fires.",
+    "worker-hold": "How long a worker must be lost before an alert fires.",
+    "worker-wait": "How long a worker may wait, or make no progress, while its chief trains.",
+    "behind": "How old an exporter's data may be. At least twice its refresh interval.",
+    "slow-window": "The time over which speed is averaged. It is compared with 24 times as long.",
 }
 _NUMBERS: dict[str, tuple[click.ParamType[Any], str]] = {
-    "checkpoint-intervals": (click.FLOAT, "How many checkpoint intervals the newest checkpoint may be old."),
-    "restarts": (click.INT, "How many unplanned restarts within an hour are a loop."),
-    "recoveries": (click.INT, "How many lost sessions of TensorFlow's within half an hour are a loop."),
-    "slow-below": (click.FLOAT, "The share of its usual speed below which a training is slow."),
-    "goodput-below": (click.FLOAT, "The share of the sessions' time that must go into steps which are kept."),
+    "checkpoint-intervals": (click.FLOAT, "How many checkpoint intervals old the newest checkpoint may be."),
+    "restarts": (click.INT, "How many unplanned restarts within one hour are a loop."),
+    "recoveries": (click.INT, "How many lost TensorFlow sessions within half an hour are a loop."),
+    "slow-below": (click.FLOAT, "A training is slow below this share of its usual speed."),
+    "goodput-below": (click.FLOAT, "Goodput is low below this share of the sessions' time."),
 }
 
 
@@ -97,7 +71,7 @@ def rule_options(command: Command) -> Command:
 
 
 def runbook_option(default: str | None = DEFAULT_RUNBOOK_BASE) -> Callable[[Command], Command]:
-    """Return the option that says where docs/alerts.md is to be read.
+    """Return the option for the URL of docs/alerts.md.
 
     Args:
         default: shown as it is; None lets the command choose, and say how in its own description.
@@ -107,7 +81,7 @@ def runbook_option(default: str | None = DEFAULT_RUNBOOK_BASE) -> Callable[[Comm
         default=default,
         show_default=default is not None,
         metavar="URL",
-        help="Where the page of alerts is; an alert's runbook is this and its anchor.",
+        help="URL of the page of alerts. A runbook_url is this and the alert's anchor.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,6 +15,14 @@ SHOWN_ROWS = 20
 """Rows of a table that are shown; ``--json`` has all."""
 
 Item = TypeVar("Item")
+
+
+class Output(Console):
+    """Standard output. A pipe that was closed is an error here, which the command group reports."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again; rich would exit with status 1."""
+        raise
 
 
 def headed(*columns: str) -> Table:

@@ -1,4 +1,4 @@
-"""``tb-supervisor verify``: reads every events file and checkpoint below a logdir back, and says what it found."""
+"""``tb-supervisor verify``: checks every events file and checkpoint below a logdir."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.runs import RunDirectory, find_runs
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli.events_verdict import EventsVerdict, verify_events
-from supervisor_core.cli.tables import literal
+from supervisor_core.cli.parameters import WrongInput, directories
+from supervisor_core.cli.tables import Output, literal
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 
 SCHEMA_VERSION = 1
@@ -82,22 +83,25 @@ class RunVerdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing here needs anybody's attention."""
+        """Whether nothing is wrong here."""
         damaged = any(item.verdict == "damaged" for item in self.checkpoints)
         chosen_missing = bool(self.checkpoints) and self.checkpoints[0].verdict == "missing"
         events = all(file.is_harmless for file in self.events)
         return events and not (damaged or chosen_missing or self.state_problem or self.problem)
 
 
-@click.command()
-@click.argument("logdir")
+@click.command(
+    short_help="Check every events file and checkpoint.",
+    epilog="\b\nExamples:\n  tb-supervisor verify /runs\n  tb-supervisor verify --json /runs/mnist",
+)
+@click.argument("logdir", shell_complete=directories)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.pass_context
 def verify(context: click.Context, logdir: str, as_json: bool) -> None:
-    """Read every events file and checkpoint in and below LOGDIR back, checksums and all; say what a restart would do.
+    """Check every byte of the events files and checkpoints in and below LOGDIR; show what a restart would resume from.
 
     Exit status: 0 if all are good; 1 if one is damaged, the checkpoint to resume from is missing, a state file cannot
-    be understood, or a directory cannot be searched; 2 if LOGDIR is no directory or has neither.
+    be read, or a directory cannot be searched; 2 if LOGDIR is not a directory or contains neither.
     """
     filesystem, top = _directory(logdir)
     unsearched: list[str] = []
@@ -108,9 +112,9 @@ def verify(context: click.Context, logdir: str, as_json: bool) -> None:
         try:
             events, unlisted = verify_events(top, on_progress)
         except EventsError as error:
-            raise _WrongInput(str(error)) from error
+            raise WrongInput(str(error)) from error
     if not (runs or events or unsearched or unlisted):
-        raise _WrongInput(f"There are no events files and no checkpoints in {logdir} or below it.")
+        raise WrongInput(f"There are no events files and no checkpoints in {logdir} or below it.")
     verdicts = _together(verdicts, events, top)
     unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
     if as_json:
@@ -120,10 +124,6 @@ def verify(context: click.Context, logdir: str, as_json: bool) -> None:
     context.exit(0 if all(verdict.is_good for verdict in verdicts) and not unsearched else 1)
 
 
-class _WrongInput(click.ClickException):
-    exit_code = 2
-
-
 def _directory(logdir: str) -> tuple[Filesystem, str]:
     local = local_path(logdir)
     if local is None:
@@ -131,15 +131,15 @@ def _directory(logdir: str) -> tuple[Filesystem, str]:
         try:
             filesystem.list_names(top)
         except (OSError, ImportError, ValueError) as error:
-            raise _WrongInput(f"{logdir} cannot be listed: {_reason(error)}") from error
+            raise WrongInput(f"{logdir} cannot be listed: {_reason(error)}") from error
         return filesystem, top
     if os.path.isdir(local):
         return filesystem_for(local)
     if os.path.exists(local):
-        raise _WrongInput(f"{logdir} is a file; give the directory that it is in.")
+        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
     if os.path.exists(local + ".index"):
-        raise _WrongInput(f"{logdir} is a checkpoint; give the directory that it is in.")
-    raise _WrongInput(f"{logdir} does not exist.")
+        raise WrongInput(f"{logdir} is a checkpoint; give the directory that it is in.")
+    raise WrongInput(f"{logdir} does not exist.")
 
 
 def _together(
@@ -264,7 +264,7 @@ _STYLES = {"good": "green", "damaged": "bold red", "missing": "yellow"}
 
 
 def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Output(highlight=False, soft_wrap=True)
     for verdict in verdicts:
         console.print(f"[bold]{literal(verdict.run)}[/bold]")
         for item in verdict.checkpoints:

@@ -14,15 +14,17 @@ _DURATION = re.compile(r"(?:[0-9]+w)?(?:[0-9]+d)?(?:[0-9]+h)?(?:[0-9]+m(?!s))?(?
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration as Prometheus writes it: ``90s``, ``1h30m``, ``500ms``.
+    """Return the seconds of a duration: ``90s``, ``1h30m`` or ``500ms`` as in Prometheus, or plain seconds, ``90``.
 
     Raises:
-        ValueError: if it is none, or 0.
+        ValueError: if it is not a duration above 0.
     """
     parts = re.findall(r"([0-9]+)(ms|[smhdw])", text) if _DURATION.fullmatch(text) else []
     secs = sum(int(number) * _UNITS[unit] for number, unit in parts)
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        secs = float(text)
     if not secs:
-        raise ValueError(f"{text!r} is no duration; write one like 90s, 5m or 1h30m, above 0")
+        raise ValueError(f"{text!r} is not a duration above 0; write 15, 15s, 2m or 1h30m")
     return secs
 
 

@@ -93,7 +93,7 @@ def test_it_serves_until_it_is_told_to_stop(start: Callable[..., Running], logdi
 def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:
     """A logdir that does not exist is said and waited for; as soon as it is there its runs are served."""
     running = start("--logdir", tmp_path / "later", "--refresh-interval", "0.1")
-    running.wait_for("WARNING .*later does not exist yet; it is waited for")
+    running.wait_for("WARNING .*later does not exist yet; waiting for it")
     url = running.wait_for(r"Serving (\S+)")
     running.wait_for("WARNING .*later does not exist")
     logdir.rename(tmp_path / "later")
@@ -105,7 +105,7 @@ def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, 
 def test_a_logdir_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A dead mount does not keep the exporter from starting: the log says so, and it is waited for."""
+    """A dead mount does not keep the exporter from starting: the log says so, and waiting for it"""
     asked, answers = threading.Event(), threading.Event()
 
     def exists(path: str) -> bool:
@@ -118,7 +118,7 @@ def test_a_logdir_that_does_not_answer(
     monkeypatch.setattr(command, "_CHECK_SECS", 0.01)
     assert command._checked_logdir(str(tmp_path)) == str(tmp_path)
     assert asked.wait(60)
-    assert f"{tmp_path} does not answer; it is waited for." in caplog.text
+    assert f"{tmp_path} does not answer; waiting for it" in caplog.text
     answers.set()
 
 
@@ -177,7 +177,7 @@ def test_wrong_input(run: Run, logdir: Path, tmp_path: Path, arguments: list[str
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("interval", ["0", "-1", "x", "nan"])
+@pytest.mark.parametrize("interval", ["0", "-1", "x", "nan", "0.05", "2d"])
 def test_a_wrong_interval(run: Run, logdir: Path, interval: str) -> None:
     """An interval that is none is a wrong call."""
     result = run("exporter", "--logdir", logdir, "--refresh-interval", interval)

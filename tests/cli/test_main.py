@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import Result
 
 from supervisor_core.cli import COMMANDS, DISTRIBUTION, main
@@ -91,7 +93,7 @@ def test_help(run: Callable[..., Result]) -> None:
 def test_version(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     """The version is the distribution's; from bare sources it says that there is none."""
     monkeypatch.setattr("supervisor_core.cli.version", lambda name: {DISTRIBUTION: "1.2.3"}[name])
-    assert run("--version").stdout == "tb-supervisor 1.2.3\n"
+    assert run("--version").stdout == run("-V").stdout == "tb-supervisor 1.2.3\n"
 
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
@@ -101,8 +103,77 @@ def test_version(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_unknown_command(run: Callable[..., Result]) -> None:
-    """A command that does not exist is a wrong call."""
+    """A command that does not exist is a wrong call; the error names a similar one, or all."""
     assert run("no-such-command").exit_code == 2
+    assert run("inspct").stderr.splitlines()[-1] == "Error: No such command 'inspct'. Did you mean inspect?"
+    assert f"The commands are {', '.join(sorted(COMMANDS))}." in run("xyz").stderr
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_ends_with_an_example_that_parses(run: Callable[..., Result], name: str) -> None:
+    """The last lines of each help are calls that the command accepts."""
+    text = run(*([name] if name else []), "--help").stdout
+    examples = text.split("Examples:\n" if "Examples:" in text else "Example:\n")[1].rstrip().splitlines()
+    assert examples
+    for line in examples:
+        program, *words = shlex.split(re.split("[>|]", line)[0])
+        assert (program, words[0]) == ("tb-supervisor", name or "inspect")
+        if words[1:] != ["--help"]:
+            command_of(words[0]).make_context(words[0], words[1:])  # raises where one is wrong
+
+
+def test_the_list_of_commands_is_whole(run: Callable[..., Result]) -> None:
+    """Each command has a line that fits into 80 columns: nothing is cut."""
+    listed = run("--help").stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == sorted(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in listed)
+
+
+def test_ctrl_c(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted command ends with 130 and one line."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("supervisor_core.monitoring.rules.rule_groups", interrupted)
+    result = run("rules")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "\nInterrupted.\n")
+
+
+COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
+
+
+@pytest.mark.parametrize("output", ["pipe", "disk"])
+@pytest.mark.parametrize("how", ["click", "rich"])
+def test_output_that_cannot_be_written(tmp_path: Path, output: str, how: str) -> None:
+    """A closed pipe and a full disk end a command with one line and a status of their own, however it prints."""
+    if how == "rich":
+        (tmp_path / "events.out.tfevents.1.h").write_bytes(b"")
+    arguments = ["inspect", str(tmp_path)] if how == "rich" else ["dashboard"]
+    if output == "disk":
+        with open("/dev/full", "wb") as full:
+            ended = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (ended.returncode, ended.stderr) == (74, "Error: Cannot write the output: No space left on device.\n")
+        return
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run([*COMMAND, *arguments], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, "Error: The output was closed before everything was written.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [("inspect ", "dir"), ("verify ", "dir"), ("exporter --logdir ", "dir"), ("exporter --web.config.file ", "file")],
+)
+def test_paths_are_completed(words: str, kind: str) -> None:
+    """Where a path is expected the shell completes one."""
+    completed = ShellComplete(main, {}, "tb-supervisor", "_TB_SUPERVISOR_COMPLETE").get_completions(
+        words.split(), "/ru"
+    )
+    assert [(item.value, item.type) for item in completed] == [("/ru", kind)]
 
 
 def test_every_command_starts_with_the_oldest_click() -> None:
@@ -131,6 +202,5 @@ def test_completion() -> None:
         "COMP_WORDS": "tb-supervisor ins",
         "COMP_CWORD": "1",
     }
-    command = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
-    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    completed = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=False)
     assert completed.stdout.split() == ["plain,inspect"]

@@ -69,11 +69,13 @@ def test_labels_that_tell_runs_apart(run: Callable[..., Result]) -> None:
     [
         (("--by", "namespace"), "expected 'run' first"),
         (("--by", "run,run"), "each label once"),
-        (("--by", "run,a-b"), "'a-b' is no label"),
-        (("--by", "run,instance"), "'instance' is no label that may tell runs apart"),
-        (("--hold", "5"), "'5' is no duration; write one like 90s, 5m or 1h30m"),
-        (("--hold", "0s"), "'0s' is no duration"),
-        (("--hold", "1m1h"), "'1m1h' is no duration"),
+        (("--by", "run,a-b"), "'a-b' cannot identify a run"),
+        (("--by", "run,instance"), "'instance' cannot identify a run"),
+        (("--hold", "soon"), "'soon' is not a duration above 0; write 15, 15s, 2m or 1h30m"),
+        (("--hold", "0"), "'0' is not a duration"),
+        (("--hold", "0s"), "'0s' is not a duration"),
+        (("--hold", "1m1h"), "'1m1h' is not a duration"),
+        (("--hold", "nan"), "'nan' is not a duration"),
         (("--slow-below", "50"), "--slow-below is 50.0; expected a share above 0 and below 1"),
         (("--goodput-below", "nan"), "--goodput-below is nan; expected a share"),
         (("--restarts", "0"), "--restarts is 0; expected at least 1"),
@@ -92,5 +94,5 @@ def test_what_makes_no_sense_is_refused(run: Callable[..., Result], arguments: t
 
 @pytest.mark.parametrize(("secs", "text"), [(90, "90s"), (60, "1m"), (5400, "90m"), (86400, "1d"), (0.25, "250ms")])
 def test_durations(secs: float, text: str) -> None:
-    """What is written is read again."""
-    assert (duration(secs), parse_duration(text)) == (text, secs)
+    """What is written is read again; plain seconds are read too."""
+    assert (duration(secs), parse_duration(text), parse_duration(str(secs))) == (text, secs, secs)
