@@ -1,6 +1,7 @@
 # make demo   the main job: a training that is killed, resumes, is stopped and finishes
 # make test   all the tests
 # make check  style, types, layers, documentation in step with the code
+# make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)
 # make bench  the measurements of docs/benchmarks.md
 # make faults the injected faults of docs/faults.md
 # make fuzz   altered inputs for everything that reads what others wrote, docs/security.md
@@ -14,7 +15,7 @@ ARGS ?=
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check bench faults fuzz frontend test-versions wheel format clean install
+.PHONY: demo test check docs bench faults fuzz frontend test-versions wheel format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
@@ -38,6 +39,11 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/structure
+
+docs: $(INSTALLED)
+	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev,docs]"
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "docs: build/site/index.html"
 
 frontend: $(TAB)
 
