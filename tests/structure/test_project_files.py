@@ -1,0 +1,108 @@
+"""Files that tools and contributors read: they name what exists, in the form that is expected."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+
+
+def test_hooks_call_what_make_check_calls() -> None:
+    """Each hook is local and starts a tool of `make check` from .venv: nothing is downloaded for it."""
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    assert repository["repo"] == "local"
+    for hook in repository["hooks"]:
+        assert hook["language"] == "system"
+        program, *words = hook["entry"].split()
+        assert f"$(BIN)/{Path(program).name}" in MAKEFILE
+        assert program.startswith(".venv/bin/")
+        assert all((ROOT / word).exists() for word in words if word.startswith("tests/"))
+    assert len(repository["hooks"]) >= 3
+
+
+def test_editors_are_told_the_form_of_the_files() -> None:
+    """The configuration can be read, and agrees with the formatter."""
+    parser = configparser.ConfigParser()
+    text = (ROOT / ".editorconfig").read_text("utf-8")
+    parser.read_string(text.replace("root = true", "[top]\nroot = true"))
+    assert parser["*"]["indent_size"] == "4"
+    assert parser["{Makefile,*.mk}"]["indent_style"] == "tab"
+
+
+def test_the_changelog_has_its_form() -> None:
+    """Versions newest first, the unreleased one at the top; in each only the kinds of change that the form knows."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    versions = re.findall(r"^## \[([^]]+)\]", text, re.MULTILINE)
+    assert versions[0] == "Unreleased"
+    assert len(versions) == text.count("\n## ")
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """docs/api.md shows each name of the package, and each module that it takes one from is there."""
+    import supervisor_core
+
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    for name in set(supervisor_core.__all__) - {"__version__"}:
+        assert re.search(rf"^::: supervisor_core\.[\w.]+\.{name}$|`{name}`", page, re.MULTILINE), name
+    for target in re.findall(r"^::: (\S+)$", page, re.MULTILINE):
+        module, _, name = target.rpartition(".")
+        if target == "supervisor_core.errors":
+            continue
+        path = ROOT / (module.replace(".", "/") + ".py")
+        assert re.search(rf"^(class|def) {name}\b", path.read_text("utf-8"), re.MULTILINE), target
+
+
+def test_the_site_has_every_page_once() -> None:
+    """The navigation of the site names each page of docs/, in one of its groups."""
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    groups = settings["nav"]
+    named = [page for group in groups for entry in group.values() for page in flat(entry)]
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {settings["exclude_docs"].strip()}
+    assert len(named) == len(set(named))
+    assert pages <= set(named)
+    assert set(named) - pages <= {"changelog.md", "contributing.md", "security-policy.md"}
+    assert [name for group in groups for name in group][:5] == [
+        "Start",
+        "Tutorials",
+        "How to",
+        "Reference",
+        "Explanation",
+    ]
+
+
+def flat(entry: str | list[dict[str, str]]) -> list[str]:
+    """The pages of a part of the navigation."""
+    return [entry] if isinstance(entry, str) else [page for item in entry for page in item.values()]
+
+
+def test_words_are_counted_where_people_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Docstrings, strings, comments and pages count; names and blocks do not; the status says whether one is above."""
+    (tmp_path / "a.py").write_text('"""It tells."""\ntold = 1  # made anew\n')
+    (tmp_path / "b.md").write_text("Nobody `tells`.\n\n```sh\ntell\n```\n")
+    assert words(monkeypatch, "--show", str(tmp_path)) == 1
+    printed = capsys.readouterr().out
+    places = re.findall(r"(\w\.\w+:\d+): ([\w, ]+):", printed)
+    assert sorted(places) == [("a.py:1", "tell, told"), ("a.py:2", "anew"), ("b.md:1", "nobody")]
+    (tmp_path / "a.py").write_text('"""It says."""\n')
+    (tmp_path / "b.md").unlink()
+    assert words(monkeypatch, str(tmp_path)) == 0
+
+
+def words(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    """Run scripts/words; return its status."""
+    monkeypatch.setattr(sys, "argv", ["words", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "scripts" / "words"), run_name="__main__")
+    return ended.value.code
