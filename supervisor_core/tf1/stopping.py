@@ -54,6 +54,8 @@ INTERRUPT_SHARE = 0.5
 """Which part of the grace time after a Ctrl-C a loop that asks ``should_stop()`` has to end by itself."""
 DYING_SECS, AGAIN_SECS = 0.05, 1.0
 """What the process has to die at the end of that time, and for its last records after a second signal, in seconds."""
+UNWIND_SECS = 1.0
+"""How long after a second Ctrl-C the main thread has to come out of native code, in seconds."""
 RECORDS_SECS, JOIN_SECS = 10.0, 5.0
 """How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
 
@@ -331,7 +333,7 @@ class Stopping:
         if (watch := self._watch) is None or not watch.ends_process(signum):
             return
         self._deadline = Deadline.after(AGAIN_SECS, self._clock)
-        if signum == signal.SIGINT and watch.wait_interrupted(AGAIN_SECS):
+        if signum == signal.SIGINT and watch.wait_interrupted(UNWIND_SECS):
             self._dead_man.disarm()
             return
         self._deadline = Deadline.after(AGAIN_SECS, self._clock)

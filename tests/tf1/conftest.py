@@ -39,7 +39,7 @@ class ReadEvents(Protocol):
 class WaitUntil(Protocol):
     """Waits for a condition; see `wait_until`."""
 
-    def __call__(self, condition: Callable[[], object], timeout_secs: float = 30.0) -> None: ...
+    def __call__(self, condition: Callable[[], object], timeout_secs: float = 120.0) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def read_telemetry(read_events: ReadEvents) -> Callable[[str | Path], list[Any]]
 def wait_until() -> WaitUntil:
     """Returns a function that waits until a condition is true, and fails the test when that takes too long."""
 
-    def wait(condition: Callable[[], object], timeout_secs: float = 30.0) -> None:
+    def wait(condition: Callable[[], object], timeout_secs: float = 120.0) -> None:
         pause = threading.Event()
         deadline = time.monotonic() + timeout_secs
         while not condition():

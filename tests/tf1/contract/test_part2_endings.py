@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.options import Options
+from supervisor_core.tf1 import managed_session
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
@@ -149,12 +150,17 @@ def test_a_straggler_is_named_and_fails_nothing(
 
 
 def test_what_blocks_in_the_session_is_released_before_the_grace_is_over(
-    ours: Any, build_model: Callable[..., Any], logdir: str, caplog: pytest.LogCaptureFixture
+    ours: Any,
+    build_model: Callable[..., Any],
+    logdir: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A service blocked in a dequeue is let go by closing the session, and ends within the grace time."""
+    monkeypatch.setattr(managed_session, "RELEASE_AFTER_SECS", 0.5)  # of 30: the rest is for a slow machine
     build_model()
     empty = tf.queue.FIFOQueue(1, [tf.int32], [[]]).dequeue()
-    supervisor = ours.Supervisor(logdir=logdir, stop_grace_secs=3.0, options=Options(snapshot_wait_secs=0.01))
+    supervisor = ours.Supervisor(logdir=logdir, stop_grace_secs=30.0, options=Options(snapshot_wait_secs=0.01))
     begun = threading.Event()
     with caplog.at_level(logging.WARNING, logger="supervisor_core"), supervisor.managed_session() as sess:
 
@@ -163,7 +169,7 @@ def test_what_blocks_in_the_session_is_released_before_the_grace_is_over(
             sess.run(empty)
 
         looper = supervisor.loop(None, blocked)
-        assert begun.wait(30)
+        assert begun.wait(120)
     assert not looper.is_alive()
     assert "still running" not in caplog.text
 

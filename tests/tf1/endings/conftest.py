@@ -57,6 +57,8 @@ class Ended:
         self._out: TextIO = out.open()  # waits until the process has opened it, too
         self.lines: list[str] = []
         self.status: int | None = None
+        self.grace_secs: float | None = None
+        self.ended_after = 0.0
 
     def expect(self, start: str) -> str:
         """Read on until a line that starts so, and return it."""

@@ -24,6 +24,7 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core import Options, Supervisor
+from supervisor_core.tf1 import stopping
 
 WAIT = threading.Event()
 HELD_SECS = 3600
@@ -391,6 +392,7 @@ def main() -> None:
     """Serve requests until there are no more; in a child, return."""
     gc.collect()
     gc.freeze()  # else each child looks through all that was imported when it ends: a second of processor time
+    stopping.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
     say("ready")
     while line := sys.stdin.readline():
         request = json.loads(line)
