@@ -19,6 +19,19 @@ from supervisor_core.events.source import LOCAL_SOURCE, Entry, FileStatus, ReadF
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def _load(path: str) -> ModuleType:
+    name = path.removesuffix(".py").replace("/", "_")
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+_load("ports.py")  # for modules that import it while they are collected
+
 # What mostly waits, for servers and browsers, goes first: at the end it would keep one processor busy with waiting.
 WAITING = (
     "tests/monitoring/test_end_to_end.py",
@@ -104,13 +117,4 @@ def clock_at() -> type[StillClock]:
 def module_at() -> Callable[[str], ModuleType]:
     """Returns a function that loads a module that is no test: ``module_at("watch/run_writer.py")``."""
 
-    def load(path: str) -> ModuleType:
-        name = path.removesuffix(".py").replace("/", "_")
-        if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / path)
-            assert spec is not None and spec.loader is not None
-            sys.modules[name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[name])
-        return sys.modules[name]
-
-    return load
+    return _load

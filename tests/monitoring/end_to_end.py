@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from monitoring_servers import PATIENCE_SECS, Alertmanager, Prometheus, Webhook, free_port, wait_until
+from monitoring_servers import PATIENCE_SECS, Alertmanager, Prometheus, Webhook, wait_until
+from ports import free_port
 
 from supervisor_core.cli import main
 
-BUDGET_SECS = 4
+BUDGET_SECS = 6
 """How long a step may take in these trainings."""
 
 STALLED, LOST = "SupervisorTrainingStalled", "SupervisorTrainingLost"

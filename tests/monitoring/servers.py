@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import queue
-import socket
 import subprocess
 import threading
 import time
@@ -16,6 +15,8 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from ports import free_port
 
 from supervisor_core.monitoring.yaml_text import to_yaml
 
@@ -29,13 +30,6 @@ def queries_of(dashboard: Mapping[str, Any], run: str) -> list[str]:
 
 PATIENCE_SECS = 90.0
 """How long anything may take on a machine that is busy with other tests."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_secs: float = PATIENCE_SECS) -> Any:

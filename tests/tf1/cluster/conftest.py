@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from ports import free_port
 
 from supervisor_core.run.model import Run, WorkerHistory
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -230,7 +231,7 @@ def open_cluster(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Ca
 
     @contextmanager
     def opened(facade: str, host: str = "127.0.0.1") -> Iterator[Cluster]:
-        addresses = {job: [f"{host}:{port}" for port in free_ports(count, host)] for job, count in JOBS.items()}
+        addresses = {job: [f"{host}:{free_port(host)}" for _ in range(count)] for job, count in JOBS.items()}
         cluster = Cluster(facade, str(tmp_path_factory.mktemp("cluster") / "run"), addresses, server)
         try:
             yield cluster
@@ -238,15 +239,6 @@ def open_cluster(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Ca
             cluster.close()
 
     return opened
-
-
-def free_ports(count: int, host: str) -> list[int]:
-    """Return ports that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @pytest.fixture(scope="module")

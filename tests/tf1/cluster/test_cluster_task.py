@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from ports import free_port
 
 from supervisor_core.errors import OptionsError
 from supervisor_core.options import Options
@@ -135,9 +135,7 @@ def test_a_server_keeps_to_its_part_of_the_cluster(servers: Servers) -> None:
 
 def test_a_real_server_serves() -> None:
     """Sessions on its target run in it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     alone = task("worker", worker=(address,))
     alone.start_server()
     with tf.Graph().as_default(), alone.device(), v1.Session(alone.target, config=alone.session_config()) as sess:

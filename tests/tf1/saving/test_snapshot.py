@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from ports import free_port
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.options import Options
@@ -103,11 +103,7 @@ def test_variables_of_a_parameter_server_are_saved_as_they_are(
     graph: Any, bench: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where only the session shows that others share the variables, the save does not claim to be of one step."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("localhost", 0))
-            ports.append(f"localhost:{probe.getsockname()[1]}")
+    ports = [f"localhost:{free_port('localhost')}" for _ in range(2)]
     cluster = tf.train.ClusterSpec({"ps": ports[:1], "worker": ports[1:]})
     servers = [tf.distribute.Server(cluster, job_name=job, task_index=0) for job in ("ps", "worker")]
     with tf.device("/job:ps/task:0"):
