@@ -80,9 +80,9 @@ def test_every_query_is_valid(tmp_path: Path, query: str) -> None:
     promtool("check", "rules", path)
 
 
-@pytest.mark.parametrize("module", ["address", "collector", "server"])
+@pytest.mark.parametrize("module", ["address", "metrics.collector", "metrics.server"])
 def test_the_examples_in_the_code_work(module: str) -> None:
     """What the docstrings show is what happens."""
-    result = doctest.testmod(importlib.import_module(f"supervisor_core.metrics.{module}"))
+    result = doctest.testmod(importlib.import_module(f"supervisor_core.{module}"))
     assert result.failed == 0
     assert result.attempted > 0

@@ -94,6 +94,8 @@ def test_acting_that_fails(caplog: pytest.LogCaptureFixture) -> None:
         signal.raise_signal(signal.SIGTERM)
     assert thread is not None
     thread.join()
+    for acting in [each for each in threading.enumerate() if each.name == "signal-act"]:
+        acting.join()
     assert watch.received == signal.SIGTERM
     assert "Acting upon SIGTERM failed" in caplog.text
     assert "disk gone" in caplog.text
