@@ -48,8 +48,8 @@ class Options:
     environment's ``SUPERVISOR_METRICS_ADDRESS``; without either, nothing is served."""
 
     metrics_linger_secs: float = 30.0
-    """At a planned stop, wait at most so many seconds for two more scrapes, so that Prometheus learns of the stop.
-    Nobody waits when nothing scraped before. 0 never waits."""
+    """At a planned stop, wait at most this many seconds for two more scrapes, so that Prometheus sees the stop.
+    There is no wait if nothing scraped before. 0 never waits."""
 
     worker_name: str | None = None
     """What this process is called among the cluster's, as ``worker:1``. Default: the task in the environment's
@@ -113,17 +113,17 @@ class Options:
 
     max_recoveries: int | None = 20
     """How many times in a row, with no run in between, a `MonitoredSession` makes a new TensorFlow session after an
-    `AbortedError` or `UnavailableError`, before it raises the error. None: for ever, as the original."""
+    `AbortedError` or `UnavailableError`, before it raises the error. None: no limit, as the original."""
 
     exclusive_logdir: bool = True
     """Refuse to be the second live chief of a logdir."""
 
     finished_wait_secs: float = 60.0
-    """How long a worker that finds its run finished waits for a chief that begins it anew, in seconds, before it ends
-    too. A worker that had seen the run at work does not wait; a parameter server always does."""
+    """How long a worker that finds its run finished waits for a chief that continues it, in seconds, before it ends
+    too. A worker that was part of the run does not wait; a parameter server always does."""
 
     lease_timeout_secs: float = 60.0
-    """A chief on another host that has not renewed its lease for so many seconds counts as dead."""
+    """A chief on another host that has not renewed its lease for this many seconds counts as dead."""
 
     stall_timeout_secs: Mapping[str, float] = field(default_factory=dict)
     """Stall budgets by phase, in seconds; phases left out keep `STALL_TIMEOUT_SECS`."""

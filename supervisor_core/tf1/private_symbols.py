@@ -229,7 +229,7 @@ WORKER_CONTEXT = PrivateSymbol(
 STRATEGY = PrivateSymbol(
     "tensorflow.python.distribute.distribute_coordinator:_WorkerContext",
     "_strategy",
-    "a worker of a collective strategy that is not to save does not, and those that do may wait for it for ever",
+    "a worker of a collective strategy that is not to save does not, and those that do may wait for it forever",
 )
 
 SYMBOLS = tuple(value for value in list(globals().values()) if isinstance(value, PrivateSymbol))
