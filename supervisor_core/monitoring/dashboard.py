@@ -20,7 +20,7 @@ from supervisor_core.monitoring.panels import (
     table,
     time_series,
 )
-from supervisor_core.monitoring.run_panels import RUN, run_panels
+from supervisor_core.monitoring.run_panels import RUN, STATE_TEXTS, run_panels, state_number
 
 UID = "tb-supervisor"
 
@@ -58,7 +58,9 @@ def dashboard() -> dict[str, Any]:
 
 
 def _fleet() -> list[Placeable]:
+    texts = tuple((number, state, color) for number, (state, color) in STATE_TEXTS.items())
     columns = [
+        Column(title="state", expr=state_number(), texts=texts),
         Column(title="stalled", expr=_STALLED, texts=((0, "no", "green"), (1, "yes", "red"))),
         Column(title="step", expr="max by (run) (supervisor_global_step)", unit="locale"),
         Column(title="steps/s", expr="max by (run) (supervisor_steps_per_second)"),

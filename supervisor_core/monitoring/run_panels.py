@@ -1,4 +1,4 @@
-"""The panels of one run: what it does, its pace, its checkpoints, its service threads, where its time went."""
+"""The panels of one run: its state, its phase, its pace, its checkpoints, its service threads, its goodput."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ from supervisor_core.monitoring.panels import Placeable, Query, row, stat, state
 
 RUN = 'run="$run"'
 """Which run: the one that is chosen at the top of the dashboard."""
+
+STATES = (
+    ("unknown", "text"),
+    ("completed", "blue"),
+    ("stopped", "blue"),
+    ("failed", "red"),
+    ("lost", "red"),
+    ("unreachable", "orange"),
+    ("running", "green"),
+    ("stalled", "red"),
+)
+"""Each state of a run and its colour. Where trainer and exporter report different ones, the later in this list counts:
+one that sees the run alive knows more than one that does not."""
+
+STATE_TEXTS = {number: state for number, state in enumerate(STATES)}
 
 _UP_AND_DOWN = {0: ("down", "red"), 1: ("up", "green")}
 _ON_AND_OFF = {0: ("", "transparent"), 1: ("yes", "blue")}
@@ -16,13 +31,36 @@ def run_panels() -> list[Placeable]:
     return [(row("Run $run"), 24, 1), *_state(), *_pace(), *_checkpoints(), *_health(), *_goodput()]
 
 
+def state_number(matcher: str = "") -> str:
+    """Return the expression of each run's state, as the key of `STATE_TEXTS`."""
+    more = f",{matcher}" if matcher else ""
+    return (
+        "max by (run) ("
+        + " or ".join(
+            f'(supervisor_run_state{{state="{state}"{more}}} == 1) * {number}'
+            for number, (state, _) in STATE_TEXTS.items()
+        )
+        + ")"
+    )
+
+
 def _state() -> list[Placeable]:
     late = f"(time() - max by (run) (supervisor_last_progress_timestamp_seconds{{{RUN}}}))"
     budget = f"max by (run) (supervisor_progress_timeout_seconds{{{RUN}}})"
     return [
         (
             state_timeline(
-                "State",
+                "Run state",
+                "Whether the run is alive, lost or over, by the source that knows most.",
+                [Query(expr=state_number(RUN), legend="state")],
+                STATE_TEXTS,
+            ),
+            24,
+            3,
+        ),
+        (
+            state_timeline(
+                "Phase",
                 "What the session was doing, whether it was active, and when it saw itself stalled.",
                 [
                     Query(expr=f"max by (phase) (supervisor_phase{{{RUN}}})", legend="{{phase}}"),

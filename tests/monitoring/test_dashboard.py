@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.metrics.table import ALL_METRICS
+from supervisor_core.metrics.table import ALL_METRICS, RUN_STATES
 from supervisor_core.monitoring.dashboard import dashboard
+from supervisor_core.monitoring.run_panels import STATES
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
 """Panels that every Grafana has, and that our users can read."""
@@ -42,6 +43,11 @@ def test_only_what_is_served_is_asked_for(expression: str) -> None:
     """Every metric that a query names exists."""
     named = set(re.findall(r"\bsupervisor_\w+", expression))
     assert named and named <= SERVED
+
+
+def test_every_state_of_a_run_has_a_text() -> None:
+    """None that is served is missing from the panel."""
+    assert {state for state, _ in STATES} == set(RUN_STATES)
 
 
 def test_ids_are_unique() -> None:
@@ -78,7 +84,14 @@ def test_what_is_to_be_seen() -> None:
     rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
     assert rows == ["Fleet", "Run $run", "Cluster of $run", "Exporter"]
     titles = {panel["title"] for panel in PANELS}
-    assert titles >= {"Runs", "State", "Steps per second", "Age of the newest checkpoint", "Duration of saves"}
+    assert titles >= {
+        "Runs",
+        "Run state",
+        "Phase",
+        "Steps per second",
+        "Age of the newest checkpoint",
+        "Duration of saves",
+    }
     assert titles >= {"Service threads", "Where the time went", "Lost steps"}
     assert titles >= {"Other processes", "Processes", "Steps per second of each process"}
     assert [item["name"] for item in dashboard()["templating"]["list"]] == ["datasource", "run"]

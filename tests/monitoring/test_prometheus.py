@@ -50,8 +50,10 @@ def everything(tick: int) -> RunStatus:
         run="everything",
         active=True,
         phase="training",
+        state="running",
         session_id="3f2a",
         session_started_at=now - 3600,
+        session_seen_at=now,
         sessions=3,
         restarts={"lost": 1, "signal": 1},
         global_step=12_345 + tick,
@@ -120,6 +122,13 @@ def test_every_panel_has_data(prometheus: Prometheus) -> None:
     """Every query of the dashboard, its annotations included, finds something to show."""
     for query in queries_of(dashboard(), "everything"):
         prometheus.data(query)
+
+
+def test_the_state_of_a_run_is_that_of_the_source_that_knows_most(prometheus: Prometheus) -> None:
+    """The trainer says that it runs, the exporter that it has completed: the panel and the table show one state."""
+    (panel,) = [panel for panel in dashboard()["panels"] if panel["title"] == "Run state"]
+    (number,) = prometheus.data(panel["targets"][0]["expr"].replace("$run", "everything"))
+    assert panel["fieldConfig"]["defaults"]["mappings"][0]["options"][str(int(number))]["text"] == "running"
 
 
 def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
