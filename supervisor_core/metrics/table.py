@@ -87,6 +87,12 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         lambda s: s.session_started_at,
         unit="seconds",
     ),
+    gauge(
+        "supervisor_session_last_seen_timestamp_seconds",
+        "When this session was last seen alive: by its own process now, by an exporter its newest event.",
+        lambda s: s.session_seen_at,
+        unit="seconds",
+    ),
     counter("supervisor_sessions_total", "Sessions the run has had, this one included.", lambda s: s.sessions),
     per_key(
         "supervisor_restarts_total",

@@ -77,6 +77,7 @@ def run_status(
         error=last.error if run.state == "failed" else None,
         session_id=last.id if told else None,
         session_started_at=last.started_at,
+        session_seen_at=min(last.ended_at, now) if told and last.ended_at is not None else None,
         sessions=last.attempt,
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
         recoveries=last.recoveries if told else None,

@@ -116,6 +116,8 @@ class RunStatus:
     """What ended it, where it has failed: the error's type and text."""
     session_id: str | None = None
     session_started_at: float | None = None
+    session_seen_at: float | None = None
+    """When the session was last seen alive, or ended: its own process says now, an exporter its newest event."""
     sessions: int = 1
     """How many sessions the run has had, this one included."""
     restarts: Mapping[str, int] = field(default_factory=dict)

@@ -101,6 +101,7 @@ class RunMonitor:
         self._silent_secs = 0.0
         self._ended: ServedState | None = None
         self._error: str | None = None
+        self._ended_at: float | None = None
         self._next_beat = self._next_renewal = clock.monotonic()
         self._renewal_secs = renewal_secs
         self._beat_lock = threading.Lock()
@@ -136,7 +137,7 @@ class RunMonitor:
             state: ``completed``, ``stopped`` or ``failed``.
             error: what ended it, where it has failed.
         """
-        self._error, self._ended = error, state
+        self._error, self._ended_at, self._ended = error, self._clock.wall(), state
 
     def loss_read(self, is_finite: bool) -> None:
         """Record whether the watched loss is finite; a change is written at once."""
@@ -207,6 +208,7 @@ class RunMonitor:
             error=self._error,
             session_id=who.session_id,
             session_started_at=who.started_at,
+            session_seen_at=self._clock.wall() if self._ended_at is None else self._ended_at,
             sessions=who.attempt,
             restarts=who.restarts,
             recoveries=who.recoveries,

@@ -47,6 +47,7 @@ def running() -> RunStatus:
         state="running",
         session_id="3f2a",
         session_started_at=NOW - 3600,
+        session_seen_at=NOW,
         sessions=3,
         restarts={"lost": 1, "signal": 1},
         global_step=12_345,

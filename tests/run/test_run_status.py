@@ -48,6 +48,7 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
     assert (status.restarts, status.steps_lost) == ({"lost": 1}, 187)
     assert (status.global_step, status.steps) == (1300, 300)
     assert (status.last_progress_at, status.progress_timeout_secs) == (resumed.now - 2, 300.0)
+    assert (status.session_started_at, status.session_seen_at) == (resumed.started_at, resumed.now)
     saves = status.checkpoint
     assert (saves.last_success_step, saves.last_success_at, saves.last_size_bytes) == (1300, resumed.now - 2, 1000)
     assert (saves.saves, saves.failures, saves.last_error) == (2, 1, "OSError: full")
@@ -74,6 +75,7 @@ def test_a_lost_run_is_active_until_it_is_given_up(
     """For 7 days somebody may start it again; its progress does not move."""
     status = run_status(run_of(killed, now=killed.now + later), killed.now + later)
     assert (status.state, status.active, status.last_progress_at) == (state, active, killed.now)
+    assert status.session_seen_at == killed.now
 
 
 def test_when_a_run_is_given_up_can_be_chosen(killed: Any, run_of: RunOf) -> None:

@@ -163,11 +163,15 @@ def test_evaluating_has_a_budget_of_its_own(make, clock) -> None:
 
 
 @pytest.mark.parametrize(("state", "error"), [("completed", None), ("stopped", None), ("failed", "ValueError: nan")])
-def test_a_session_that_has_ended_is_not_active(make, state, error) -> None:
-    """Its state says how it ended."""
+def test_a_session_that_has_ended_is_not_active(make, clock, state, error) -> None:
+    """Its state says how it ended, and it was last seen alive then."""
     monitor, _, _, _ = make()
+    clock.advance(5)
     assert (monitor.status().active, monitor.status().state) == (True, "running")
     monitor.ended(state, error)
+    ended_at = clock.wall()
+    clock.advance(5)
+    assert monitor.status().session_seen_at == ended_at
     assert (monitor.status().active, monitor.status().state, monitor.status().error) == (False, state, error)
 
 

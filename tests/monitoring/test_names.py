@@ -1,0 +1,110 @@
+"""Two runs of one name: told apart from one run that is started again, however soon the alert comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from monitoring_happenings import TWICE, ends, turns
+from monitoring_served import Target, always, exporter, trainer, values
+
+from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.thresholds import Thresholds
+from supervisor_core.monitoring.yaml_text import to_yaml
+
+END = 40
+BEFORE = trainer(session="a", end=12)
+"""Killed at 10 s. Prometheus has its last report until the next scrape fails."""
+BEFORE_SEEN = {"session": "a", "session_start": always(0), "seen": ends(10)}
+AFTER = trainer(session="b", start=13, session_start=always(11))
+AFTER_SEEN = {"session": "b", "session_start": always(11)}
+
+ONE_RUN = {
+    "the exporter knows of the earlier session for a while": [
+        BEFORE,
+        exporter(end=30, **BEFORE_SEEN),
+        AFTER,
+        exporter(start=30, **AFTER_SEEN),
+    ],
+    "one of two exporters does": [
+        BEFORE,
+        exporter(end=20, **BEFORE_SEEN),
+        exporter(end=30, instance="exporter-2", **BEFORE_SEEN),
+        AFTER,
+        exporter(start=20, **AFTER_SEEN),
+        exporter(start=30, instance="exporter-2", **AFTER_SEEN),
+    ],
+    "the exporter knows of the next session before Prometheus has scraped it": [
+        trainer(session="a", end=25, seen=ends(9)),
+        exporter(end=12, **BEFORE_SEEN),
+        exporter(start=12, **AFTER_SEEN),
+        trainer(session="b", start=25, session_start=always(11)),
+    ],
+    "the next process has another address, and the earlier one's last report stays": [
+        trainer(session="a", seen=ends(9)),
+        trainer(session="b", instance="pod-2", start=13, session_start=always(11)),
+    ],
+}
+TWO_RUNS = {
+    "two trainers": (
+        [trainer(session="a"), trainer(session="b", instance="pod-2", session_start=always(5))],
+        range(5, END),
+    ),
+    "one trainer, and another's run that hangs, which the exporter serves": (
+        [
+            trainer(session="a", session_start=always(5)),
+            exporter(session="b", seen=lambda t: t // 10 * 10, progress=ends(1)),
+        ],
+        range(10, END),  # from the first heartbeat after the later one began
+    ),
+    "two exporters of two logdirs": (
+        [exporter(session="a"), exporter(session="b", instance="exporter-2")],
+        range(END),
+    ),
+    "until one of them is lost": (
+        [trainer(session="a"), exporter(session="b", seen=ends(20), **turns("running", 25, "lost"))],
+        range(25),
+    ),
+}
+CASES = {name: (targets, range(0)) for name, targets in ONE_RUN.items()} | TWO_RUNS
+
+
+def series_of(targets: Sequence[Target]) -> dict[str, str]:
+    """What Prometheus gets; of targets with the same labels, the one that is there."""
+    joined: dict[str, list[str]] = {}
+    for target in targets:
+        for name, value in target.series().items():
+            words = values(value, END, 1).split()
+            before = joined.get(name, words)
+            joined[name] = [new if old in ("_", "stale") else old for old, new in zip(before, words, strict=True)]
+    return {name: " ".join(words) for name, words in joined.items()}
+
+
+@pytest.mark.parametrize(("targets", "firing"), CASES.values(), ids=CASES)
+def test_which_sessions_are_two_runs(
+    promtool: Callable[..., str], tmp_path: Path, targets: Sequence[Target], firing: range
+) -> None:
+    """Trainer and exporters may name different sessions of one run for a while: all but one had ended by then. It fires
+    at the seconds of `firing` and at no others, though it is held for no time."""
+    rules = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
+    needed = [rule for rule in rules if rule.get("alert") == TWICE or "exporter" in rule.get("record", "")]
+    for rule in needed:
+        rule.pop("for", None)
+    (tmp_path / "rules.yaml").write_text(to_yaml({"groups": [{"name": "at once", "rules": needed}]}))
+    test = {
+        "interval": "1s",
+        "input_series": [{"series": name, "values": text} for name, text in series_of(targets).items()],
+        "promql_expr_test": [
+            {
+                "expr": f'count by (alertname) (ALERTS{{alertname="{TWICE}"}})',
+                "eval_time": f"{t}s",
+                "exp_samples": [{"labels": f'{{alertname="{TWICE}"}}', "value": 1}] if t in firing else [],
+            }
+            for t in range(END)
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(
+        to_yaml({"rule_files": ["rules.yaml"], "evaluation_interval": "1s", "tests": [test]})
+    )
+    promtool("test", "rules", tmp_path / "test.yaml")
