@@ -1,11 +1,15 @@
 /** The pages, what they show, and the address they are at. */
 import { formatCount, formatMoment, titleOf } from "./logic/format";
+import type { Hidden } from "./logic/hidden";
+import { withRun } from "./logic/hidden";
 import { RunStore } from "./logic/run_store";
 import type { UrlState } from "./logic/url_state";
 import { formatState, parseState } from "./logic/url_state";
 import { BackendError, client } from "./net/client";
 import * as host from "./net/host";
 import { Poller } from "./net/poller";
+import { readHidden, writeHidden } from "./net/stored";
+import type { RunLine } from "./types/api";
 import { Banner } from "./view/banner";
 import { fill, h, setText } from "./view/element";
 import { emptyPage } from "./view/empty";
@@ -24,7 +28,13 @@ export class App {
   private readonly main = h("main", { class: "main" });
   private readonly place = h("div", { class: "place" });
   private readonly updated = h("span", { class: "updated" });
-  private readonly overview = new Overview(this.state, (patch, replace) => this.change(patch, replace));
+  private readonly overview = new Overview(
+    this.state,
+    (patch, replace) => this.change(patch, replace),
+    (line, hidden) => this.hide(line, hidden),
+  );
+  /** The runs that were hidden in this browser; null before the logdir is known. */
+  private stored: Hidden | null = null;
   private page: RunPage | null = null;
   private readonly poller = new Poller(() => this.load(), () => this.intervalMs, (secs) => this.onWait(secs));
   private failure: BackendError | null = null;
@@ -93,6 +103,7 @@ export class App {
   private show(changed: Set<string> | null): void {
     const answer = this.store.latest;
     if (!answer) return;
+    this.recall(answer.logdir);
     const { reading, problems } = answer;
     if (reading) {
       const done = `${formatCount(reading.done)} of ${formatCount(reading.total)} runs`;
@@ -146,6 +157,22 @@ export class App {
     this.state = { ...this.state, ...patch };
     host.writeAddress(formatState(this.state), replace);
     this.show(null);
+  }
+
+  /** An address that hides runs counts, as it was sent; one that hides none is what this browser has hidden. */
+  private recall(logdir: string): void {
+    if (this.stored !== null) return;
+    this.stored = readHidden(logdir);
+    if (this.state.hidden.size === 0 && this.stored.size) {
+      this.state = { ...this.state, hidden: this.stored };
+      host.writeAddress(formatState(this.state), true);
+    }
+  }
+
+  private hide(line: RunLine, hidden: boolean): void {
+    this.stored = withRun(this.stored ?? new Map(), line, hidden);
+    writeHidden(this.store.latest?.logdir ?? "", this.stored);
+    this.change({ hidden: withRun(this.state.hidden, line, hidden) }, true);
   }
 
   private onAddress(): void {

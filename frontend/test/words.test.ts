@@ -6,6 +6,7 @@ import { makeFilter } from "../src/logic/filter";
 import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue, formatAtLeast, titleOf, zoneOf } from "../src/logic/format";
 import { partsOf } from "../src/logic/goodput";
 import { headline } from "../src/logic/headline";
+import { formatHidden, isHidden, MOST_HIDDEN, parseHidden, withRun } from "../src/logic/hidden";
 import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
 import { isoMoment } from "../src/logic/moments";
 import { scrollToRow, visibleRows } from "../src/logic/rows";
@@ -96,12 +97,29 @@ test("names are sorted as people count", () => {
 test("the address holds the view, whatever the names in it", () => {
   const state = {
     ...INITIAL, run: "a b/<c>&d=1%", axis: "step" as const, zoom: { lo: 1.5, hi: 2.5 }, tags: ["x&y", "ü"], smoothing: 0.6, log: true, allWorkers: true,
-    filter: "^a.*[", state: "lost", age: "7d", sort: { key: "goodput" as const, descending: true },
+    filter: "^a.*[", state: "lost", age: "7d", hidden: new Map([["a b~/<c>&d", "lost.2"]]), showHidden: true, sort: { key: "goodput" as const, descending: true },
   };
   assert.deepEqual(parseState(formatState(state)), state);
   assert.equal(formatState(INITIAL), "");
   assert.deepEqual(parseState(""), INITIAL);
   assert.deepEqual(parseState(formatState({ ...INITIAL, tags: [] })).tags, []);
+});
+
+test("a run that was hidden comes back once something changes in it", () => {
+  const failed = line("a~b", { state: "failed", restarts: 2 });
+  const hidden = withRun(new Map(), failed, true);
+  assert.ok(isHidden(hidden, failed) && isHidden(hidden, { ...failed, last_event: T0 + 99, step: 11 }));
+  assert.ok(!isHidden(hidden, { ...failed, state: "running" }) && !isHidden(hidden, { ...failed, restarts: 3 }));
+  assert.ok(!isHidden(hidden, line("other", { state: "failed", restarts: 2 })));
+  assert.deepEqual(parseHidden(formatHidden(hidden)), hidden);
+  assert.equal(withRun(hidden, failed, false).size, 0);
+  assert.deepEqual(parseHidden(["", "no sign", "~", 7, null]), new Map());
+});
+
+test("the newest hidden runs are remembered, as many as an address can hold", () => {
+  let hidden: ReadonlyMap<string, string> = new Map();
+  for (let i = 0; i < MOST_HIDDEN + 5; i++) hidden = withRun(hidden, line(`run-${i}`), true);
+  assert.deepEqual([hidden.size, [...hidden.keys()][0]], [MOST_HIDDEN, "run-5"]);
 });
 
 test("an address that was tampered with is read as far as it makes sense", () => {

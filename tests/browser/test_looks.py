@@ -85,6 +85,22 @@ def test_nothing_sticks_out_of_the_window(tab: Callable[..., Any], board: Any, w
     assert beyond == []
 
 
+def test_whatever_is_clicked_is_large_enough(tab: Callable[..., Any], board: Any) -> None:
+    """A finger finds each button and each checkbox: 24 pixels in both directions, a checkbox with its label."""
+    shown = tab(viewport={"width": 360, "height": 740}).open(board)
+    small = """() => [...document.querySelectorAll('#supervisor :is(button, summary, input[type=checkbox])')]
+        .map(element => [element, (element.closest('label') ?? element).getBoundingClientRect()])
+        .filter(([element, box]) => box.width && Math.min(box.width, box.height) < 24)
+        .map(([element, box]) => `${element.className} ${element.textContent} ${box.width}x${box.height}`)"""
+    assert shown.inside().evaluate(small) == []
+    shown.open(board, run="stormy")
+    shown.find(".tags summary").click()
+    shown.find(".tag-list input").first.wait_for()
+    boxes = [box.bounding_box() for box in shown.find(".tag-list input").all()]
+    assert boxes and all(min(box["width"], box["height"]) >= 24 for box in boxes)
+    assert shown.inside().evaluate(small) == []
+
+
 def test_the_drawing_is_told_in_words(tab: Callable[..., Any], board: Any) -> None:
     """Whoever cannot see the canvas hears what is on it, and where the details are."""
     shown = tab().open(board, run="stormy")

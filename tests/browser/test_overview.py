@@ -68,6 +68,36 @@ def test_old_runs_can_be_hidden(tab: Callable[..., Any], board: Any) -> None:
     assert "old/failed" in shown.rows()
 
 
+def test_a_run_can_be_hidden_until_something_changes(tab: Callable[..., Any], board: Any) -> None:
+    """By mouse or keyboard; the browser remembers it, and a link takes it along. One button lists hidden runs, too."""
+    shown = tab().open(board)
+    row = shown.find(".body .row", has_text="bad/lost")
+    row.hover()
+    row.get_by_role("button", name="Hide bad/lost").click()
+    assert "bad/lost" not in shown.rows() and shown.find(".overview").is_visible()
+    link = shown.page.url
+    assert "hide=lost.0%7Ebad%2Flost" in link
+    shown.open(board, sort="run")  # an address that hides nothing: what this browser remembers
+    shown.find(".hidden-toggle", has_text="1 hidden").wait_for()
+    assert "bad/lost" not in shown.rows() and "hide=" in shown.page.url
+
+    other = tab().open(board)
+    assert "bad/lost" in other.rows()
+    other.page.goto("about:blank")
+    other.page.goto(link)
+    other.find(".hidden-toggle", has_text="1 hidden").click()
+    assert other.rows()[:2] == ["bad/stalled", "bad/lost"]
+    assert other.find(".body .hidden-run .run-name").all_inner_texts() == ["bad/lost"]
+    other.find(".runs").focus()
+    other.page.keyboard.press("ArrowDown")
+    other.page.keyboard.press("h")
+    assert other.find(".body .hidden-run").count() == 0 and "hide=" not in other.page.url
+    other.page.keyboard.press("h")
+    assert "hide=" in other.page.url
+    other.open(board)
+    assert "bad/lost" not in other.rows()
+
+
 def test_an_address_with_an_unknown_state_shows_all(tab: Callable[..., Any], board: Any) -> None:
     """A word that is no state, even one that every object has, chooses nothing."""
     shown = tab().open(board, state="constructor")

@@ -1,5 +1,7 @@
 /** What a link shows a colleague: the run, the axis and its stretch, tags, smoothing, filter and order. */
 import type { AxisKind } from "./axis";
+import type { Hidden } from "./hidden";
+import { formatHidden, parseHidden } from "./hidden";
 import type { Sort } from "./sort";
 import { SORT_KEYS } from "./sort";
 import { isWord, RUN_STATES } from "./words";
@@ -24,6 +26,10 @@ export interface UrlState {
   state: string | null;
   /** Runs last seen longer ago are hidden: a key of `AGES`; null for all. */
   age: string | null;
+  /** Runs that are not listed. */
+  hidden: Hidden;
+  /** List them nevertheless. */
+  showHidden: boolean;
   sort: Sort;
 }
 
@@ -38,6 +44,8 @@ export const INITIAL: UrlState = {
   filter: "",
   state: null,
   age: null,
+  hidden: new Map(),
+  showHidden: false,
   sort: { key: "state", descending: false },
 };
 
@@ -56,6 +64,8 @@ export function formatState(state: UrlState): string {
   if (state.filter) words.set("filter", state.filter);
   if (state.state) words.set("state", state.state);
   if (state.age) words.set("age", state.age);
+  for (const word of formatHidden(state.hidden)) words.append("hide", word);
+  if (state.showHidden) words.set("hidden", "shown");
   const { key, descending } = state.sort;
   if (key !== INITIAL.sort.key || descending) words.set("sort", descending ? `-${key}` : key);
   return words.toString();
@@ -88,6 +98,8 @@ export function parseState(text: string): UrlState {
     filter: words.get("filter") ?? "",
     state: isWord(RUN_STATES, state) ? state : null,
     age: Object.hasOwn(AGES, age) ? age : null,
+    hidden: parseHidden(words.getAll("hide")),
+    showHidden: words.get("hidden") === "shown",
     sort: key ? { key, descending: sort.startsWith("-") } : INITIAL.sort,
   };
 }

@@ -1,6 +1,7 @@
 /** Every run, one line each; only the lines that can be seen are in the page. */
 import { makeFilter } from "../logic/filter";
 import { formatCount, plural, titleOf } from "../logic/format";
+import { isHidden } from "../logic/hidden";
 import { scrollToRow, visibleRows } from "../logic/rows";
 import type { SortKey } from "../logic/sort";
 import { sortRuns, startsDescending } from "../logic/sort";
@@ -42,6 +43,12 @@ export class Overview {
     age,
     button: h("button", { type: "button", title, onclick: () => this.change({ age }, true) }, label),
   }));
+  private readonly hiddenButton = h("button", {
+    type: "button",
+    class: "hidden-toggle",
+    hidden: true,
+    onclick: () => this.change({ showHidden: !this.state.showHidden }, true),
+  });
   private readonly note = h("div", { class: "note", role: "status" });
   private readonly heads = new Map<SortKey, HTMLElement>();
   private readonly spacer = h("div", { class: "spacer", role: "presentation" });
@@ -60,6 +67,7 @@ export class Overview {
   constructor(
     private state: UrlState,
     private readonly change: (patch: Partial<UrlState>, replace: boolean) => void,
+    private readonly hide: (line: RunLine, hidden: boolean) => void,
   ) {
     const header = h("div", { class: "row head", role: "row", "aria-rowindex": 1 });
     for (const [key, label, name] of HEADS) {
@@ -68,6 +76,7 @@ export class Overview {
       this.heads.set(key, head);
       header.append(head);
     }
+    header.append(h("div", { class: "cell hide", role: "columnheader" }, h("span", { class: "spoken" }, "Hide")));
     this.grid = h(
       "div",
       { class: "runs", role: "grid", tabindex: 0, "aria-label": "Runs", onkeydown: (event: KeyboardEvent) => this.onKey(event) },
@@ -86,6 +95,7 @@ export class Overview {
         { class: "toolbar" },
         this.search,
         h("div", { class: "segmented", role: "group", "aria-label": "Last seen" }, ...this.ages.map((item) => item.button)),
+        this.hiddenButton,
         this.chips,
       ),
       this.note,
@@ -103,10 +113,12 @@ export class Overview {
     const filter = makeFilter(state.filter);
     const since = state.age === null ? -Infinity : now - (AGES[state.age] ?? Infinity);
     const recent = state.age === null ? all : all.filter((line) => line.last_event !== null && line.last_event >= since);
-    const named = recent.filter((line) => filter.test(line.run));
+    const listed = state.showHidden ? recent : recent.filter((line) => !isHidden(state.hidden, line));
+    const named = listed.filter((line) => filter.test(line.run));
     this.lines = sortRuns(state.state ? named.filter((line) => line.state === state.state) : named, state.sort, now);
     for (const { age, button } of this.ages) setAttribute(button, "aria-pressed", String(age === state.age));
     this.search.classList.toggle("wrong", filter.problem !== null);
+    this.showHiddenCount();
     this.showNote(filter.problem);
     this.showChips(named);
     for (const [key, head] of this.heads) {
@@ -134,6 +146,20 @@ export class Overview {
     const wrong = problem === null ? "" : ". Not a regular expression: filtered by this text";
     const none = shown === 0 && this.all.length > 0 ? ". Nothing matches: Escape in the filter shows all" : "";
     setText(this.note, `${formatCount(shown)}${of} ${shown === 1 && !of ? "run" : "runs"}${wrong}${none}`);
+  }
+
+  private showHiddenCount(): void {
+    const { hidden, showHidden } = this.state;
+    const count = hidden.size ? this.all.filter((line) => isHidden(hidden, line)).length : 0;
+    this.hiddenButton.hidden = count === 0 && !showHidden;
+    setText(this.hiddenButton, `${formatCount(count)} hidden`);
+    setAttribute(this.hiddenButton, "aria-pressed", String(showHidden));
+    setAttribute(this.hiddenButton, "title", showHidden ? "Leave hidden runs out" : "List hidden runs, too");
+  }
+
+  /** Hide a run that is listed, or list a hidden one again. */
+  private toggleHidden(line: RunLine | undefined): void {
+    if (line) this.hide(line, !isHidden(this.state.hidden, line));
   }
 
   private showChips(named: RunLine[]): void {
@@ -189,7 +215,10 @@ export class Overview {
     this.spacer.style.height = `${this.lines.length * height}px`;
     const slice = visibleRows(this.grid.scrollTop, this.grid.clientHeight, height, this.lines.length);
     while (this.rows.length < slice.end - slice.first) {
-      const row = new RunRow((name) => this.open(name));
+      const row = new RunRow(
+        (name) => this.open(name),
+        (name) => this.toggleHidden(this.lines.find((line) => line.run === name)),
+      );
       this.rows.push(row);
       this.body.append(row.element);
     }
@@ -204,7 +233,7 @@ export class Overview {
         return;
       }
       row.element.style.transform = `translateY(${index * height}px)`;
-      row.show(line, titleOf(line.run, this.logdir), index, index === this.active, this.now);
+      row.show(line, titleOf(line.run, this.logdir), index, index === this.active, isHidden(this.state.hidden, line), this.now);
     });
     setAttribute(this.grid, "aria-activedescendant", this.lines.length ? `run-${this.active}` : null);
   }
@@ -240,7 +269,7 @@ export class Overview {
       event.preventDefault();
       const line = this.lines[this.active];
       if (line) this.open(line.run);
-    }
+    } else if (event.key === "h" && !event.ctrlKey && !event.metaKey && !event.altKey) this.toggleHidden(this.lines[this.active]);
   }
 
   private moveTo(index: number): void {

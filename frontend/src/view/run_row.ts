@@ -27,8 +27,14 @@ export class RunRow {
   private readonly restarts = cell("num restarts");
   private readonly goodput = cell("num goodput");
   private readonly seen = cell("num seen");
+  /** For the mouse; the keyboard has a key of its own, as the list is one stop for Tab. */
+  private readonly hide = h("button", { type: "button", class: "hide-button", tabindex: -1 });
 
-  constructor(open: (name: string) => void) {
+  constructor(open: (name: string) => void, hide: (name: string) => void) {
+    this.hide.addEventListener("click", (event) => {
+      event.stopPropagation();
+      hide(this.run);
+    });
     const drawing = svg("svg", { viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, class: "spark-box", "aria-hidden": "true" });
     drawing.append(this.spark);
     this.element = h(
@@ -42,13 +48,18 @@ export class RunRow {
       this.restarts,
       this.goodput,
       this.seen,
+      cell("hide", this.hide),
     );
   }
 
   run = "";
 
-  show(line: RunLine, title: string, index: number, active: boolean, now: number): void {
+  show(line: RunLine, title: string, index: number, active: boolean, hidden: boolean, now: number): void {
     this.run = line.run;
+    this.element.classList.toggle("hidden-run", hidden);
+    setText(this.hide, hidden ? "Show" : "Hide");
+    setAttribute(this.hide, "aria-label", `${hidden ? "Show" : "Hide"} ${title}`);
+    setAttribute(this.hide, "title", hidden ? "List it again (h)" : "Hide it until its state changes or it is started again (h)");
     const word = wordOf(RUN_STATES, line.state);
     this.element.id = `run-${index}`;
     setAttribute(this.element, "aria-rowindex", String(index + 2));
