@@ -98,14 +98,20 @@ class LogdirIndex:
         found = {name: directory for name, directory in self._tree.runs() if self._is_asked_for(name)}
         before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}
         changed: dict[str, list[Chunk]] = {}
-        for done, (name, run) in enumerate(self._runs.items(), 1):
-            for chunk in run.pieces():
-                if take is not None:
-                    take(name, [chunk])
-                else:
-                    changed.setdefault(name, []).append(chunk)
-            if on_progress is not None:
-                on_progress(done, len(self._runs))
+        if isinstance(self._source, RemoteSource):
+            self._source.read_ahead([new for run in self._runs.values() for new in run.grown()])
+        try:
+            for done, (name, run) in enumerate(self._runs.items(), 1):
+                for chunk in run.pieces():
+                    if take is not None:
+                        take(name, [chunk])
+                    else:
+                        changed.setdefault(name, []).append(chunk)
+                if on_progress is not None:
+                    on_progress(done, len(self._runs))
+        finally:
+            if isinstance(self._source, RemoteSource):
+                self._source.end_look()
         return LogdirChange(
             added=tuple(name for name in self._runs if name not in before),
             removed=tuple(name for name in before if name not in self._runs),

@@ -8,6 +8,7 @@ import logging
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.framing import HEADER_BYTES, header
 from supervisor_core.events.gathering import Gathering, created_at
+from supervisor_core.events.read_ahead import Range
 from supervisor_core.events.records import RecordWalk
 from supervisor_core.events.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
 from supervisor_core.events.window import FileCut, Window
@@ -92,6 +93,18 @@ class EventsFileReader:
     def has_more(self) -> bool:
         """Whether the last `read` ended because of its ``max_bytes``."""
         return self._more
+
+    def grown(self) -> Range | None:
+        """Return what the next `read` will begin with; None where there is nothing new, or nothing to be read."""
+        try:
+            status = self._stat(self.path)
+        except (OSError, ValueError):
+            return None
+        seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
+        start = max(0, self._walk.at - len(self._guard))
+        if seen == self._seen or not is_regular(status) or status.st_size <= start:
+            return None
+        return Range(self.path, start, status.st_size - start)
 
     def read(self, max_bytes: int | None = None) -> Chunk | None:
         """Return what is new since the last call; None where nothing is.

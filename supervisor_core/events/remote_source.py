@@ -12,11 +12,13 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from supervisor_core.errors import EventsError
+from supervisor_core.events.read_ahead import Range, ReadAhead
 from supervisor_core.events.source import Entry
 
 NAMES_OF_A_REQUEST = 1000
@@ -153,6 +155,8 @@ class RemoteSource:
     def __init__(self, client: _Client) -> None:
         self._client = client
         self._look: _Look | None = None
+        self._ahead: ReadAhead | None = None
+        self._count_lock = threading.Lock()
         self.requests = 0
         """Requests so far, as far as they can be counted: a listing of many names as one for each thousand."""
 
@@ -166,9 +170,9 @@ class RemoteSource:
             try:
                 look = self._client.look(root)
             except Exception:  # whatever it is, the first directory that is asked for says it
-                self.requests += 1
+                self._count(1)
                 return
-            self.requests += 1 + len(look.sizes) // NAMES_OF_A_REQUEST
+            self._count(1 + len(look.sizes) // NAMES_OF_A_REQUEST)
             self._look = look if look.sizes else None  # nothing there, or no such directory: asking it tells
 
     def names(self, directory: str) -> list[str] | None:
@@ -192,7 +196,7 @@ class RemoteSource:
             if key in look.entries:
                 return RemoteStatus(0, stat.S_IFDIR)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self.requests += 1
+        self._count(1)
         try:
             size = self._client.size(path)
         except Exception as error:
@@ -205,11 +209,32 @@ class RemoteSource:
 
     def read(self, path: str, length: int, offset: int) -> bytes:
         """Return a range of a file."""
-        self.requests += 1
+        ahead = self._ahead
+        fetched = None if ahead is None else ahead.take(path, length, offset)
+        return self._fetch(path, length, offset) if fetched is None else fetched
+
+    def read_ahead(self, ranges: Sequence[Range]) -> None:
+        """Begin to fetch, side by side, what the files of the present look will be asked for, in the order in which
+        they will be read. Until `end_look`."""
+        if self._look is not None and ranges:
+            self._ahead = ReadAhead(self._fetch, ranges)
+
+    def end_look(self) -> None:
+        """Fetch nothing ahead any more."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close()
+
+    def _fetch(self, path: str, length: int, offset: int) -> bytes:
+        self._count(1)
         try:
             return self._client.read(path, length, offset)
         except Exception as error:
             raise _os_error(error, path) from error
+
+    def _count(self, requests: int) -> None:
+        with self._count_lock:
+            self.requests += requests
 
     def list(self, directory: str) -> Iterator[Entry]:
         """See `supervisor_core.events.source.ReadFileSystem`."""
@@ -217,7 +242,7 @@ class RemoteSource:
         if look is not None:
             yield from look.entries.get(key, {}).values()
             return
-        self.requests += 1
+        self._count(1)
         try:
             yield from self._client.list(directory)
         except Exception as error:

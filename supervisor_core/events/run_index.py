@@ -8,6 +8,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.directory import Directory
 from supervisor_core.events.filesystem import join
+from supervisor_core.events.read_ahead import Range
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.source import ReadFileSystem, source_of
 
@@ -87,6 +88,14 @@ class RunIndex:
                 if chunk is not None:
                     yield chunk
                 reading = reader.has_more
+
+    def grown(self) -> Iterator[Range]:
+        """Yield what `pieces` will read first, of each file in which there is something new."""
+        for name in self._directory.events:
+            reader = self._readers.get(name) or self._reader(name)
+            new = reader.grown()
+            if new is not None:
+                yield new
 
     def _match_names(self) -> list[Chunk]:
         """Have one reader for each name; return a chunk for each that is gone."""

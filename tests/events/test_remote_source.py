@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import sys
+import threading
 import types
 import uuid
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 from supervisor_core.errors import EventsError
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.index import LogdirIndex
+from supervisor_core.events.read_ahead import PARALLEL_REQUESTS, RANGE_BYTES, Range, ReadAhead
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.remote_source import RemoteSource
 from supervisor_core.events.source import Entry
@@ -96,7 +99,7 @@ def test_a_look_is_one_listing(logdir: str, monkeypatch: pytest.MonkeyPatch) -> 
     writers[7].scalar("loss", 2.0, 2)
     writers[7].flush()
     assert list(index.refresh().changed) == ["team-1/run-7"]
-    assert asked.count("cat_file") <= 3
+    assert asked.count("cat_file") == 1
     for writer in writers:
         writer.close()
 
@@ -161,3 +164,72 @@ def test_whatever_a_store_raises_becomes_an_error_of_the_system(error: Exception
         with pytest.raises(OSError) as caught:
             ask()
         assert caught.value.errno == code
+
+
+def test_grown_files_are_fetched_side_by_side(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several requests are under way at once, never more than the bound; each run gets its own events."""
+    writers = [EventsWriter(f"{logdir}/run-{run:02}") for run in range(3 * PARALLEL_REQUESTS)]
+    for step in (1, 2):
+        for run, writer in enumerate(writers):
+            writer.scalar("loss", float(run), step)
+    for writer in writers:
+        writer.close()
+    index = LogdirIndex(logdir)
+    client: Any = index._source._client  # type: ignore[attr-defined]
+    full, lock, under_way, most = threading.Barrier(PARALLEL_REQUESTS), threading.Lock(), 0, 0
+    cat_file = client._filesystem.cat_file
+
+    def fetch(*arguments: Any, **more: Any) -> bytes:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            full.wait(30)  # until as many as there may be are under way, once
+        full.abort()
+        data: bytes = cat_file(*arguments, **more)
+        with lock:
+            under_way -= 1
+        return data
+
+    monkeypatch.setattr(client._filesystem, "cat_file", fetch)
+    changed = index.refresh().changed
+    assert most == PARALLEL_REQUESTS
+    assert [changed[f"run-{run:02}"][0].scalars["loss"].values.tolist() for run in range(len(writers))] == [
+        [run, run] for run in range(len(writers))
+    ]
+
+
+def test_what_cannot_be_fetched_costs_no_other_file(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that the store refuses is named; it is read at the next look."""
+    for run in range(20):
+        with EventsWriter(f"{logdir}/run-{run:02}") as writer:
+            writer.scalar("loss", 1.0, run)
+    index = LogdirIndex(logdir)
+    client: Any = index._source._client  # type: ignore[attr-defined]
+    cat_file = client._filesystem.cat_file
+
+    def fetch(path: str, *arguments: Any, **more: Any) -> bytes:
+        if "run-03" in path:
+            raise PermissionError("no")
+        data: bytes = cat_file(path, *arguments, **more)
+        return data
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(client._filesystem, "cat_file", fetch)
+        assert len(index.refresh().changed) == 19
+    assert index.runs["run-03"].files[0].skipped == "no permission to read it"
+    assert list(index.refresh().changed) == ["run-03"]
+
+
+def test_files_that_are_passed_over_hold_up_nothing() -> None:
+    """Of ranges that the reader does not take, in whatever number, none keeps a request from those after it."""
+    fetched: list[str] = []
+    ranges = [Range(f"f{number}", 0, 10) for number in range(5 * PARALLEL_REQUESTS)]
+    ahead = ReadAhead(lambda path, length, offset: fetched.append(path) or path.encode(), ranges)
+    last = ranges[-1].path
+    assert ahead.take(last, 10, 0) == last.encode()
+    assert ahead.take("f0", 10, 0) is None  # let go of
+    assert ahead.take(last, RANGE_BYTES, 0) is None and ahead.take("other", 1, 0) is None
+    ahead.close()
+    assert last in fetched
