@@ -25,6 +25,8 @@ FIRING, RESOLVED = ("firing", STALLED, "digits"), ("resolved", STALLED, "digits"
 """What arrives of the run's stall."""
 KILLED, RESUMED = ("firing", LOST, "digits"), ("resolved", LOST, "digits")
 """What arrives of its death."""
+VANISHED, BACK = (("firing", "SupervisorLogdirUnreachable", ""), ("resolved", "SupervisorLogdirUnreachable", ""))
+"""What arrives of its logdir."""
 
 COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()"]
 
@@ -111,9 +113,8 @@ def prometheus(
     tool: Callable[[str], str], tmp_path: Path, webhook: Webhook, trainer: Trainer, exporter: str
 ) -> Iterator[Prometheus]:
     """The Prometheus that scrapes both, and alerts within seconds."""
-    rules = CliRunner().invoke(
-        main, ["rules", "--interval=1s", "--stall-hold=1s", "--dead-hold=1s", "--hold=1s", "--worker-hold=1s"]
-    )
+    holds = [f"--{name}=1s" for name in ("stall-hold", "dead-hold", "hold", "save-hold", "worker-hold")]
+    rules = CliRunner().invoke(main, ["rules", "--interval=1s", *holds])
     assert rules.exit_code == 0
     alertmanager = Alertmanager(tool("prometheus-alertmanager"), tmp_path, webhook.url)
     try:
@@ -140,5 +141,6 @@ def assert_planned_stop_is_silent(prometheus: Prometheus, webhook: Webhook) -> N
     assert prometheus.value("run:supervisor_ended:known") == 1
     for alert in webhook.received:
         texts = alert["annotations"]
-        assert set(texts) == {"summary", "description", "runbook_url"} and "digits" in texts["summary"]
+        about = alert["labels"].get("run") or alert["labels"]["logdir"]
+        assert set(texts) == {"summary", "description", "runbook_url"} and about in texts["summary"]
         assert not any("{{" in text or "<error" in text for text in texts.values())

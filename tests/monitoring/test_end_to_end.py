@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from monitoring_end_to_end import FIRING, KILLED, RESOLVED, RESUMED, Trainer, assert_planned_stop_is_silent
+from monitoring_end_to_end import (
+    BACK,
+    FIRING,
+    KILLED,
+    RESOLVED,
+    RESUMED,
+    VANISHED,
+    Trainer,
+    assert_planned_stop_is_silent,
+)
 from monitoring_servers import PATIENCE_SECS, Prometheus, Webhook, wait_until
 
 
@@ -43,9 +52,11 @@ def worker(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
 
 
 @pytest.mark.timeout(600)
-def test_exactly_the_right_alert_arrives(prometheus: Prometheus, trainer: Trainer, webhook: Webhook) -> None:
+def test_exactly_the_right_alert_arrives(
+    prometheus: Prometheus, trainer: Trainer, webhook: Webhook, tmp_path: Path
+) -> None:
     """Stopped, killed, hung in a step, too slow: the stall, or the loss, arrives, once, and resolves; a planned stop is
-    silent."""
+    silent. A logdir that vanishes takes no alert with it, and is one."""
     trainer.start()
     trainer.is_known(prometheus)
 
@@ -58,6 +69,18 @@ def test_exactly_the_right_alert_arrives(prometheus: Prometheus, trainer: Traine
     assert webhook.next() == FIRING  # its budget is shorter than the silence after which an exporter calls it lost
     assert {webhook.next(), webhook.next()} == {RESOLVED, KILLED}
     trainer.close()
+
+    logdir = tmp_path / "logs"
+    gone = logdir.rename(tmp_path / "unmounted")
+    assert webhook.next() == VANISHED
+    assert prometheus.query('ALERTS{alertname="SupervisorTrainingLost",alertstate="firing",run="digits"}')
+    logdir.mkdir()  # the mount point
+    looked = 'supervisor_exporter_logdir_up == 1 and on (job) supervisor_run_state{state="unreachable"} == 1'
+    wait_until(lambda: prometheus.query(looked), "a look at the empty mount point")
+    logdir.rmdir()
+    gone.rename(logdir)
+    assert webhook.next() == BACK
+
     trainer.start()
     assert webhook.next() == RESUMED
 
