@@ -23,7 +23,9 @@ def _lost(limits: Thresholds) -> Alert:
             "    or time() - max by (run) (supervisor_exporter_last_event_timestamp_seconds)"
             f" < {number(limits.behind_secs)}\n"
             "  )\n"
-            '  unless on (run) run:supervisor_phase:live{phase=~"stopping|stopped"} == 1'
+            '  unless on (run) run:supervisor_phase:live{phase=~"stopping|stopped"} == 1\n'
+            # where the chief cannot write, the others cannot write their heartbeats
+            "  unless on (run) run:supervisor_events_failing:live == 1"
         ),
         hold_secs=limits.worker_hold_secs,
         summary="{{ $labels.worker }} of {{ $labels.run }} is lost.",

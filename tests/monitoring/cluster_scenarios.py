@@ -17,6 +17,7 @@ from monitoring_happenings import (
     SILENT,
     STALLED,
     STUCK,
+    UNWRITTEN,
     WORKER,
     Moments,
     ends,
@@ -58,6 +59,11 @@ def lost_every(secs: float, last: float = 1e9) -> dict[str, Any]:
 
 CLUSTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     WORKER: [
+        (
+            "the disk is full: heartbeats of the others cannot be written either",
+            both(events_failing=lambda t: t >= 20 * MINUTE, **LOST),
+            {19 * MINUTE: SILENT, 24 * MINUTE: {UNWRITTEN}, 28 * MINUTE: {UNWRITTEN}},
+        ),
         ("lost", [trainer(**LOST)], {**AT_ONCE, 50 * MINUTE: {WORKER}}),
         ("ended by an error", [trainer(**worker("running", 20 * MINUTE, "failed"))], AT_ONCE),
         ("lost, and only the exporter knows", [exporter(**LOST)], AT_ONCE),
