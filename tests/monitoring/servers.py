@@ -93,7 +93,7 @@ class Server:
 
 
 class Prometheus(Server):
-    """Scrapes targets every second, and evaluates rules."""
+    """Scrapes targets every second, or as asked, and evaluates rules."""
 
     name = "prometheus"
 
@@ -105,11 +105,12 @@ class Prometheus(Server):
         targets: Mapping[str, str],
         rules: str,
         alertmanager: str | None = None,
+        interval: str = "1s",
     ) -> None:
         super().__init__(program, directory)
         (directory / "rules.yaml").write_text(rules)
         config: dict[str, Any] = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": interval, "scrape_timeout": "1s", "evaluation_interval": interval},
             "rule_files": [str(directory / "rules.yaml")],
             "scrape_configs": [
                 {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
