@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 REAL = Path(__file__).parents[3] / "shared" / "logdirs"
-CHECKPOINTS = 100_000
+CHECKPOINTS = 20_000
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +59,12 @@ def test_each_real_logdir_can_be_looked_at(tab: Callable[..., Any], board: Any) 
             shown.find(".chart .muted", has_text="point").first.wait_for()
 
 
-def test_a_hundred_thousand_checkpoints_are_one_page_and_a_band(tab: Callable[..., Any], board: Any) -> None:
+def test_thousands_of_checkpoints_are_one_page_and_a_band(tab: Callable[..., Any], board: Any) -> None:
     """Marks are drawn per pixel, failed ones on their own, and the table holds a page of them."""
     shown = tab().open(board, run="many")
     shown.find(".timeline-canvas").wait_for()
-    assert f"{CHECKPOINTS:,} checkpoints of which 100 failed" in shown.find(".timeline-canvas").get_attribute(
-        "aria-label"
-    )
+    said = shown.find(".timeline-canvas").get_attribute("aria-label")
+    assert f"{CHECKPOINTS:,} checkpoints of which {CHECKPOINTS // 1000} failed" in said
     shown.find(".tables .pager", has_text="1 to 25").wait_for()
     shown.frame.get_by_role("button", name="Older checkpoints").click()
     shown.find(".tables .pager", has_text="26 to 50").wait_for()

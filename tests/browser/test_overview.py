@@ -19,7 +19,7 @@ HOSTILE = (
     "__proto__",
     "<script>window.pwned = 1<",
 )
-BIG = 5_000
+BIG = 1_000
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_no_runs_yet_says_how_to_get_some(
     shown.find(".run-name", has_text="first").wait_for()
 
 
-def test_five_thousand_runs_stay_fluid(
+def test_a_thousand_runs_stay_fluid(
     tab: Callable[..., Any], tensorboard: Callable[..., Any], tmp_path: Path, scripted: ModuleType
 ) -> None:
     """Only what can be seen is in the page, and the last run can be reached, found and opened."""
@@ -207,6 +207,6 @@ def test_five_thousand_runs_stay_fluid(
     shown.page.keyboard.press("End")
     shown.find(".row.active .run-name", has_text=f"run-{BIG - 1:05d}").wait_for()
     shown.page.keyboard.press("/")
-    shown.page.keyboard.type("run-0123[45]")
-    shown.find(".note", has_text="2 of 5,000").wait_for()
+    shown.page.keyboard.type("run-0012[45]")
+    shown.find(".note", has_text=f"2 of {BIG:,}").wait_for()
     assert len(shown.rows()) == 2

@@ -62,8 +62,12 @@ def tool() -> Callable[[str], str]:
 def promtool(tool: Callable[[str], str]) -> Callable[..., str]:
     """Returns a function that runs promtool and returns what it says, or fails with that where it is not content."""
 
+    # Its garbage collector, left alone, takes a quarter of its time.
+    environment = {**os.environ, "GOGC": "400"}
+
     def run(*arguments: str | Path, check: bool = True) -> str:
-        done = subprocess.run([tool("promtool"), *arguments], capture_output=True, text=True, check=False)
+        command = [tool("promtool"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0 or not check, done.stdout + done.stderr
         return done.stdout + done.stderr
 

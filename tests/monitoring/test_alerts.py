@@ -28,7 +28,7 @@ from supervisor_core.monitoring.yaml_text import to_yaml
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all scenarios
 EVERY = STATE_SCENARIOS | SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS | SILENT_SCENARIOS
 CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
-BATCHES = ((0.5, 15), (1, 30), (2, 60), (6, 180), (12, 300), (30, 300), (24 * 30, 600))
+BATCHES = ((0.5, 15), (1, 60), (2, 60), (6, 180), (12, 300), (30, 300), (24 * 30, 600))
 """Scenarios of up to so many hours are evaluated every so many seconds."""
 ALERTS = {rule["alert"] for group in rule_groups()["groups"] for rule in group["rules"] if "alert" in rule}
 
