@@ -250,7 +250,9 @@ class SessionLedger(Ledger):
             path: item for path, item in self._let_go.items() if spared is not None and last_part(path) not in spared
         }
 
-    def announce(self, path: str, saved_at: float, *, keep: Sequence[str], let_go: Sequence[str]) -> SaveId:
+    def announce(
+        self, path: str, saved_at: float, *, keep: Sequence[str], let_go: Sequence[str], preserved: Sequence[str] = ()
+    ) -> SaveId:
         """Write down what a save is about to do, before it does any of it; return which save it is.
 
         Args:
@@ -258,6 +260,7 @@ class SessionLedger(Ledger):
             saved_at: wall time.
             keep: the checkpoints that the state file is going to list.
             let_go: those that are going to be deleted after that.
+            preserved: those that are neither listed nor deleted.
 
         Raises:
             OSError: if it cannot be written down.
@@ -266,14 +269,21 @@ class SessionLedger(Ledger):
         self._newest = SaveId(self._newest.attempt, self._newest.number + 1)
         item = SavedAs(self._relative(path), self._newest, saved_at)
         self._saved[item.path] = item
-        self._let_go.pop(item.path, None)  # saved again under its name
-        kept = [self._saved[name] for name in map(self._relative, keep) if name in self._saved and name != item.path]
-        described = [self._describe(name) for name in let_go]
+        names = list(map(self._relative, keep))
+        for name in (
+            *names,
+            *map(self._relative, preserved),
+            item.path,
+        ):  # saved again under its name, or let go by a save that came to nothing
+            self._let_go.pop(name, None)
+        kept = [self._saved[name] for name in names if name in self._saved and name != item.path]
+        # What is let go stays noted until it is deleted: something may come between, whose save is not the last one.
+        self._let_go |= {described.path: described for described in map(self._describe, let_go)}
         page = Page(
             session=self._publisher.session,
             attempt=self._publisher.attempt,
             saved=(*kept, item),
-            let_go=(*self._let_go.values(), *described),
+            let_go=tuple(self._let_go.values()),
         )
         own = os.path.join(self._directory, self._own)
         if self._newest.number == 1:
@@ -284,21 +294,21 @@ class SessionLedger(Ledger):
             self._remove(os.path.join(self._directory, self._earlier.pop()))
         return item.id
 
-    def settle(self, keep: Sequence[str], undeleted: Sequence[str]) -> None:
-        """Say that a save is done with; delete what earlier sessions had let go, and what could not be deleted before.
+    def settle(self, keep: Sequence[str], deleted: Sequence[str]) -> None:
+        """Say that a save is done with; delete what was let go before it, and could not be deleted until now.
 
         Args:
             keep: the checkpoints that the state file lists, the new one included.
-            undeleted: those that are let go, and could not be deleted.
+            deleted: those that have been deleted since.
 
         Raises:
             LogdirInUseError: if another chief has taken the logdir over.
         """
         names = set(map(self._relative, keep))
         self._saved = {name: item for name, item in self._saved.items() if name in names}
+        for path in deleted:
+            self._let_go.pop(self._relative(path), None)
         self._delete()
-        for item in map(self._describe, undeleted):
-            self._let_go[item.path] = item
 
     def _delete(self) -> None:
         """Delete what was let go, but no file that somebody has written since, and none that is no checkpoint's."""

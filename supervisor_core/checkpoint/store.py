@@ -166,6 +166,13 @@ class CheckpointStore:
         reading = read_state(self.state_path, filesystem=self._filesystem)
         return frozenset(map(last_part, _paths_of(reading.state))) if reading.verdict == "good" else None
 
+    def may_name(self, prefix: str) -> bool:
+        """Say whether the state file names a checkpoint; True also where it is there and cannot be read."""
+        reading = read_state(self.state_path, filesystem=self._filesystem)
+        if reading.verdict == "good":
+            return last_part(prefix) in map(last_part, _paths_of(reading.state))
+        return reading.verdict != "missing"
+
     def sync(self, prefix: str) -> None:
         """Return when a checkpoint's files and their names would survive a power cut.
 

@@ -44,6 +44,7 @@ class Draft:
         self._directory, name = os.path.split(self._place)
         self._replaces = self._filesystem.is_file(f"{self._place}.index")
         self._touched = False
+        self._is_published = False
         self._workshop: str | None = None
         self.path = self._place
         """Where to write it."""
@@ -52,8 +53,12 @@ class Draft:
             self._touched = True
             return
         workshop = f"{self._place}_temp_{uuid.uuid4().hex}"
-        os.mkdir(workshop)  # and not its parents: a logdir that has gone away is not to be had again by making one
         self._workshop = workshop
+        try:
+            os.mkdir(workshop)  # and not its parents: a logdir that has gone away is not to be had again by making one
+        except BaseException:
+            self.discard()
+            raise
         self.path = os.path.join(workshop, name)
 
     @property
@@ -93,22 +98,31 @@ class Draft:
         # that data of that name was on its way (`CheckpointStore.sweep_leftovers`).
         for file in sorted(os.listdir(self._workshop), key=lambda file: file.endswith(".index")):
             self._filesystem.move(os.path.join(self._workshop, file), os.path.join(self._directory, file))
+        self._is_published = True
         self._filesystem.sync((), self._directory or ".")
         os.rmdir(self._workshop)
         return os.path.join(self._directory, name)
 
     def discard(self) -> None:
-        """Delete what there is of it. One that was there before stays, if it is whole. Raises nothing of all that.
+        """Delete what there is of it, unless it counts: once the state file names it, it stays, whatever failed then.
 
-        What has been moved into place stays where another chief has taken the logdir over: it may be theirs by now.
+        One that was there before stays, if it is whole. What has been moved into place stays where another chief has
+        taken the logdir over: it may be theirs by now. Raises nothing of all that.
         """
         try:
-            if self._workshop is not None and os.path.isdir(self._workshop):
-                shutil.rmtree(self._workshop)  # which nobody else knows of: this needs no check
-            if self._touched and not (self._replaces and self._is_whole()):
-                self._store.delete(self._place)
+            try:
+                if self._touched and not self._counts() and not (self._replaces and self._is_whole()):
+                    self._store.delete(self._place)
+            finally:  # last, since it shows what was half moved into place; nobody else knows of it: it needs no check
+                if self._workshop is not None and os.path.isdir(self._workshop):
+                    shutil.rmtree(self._workshop)
         except (OSError, LogdirInUseError) as error:  # the save's own error is the one to hear of
             _LOG.warning("What a failed save left of %s cannot be deleted: %s", self._place, error)
+
+    def _counts(self) -> bool:
+        """Whether all of it is in its place, and the state file names it, or may do so."""
+        moved = self._workshop is not None and self._is_published
+        return moved and self._store.may_name(self._place)
 
     def _is_whole(self) -> bool:
         try:

@@ -112,15 +112,15 @@ class Rotation:
                 self._set_aside(item for item in damaged if item.is_damaged)
                 plan = self.announce(plan.path, plan.saved_at)
                 self._write_state(plan)
-        undeleted = []
+        deleted = []
         for saved in plan.retention.delete:
             try:
                 self._store.delete(saved.path)
+                deleted.append(saved.path)
             except OSError as error:  # the new checkpoint is good all the same
                 _LOG.warning("The old checkpoint %s cannot be deleted: %s", saved.path, error)
-                undeleted.append(saved.path)
         if self._ledger is not None:
-            self._ledger.settle([saved.path for saved in plan.retention.keep], undeleted)
+            self._ledger.settle([saved.path for saved in plan.retention.keep], deleted)
 
     def announce(self, path: str, saved_at: float) -> Plan:
         """Decide what becomes of the older checkpoints, and write it down in the ledger; nothing else is done yet.
@@ -138,9 +138,7 @@ class Rotation:
         # The saver's own saves write state files that do not know it.
         last_preserved_at = history.last_preserved_at or self._last_preserved_at
         listed = self._saver_list()
-        known = {_key(saved.path) for saved in (*listed, Saved(path, saved_at))}
-        earlier = [saved for saved in history.kept if _key(saved.path) not in known]
-        older = [saved for saved in (*earlier, *listed) if _key(saved.path) not in {_key(path), *self._bad}]
+        older = [saved for saved in _merged(history.kept, listed) if _key(saved.path) not in {_key(path), *self._bad}]
         retention = decide(
             [*older, Saved(path, saved_at)],
             max_to_keep=saver_def.max_to_keep,
@@ -149,8 +147,10 @@ class Rotation:
         )
         save_id = None
         if self._ledger is not None:
-            keep, let_go = ([saved.path for saved in some] for some in (retention.keep, retention.delete))
-            save_id = self._ledger.announce(path, saved_at, keep=keep, let_go=let_go)
+            keep, let_go, preserved = (
+                [saved.path for saved in some] for some in (retention.keep, retention.delete, retention.preserved)
+            )
+            save_id = self._ledger.announce(path, saved_at, keep=keep, let_go=let_go, preserved=preserved)
         return Plan(path, saved_at, retention, save_id)
 
     def _write_state(self, plan: Plan) -> None:
@@ -225,6 +225,24 @@ class Rotation:
             return listed
         paths = getattr(self._saver, "last_checkpoints", ())
         return [(path, (there[key].saved_at if (key := _key(path)) in there else None) or 0.0) for path in paths]
+
+
+def _merged(history: Sequence[Saved], listed: Sequence[Saved]) -> list[Saved]:
+    """Return the checkpoints of the state file and of a saver's list, oldest first, each once.
+
+    In the state file's order: another saver, or one that was interrupted before it took its list over, may have
+    written it since. Those that the saver alone knows come before what follows them in its list. It also knows better
+    which of them may be deleted.
+    """
+    known = {_key(saved.path): saved for saved in listed}
+    merged = [known.get(_key(saved.path), saved) for saved in history]
+    place = len(merged)
+    for saved in reversed(listed):
+        if saved in merged:
+            place = min(place, merged.index(saved))
+        else:
+            merged.insert(place, saved)
+    return merged
 
 
 class _GaveWayError(Exception):

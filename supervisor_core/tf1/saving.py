@@ -31,7 +31,7 @@ from supervisor_core.checkpoint.naming import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, LogdirInUseError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
@@ -229,6 +229,7 @@ class CheckpointSaver:
             except BaseException:
                 draft.discard()
                 raise
+            self._write_meta(attempt)
         finally:
             snapshot.drop()
 
@@ -273,6 +274,7 @@ class CheckpointSaver:
             if draft is not None:
                 draft.discard()
             raise
+        self._write_meta(attempt)
 
     def _let_save(self, session: Any, attempt: Attempt) -> None:
         """Have a saver of the program's own do all that it does, and look at what came of it."""
@@ -304,7 +306,6 @@ class CheckpointSaver:
         draft.publish(written, place)
         self._rotation.record(plan, quick=self._is_last)
         attempt.path = plan.path
-        self._write_meta(self._path(attempt.step) + ".meta")
 
     def _is_later(self, stored: int | None, step: int | None) -> bool:
         """Whether the step that is stored in a checkpoint is the run's own, and later than the one that was read."""
@@ -318,14 +319,19 @@ class CheckpointSaver:
         attempt.verified = self._options.verify_checkpoints
         return verified.step
 
-    def _write_meta(self, path: str) -> None:
+    def _write_meta(self, attempt: Attempt) -> None:
+        """Write the graph beside a checkpoint that counts: nothing that is restored is in it, so no failure of it is
+        the save's."""
         if self._meta_graph_def is None:
             return
-        if not isinstance(self._meta_graph_def, bytes):
-            self._meta_graph_def = self._meta_graph_def.SerializeToString()
+        path = self._path(attempt.step) + ".meta"
         try:
+            if not isinstance(self._meta_graph_def, bytes):
+                self._meta_graph_def = self._meta_graph_def.SerializeToString()
             self._store.filesystem.replace(filesystem_for(path)[1], self._meta_graph_def)
-        except OSError as error:  # nothing that is restored is in it
+        except LogdirInUseError:
+            raise
+        except Exception as error:  # protobuf has errors of its own for a graph of more than 2 GB
             _LOG.warning("The graph beside the checkpoint, %s, cannot be written: %s", path, error)
 
     def _refuses(self, session: Any, attempt: Attempt) -> bool:

@@ -117,13 +117,13 @@ def test_earlier_files_go_once_what_they_say_is_taken_over(tmp_path: Path, write
 
 
 def test_what_cannot_be_deleted_is_tried_again(tmp_path: Path, writer: Any, failing_filesystem: Any) -> None:
-    """At the next save of the session, and by the next session."""
+    """By the session, and by the next one."""
     writer.write_run(tmp_path, [100, 200])
     old, new = (str(tmp_path / f"model.ckpt-{step}") for step in (100, 200))
     filesystem = failing_filesystem(remove=(".index", PermissionError(13, "Permission denied")))
     subject = SessionLedger(filesystem, str(tmp_path), "model.ckpt", Publisher(session="a", attempt=1))
     subject.announce(new, 1.0, keep=[new], let_go=[old])
-    subject.settle([new], [old])
+    subject.settle([new], [])
     subject.settle([new], [])
     assert (tmp_path / "model.ckpt-100.index").exists()
     assert not list(tmp_path.glob("model.ckpt-100.data*"))
