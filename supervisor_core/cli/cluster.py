@@ -1,4 +1,4 @@
-"""A run's cluster on a terminal: what was lost and made anew, and what its other processes do."""
+"""A run's cluster on a terminal: recoveries, and the other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from supervisor_core.log import printable
 from supervisor_core.run.model import Recovery, Run, WorkerHistory
 from supervisor_core.run.status import WorkerState
 
-ANEW = "↺"
+RESTARTED = "↺"
 OF_STATE: dict[WorkerState, str] = {
     "waiting": "·",
     "running": "█",
@@ -25,16 +25,16 @@ OF_STATE: dict[WorkerState, str] = {
     "stopped": " ",
 }
 SHOWN_CHARACTERS = 200
-"""Of an error's text; a graph's says what each process said to the other."""
+"""How much of an error's text is shown."""
 _FIRST: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "waiting", "running", "stopped")
-"""Which workers are shown where there is no room for all."""
+"""Which workers are preferred where there is no room for all."""
 _FINAL: tuple[WorkerState, ...] = ("failed", "lost", "stopped")
 """States that are so for good, or until the process is started again."""
 
 
 def recoveries(items: Sequence[Recovery]) -> Table:
     """Return the restarts within sessions, the newest."""
-    made = headed("recovered", "took", "steps", "because of")
+    made = headed("recovered", "took", "steps", "error")
     for item in newest(items):
         steps = UNKNOWN
         if item.to_step is not None:
@@ -45,7 +45,7 @@ def recoveries(items: Sequence[Recovery]) -> Table:
 
 
 def workers(run: Run, now: float) -> RenderableType:
-    """Return the cluster's other processes, as its chief told of them last."""
+    """Return the cluster's other processes, as its chief last reported them."""
     made = headed("worker", "state", "silent", "step", "steps", "starts", "host and process")
     notes: list[RenderableType] = []
     for item in shown(run.workers):
@@ -58,7 +58,7 @@ def workers(run: Run, now: float) -> RenderableType:
             count(item.starts),
             literal(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN,
         )
-        why = item.error or (f"waits for {item.waiting_for}" if item.waiting_for else None)
+        why = item.error or (f"waiting for {item.waiting_for}" if item.waiting_for else None)
         if why is not None:
             notes.append(Text(printable(f"{item.name}: {_in_a_line(why)}")))
     left = len(run.workers) - SHOWN_ROWS
@@ -71,7 +71,7 @@ def lanes(run: Run) -> Iterator[tuple[str, list[tuple[float, float, str]]]]:
     """Return a lane for each worker that is shown: its name, and its states over time."""
     for item in shown(run.workers):
         begun = [
-            (span.since, span.since, ANEW)
+            (span.since, span.since, RESTARTED)
             for before, span in pairwise(item.spans)
             if span.started_at != before.started_at
         ]
@@ -79,7 +79,7 @@ def lanes(run: Run) -> Iterator[tuple[str, list[tuple[float, float, str]]]]:
 
 
 def shown(items: Sequence[WorkerHistory]) -> Sequence[WorkerHistory]:
-    """Return the workers that there is room for, in their order: those first that take no part in the training."""
+    """Return the workers that there is room for, in their order; those in trouble come first."""
     if len(items) <= SHOWN_ROWS:
         return items
     chosen = sorted(items, key=lambda item: _FIRST.index(item.state))[:SHOWN_ROWS]
@@ -93,7 +93,7 @@ def _in_a_line(error: str) -> str:
 
 
 def _state(run: Run, item: WorkerHistory) -> str:
-    """Of a chief that is dead, or an earlier one, what it said last was so only then."""
+    """A state that a dead chief, or an earlier one, reported is the past."""
     is_present = run.state in ("running", "stalled") and item.session == run.sessions[-1].id
     if not is_present and item.state not in _FINAL:
         return f"was {item.state}"

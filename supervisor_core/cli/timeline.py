@@ -21,8 +21,8 @@ Stretch = tuple[float, float, str]
 
 _OF_OUTCOME = {"running": "█", "lost": "▒", "error": "▓", "unknown": "░"}
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
-_LEGEND = "█ session  ▒ lost  ▓ error  ░ not told   ◆ checkpoint  ✗ failed   ! stall or overdue   ╌ silent   ─ idle"
-_LEGEND_OF_CLUSTER = "↺ started anew   █ at work  · waiting  ▒ lost  ▓ error  ! stalled"
+_LEGEND = "█ session  ▒ lost  ▓ error  ░ unknown   ◆ checkpoint  ✗ failed   ! stall or overdue   ╌ silent   ─ idle"
+_LEGEND_OF_CLUSTER = "↺ restarted   █ running  · waiting  ▒ lost  ▓ error  ! stalled"
 
 
 def timeline(run: Run, now: float, width: int) -> RenderableType:
@@ -50,7 +50,7 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
 
 
 def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> str:
-    """Draw stretches of time into so many characters. A later one covers an earlier one; each shows at least once."""
+    """Draw stretches of time into a line of that width. A later one covers an earlier one; each shows at least once."""
     cells = [" "] * width
     scale = width / max(end - start, 1e-9)
     for since, until, character in stretches:
@@ -63,40 +63,38 @@ def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> s
 
 
 def again_text(restart: Restart) -> str:
-    """Return how many steps a restart had done again, as exactly as that is known."""
+    """Return how many steps were recomputed after a restart, with bounds where it is not known exactly."""
     least, most = restart.rewind_steps, restart.rewind_steps_most
     if least is None or least == most:
-        return f"{count(least)} steps again"
-    return f"at least {count(least)} steps again" + ("" if most is None else f", at most {count(most)}")
+        return f"{count(least)} steps recomputed"
+    return f"at least {count(least)} steps recomputed" + ("" if most is None else f", at most {count(most)}")
 
 
 def at_risk_text(at_risk: AtRisk) -> str:
-    """Return what of a run is in no checkpoint, in one sentence."""
-    where = (
-        "no checkpoint" if at_risk.saved_step is None else f"the last checkpoint is of step {count(at_risk.saved_step)}"
-    )
+    """Return which steps of a run are in no checkpoint, in one sentence."""
+    where = "no checkpoint" if at_risk.saved_step is None else f"last checkpoint: step {count(at_risk.saved_step)}"
     return f"At risk: {count(at_risk.steps)} steps, {duration(at_risk.secs)}, are not saved ({where})."
 
 
 def advice_text(advice: Advice) -> str | None:
-    """Return what the run's own costs say of its checkpoint interval, in one sentence; None while they say nothing."""
+    """Return the recommended checkpoint interval, in one sentence; None where there is none."""
     if advice.recommended_interval_secs is None:
         return None
-    text = f"Checkpoints every {duration(advice.recommended_interval_secs)} are expected to cost least"
+    text = f"Recommended checkpoint interval: {duration(advice.recommended_interval_secs)}"
     if advice.recommended_cost_ratio is not None:
-        text += f" ({share(advice.recommended_cost_ratio)} of the time)"
+        text += f" (expected cost {share(advice.recommended_cost_ratio)} of the time)"
     if advice.recommended_low_secs is not None and advice.recommended_high_secs is not None:
         low, high = duration(advice.recommended_low_secs), duration(advice.recommended_high_secs)
-        text += f"; with 95 % confidence the best is between {low} and {high}, by {advice.failures} failures"
+        text += f"; 95 % range {low} to {high}, from {advice.failures} failures"
     if advice.present_interval_secs:
-        text += f"; they are taken every {duration(advice.present_interval_secs)}"
+        text += f"; present interval {duration(advice.present_interval_secs)}"
         if advice.present_cost_ratio is not None:
             text += f" ({share(advice.present_cost_ratio)})"
     return text + "."
 
 
 def _headline(run: Run, now: float) -> str:
-    told = "inferred from another writer's events" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
+    told = "inferred: no telemetry" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
     silent = run.goodput.secs.get("silent", 0.0)
     return (
         f"[bold]{literal(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {told}  "
@@ -130,7 +128,7 @@ def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
         for item in run.sessions
         if item.started_at
     ]
-    yield "sessions", [*sessions, *((item.at - item.secs, item.at, cluster.ANEW) for item in run.recoveries)]
+    yield "sessions", [*sessions, *((item.at - item.secs, item.at, cluster.RESTARTED) for item in run.recoveries)]
     saves = [(item.at, item.at, "◆" if item.ok else "✗") for item in run.checkpoints if item.at]
     if saves:
         yield "checkpoints", sorted(saves, key=lambda save: save[2] == "✗")
@@ -148,7 +146,7 @@ def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
 
 
 def _sessions(run: Run) -> Table:
-    table = headed("session", "started", "lasted", "steps", "ended", "then")
+    table = headed("session", "started", "lasted", "steps", "ended", "restart")
     restarts = {item.from_session: item for item in run.restarts}
     adopted = {item.id for item in run.sessions if item.adopted}
     for session in newest(run.sessions):
@@ -171,9 +169,9 @@ def _sessions(run: Run) -> Table:
 
 
 def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
-    table = headed("checkpoint", "at", "size", "took", "held up", "trigger", "")
+    table = headed("checkpoint", "at", "size", "took", "blocked", "trigger", "")
     for item in newest(checkpoints):
-        what = item.error or {True: "on disk", False: "gone", None: ""}[item.on_disk]
+        what = item.error or {True: "on disk", False: "deleted", None: ""}[item.on_disk]
         table.add_row(
             literal((item.path or "").replace("\\", "/").rsplit("/", 1)[-1] or f"step {count(item.step)}"),
             moment(item.at),
@@ -196,7 +194,7 @@ def _stalls(run: Run) -> Table:
 
 
 def _goodput(goodput: Goodput) -> Table:
-    note = "" if goodput.ratio is not None else " (what it went into is not known)"
+    note = "" if goodput.ratio is not None else " (use of the time is not known)"
     table = headed(f"wall time{note}", duration(goodput.wall_secs), "")
     for bucket, secs in goodput.secs.items():
         if secs > 0:

@@ -1,4 +1,4 @@
-"""Alert rules: each is true when it fires, and says what to do. The runbook is docs/alerts.md."""
+"""The alert rules. The runbook is docs/alerts.md."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _state(limits: Thresholds) -> tuple[Alert, ...]:
             hold_secs=limits.dead_hold_secs,
             summary=f"The training {{{{ $labels.run }}}} has failed{error}.",
             description=(
-                f"The training process of the run {{{{ $labels.run }}}} has ended with an error{error}. It has not "
-                "been started again."
+                f"The training process of the run {{{{ $labels.run }}}} ended with an error{error}, and has "
+                "not been restarted."
             ),
         ),
         Alert(
@@ -52,8 +52,8 @@ def _state(limits: Thresholds) -> tuple[Alert, ...]:
             hold_secs=limits.dead_hold_secs,
             summary="The training {{ $labels.run }} is lost.",
             description=(
-                "The training process of the run {{ $labels.run }} was killed, is suspended, or its machine is gone: "
-                "it has written no heartbeat, or not answered, and has left no stop record."
+                "The training process of the run {{ $labels.run }} was killed, is suspended, or its machine is down: "
+                "there is no heartbeat or answer, and no stop record."
             ),
         ),
         Alert(
@@ -64,7 +64,7 @@ def _state(limits: Thresholds) -> tuple[Alert, ...]:
             summary="The training {{ $labels.run }} is stalled.",
             description=(
                 "The training process of the run {{ $labels.run }} is alive and has made no progress for "
-                "{{ $value | humanizeDuration }}, which is more than its phase may take: it hangs, or is far too slow."
+                "{{ $value | humanizeDuration }}, longer than the budget of its phase: it hangs, or is far too slow."
             ),
         ),
     )
@@ -114,10 +114,10 @@ def _checkpoints(limits: Thresholds) -> tuple[Alert, ...]:
                 "  and on (run) run:supervisor_moving:live"
             ),
             hold_secs=limits.hold_secs,
-            summary="{{ $labels.run }} saves far more often, or far more rarely, than is good for it.",
+            summary=f"The checkpoint interval of {{{{ $labels.run }}}} is more than {factor}x off the recommended one.",
             description=(
-                "The checkpoint interval of the run {{ $labels.run }} is {{ $value | humanize }} times the one at "
-                "which, by its own save cost and failures, saving and losing work cost least together."
+                "The checkpoint interval of the run {{ $labels.run }} is {{ $value | humanize }} times the recommended "
+                "one, which follows from the cost of its saves and the rate of its failures."
             ),
         ),
     )
@@ -135,9 +135,9 @@ def _services(limits: Thresholds) -> tuple[Alert, ...]:
                 "  unless on (run) run:supervisor_ended:known"
             ),
             hold_secs=0.0,
-            summary="{{ $labels.run }} starts again and again.",
+            summary="The training {{ $labels.run }} is in a restart loop.",
             description=(
-                f"The run {{{{ $labels.run }}}} was started anew {{{{ $value }}}} times within {window} after sessions "
+                f"The run {{{{ $labels.run }}}} was restarted {{{{ $value }}}} times within {window}, after sessions "
                 "that crashed, were killed or were preempted."
             ),
         ),
@@ -154,10 +154,10 @@ def _services(limits: Thresholds) -> tuple[Alert, ...]:
                 '  unless on (run) run:supervisor_phase:live{phase=~"stopping|stopped"} == 1'
             ),
             hold_secs=limits.hold_secs,
-            summary="The service {{ $labels.thread }} of {{ $labels.run }} is dead or hangs.",
+            summary="The service thread {{ $labels.thread }} of {{ $labels.run }} is dead or hangs.",
             description=(
                 "The run {{ $labels.run }} trains, but its service thread {{ $labels.thread }} has failed, or is late "
-                f"by more than {duration(limits.overdue_secs)}. What it is there for is not being done."
+                f"by more than {duration(limits.overdue_secs)}. Its work is not being done."
             ),
         ),
     )
@@ -181,7 +181,7 @@ def _speed(limits: Thresholds) -> tuple[Alert, ...]:
                 "  and on (run) run:supervisor_moving:live"
             ),
             hold_secs=limits.hold_secs,
-            summary="{{ $labels.run }} has become slow.",
+            summary="The training {{ $labels.run }} is slow.",
             description=(
                 f"Over the last {now} the run {{{{ $labels.run }}}} trained at {{{{ $value | humanizePercentage }}}} "
                 f"of its usual speed, the median of the last {past}."
@@ -199,11 +199,11 @@ def _speed(limits: Thresholds) -> tuple[Alert, ...]:
                 "  and on (run) run:supervisor_moving:live"
             ),
             hold_secs=limits.hold_secs,
-            summary="Little of the time of {{ $labels.run }} goes into training.",
+            summary="The goodput of {{ $labels.run }} is low.",
             description=(
                 f"Of the last {window} the sessions of the run {{{{ $labels.run }}}} spent only "
-                "{{ $value | humanizePercentage }} on steps that were kept; the rest went into starting, restoring, "
-                "saving, stalls and steps that were done again."
+                "{{ $value | humanizePercentage }} on steps that were kept; the rest was starting, restoring, "
+                "saving, stalls and recomputed steps."
             ),
         ),
     )
@@ -236,9 +236,9 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
             hold_secs=limits.stall_hold_secs,
             summary="Runs in {{ $labels.logdir }} have disappeared.",
             description=(
-                "The exporter of the job {{ $labels.job }} does not find the logdir {{ $labels.logdir }}, or runs that "
-                "it has served from there and that had not ended: it is not mounted, was moved or deleted, or cannot "
-                "be listed. Of a training there whose process dies now, nobody may learn."
+                "The exporter of the job {{ $labels.job }} does not find the logdir {{ $labels.logdir }}, or runs in "
+                "it that had not ended: the logdir is not mounted, was moved or deleted, or cannot be listed. A "
+                "training there that dies now may cause no alert."
             ),
         ),
         Alert(
@@ -251,10 +251,10 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
                 "  or max by (run) (increase(supervisor_exporter_corrupt_records_total[1h])) > 0"
             ),
             hold_secs=limits.hold_secs,
-            summary="The events of {{ $labels.run }} cannot all be read.",
+            summary="Events of {{ $labels.run }} cannot be read.",
             description=(
                 "The exporter cannot read the events files of the run {{ $labels.run }}, or has found damaged records "
-                "in them within the last hour. What it says of that run is old or incomplete."
+                "in them within the last hour. Its data for this run is old or incomplete."
             ),
         ),
         Alert(
@@ -271,14 +271,14 @@ def _sources(limits: Thresholds) -> tuple[Alert, ...]:
             ),
             hold_secs=limits.hold_secs,
             summary=(
-                "The exporter {{ $labels.job }}{{ with $labels.instance }} at {{ . }}{{ end }} tells nothing new"
-                "{{ with $labels.logdir }} of {{ . }}{{ end }}."
+                "The exporter {{ $labels.job }}{{ with $labels.instance }} at {{ . }}{{ end }} has no new data"
+                "{{ with $labels.logdir }} for {{ . }}{{ end }}."
             ),
             description=(
                 "The exporter of the job {{ $labels.job }}{{ with $labels.instance }} at {{ . }}{{ end }} "
-                "{{ with $labels.logdir }}has not been able to look at {{ . }}, whose storage may hang"
-                "{{ else }}does not answer Prometheus any more{{ end }}. "
-                "Of a training {{ if $labels.logdir }}there {{ end }}whose process dies now, nobody may learn."
+                "{{ with $labels.logdir }}could not read {{ . }}; its storage may hang"
+                "{{ else }}does not answer Prometheus{{ end }}. "
+                "A training {{ if $labels.logdir }}there {{ end }}that dies now may cause no alert."
             ),
         ),
     )

@@ -25,8 +25,8 @@ def loss_alerts() -> tuple[Alert, ...]:
             hold_secs=0.0,
             summary="The loss of {{ $labels.run }} is NaN or infinite.",
             description=(
-                "The training {{ $labels.run }} goes on with a loss that is NaN or infinite. What it computes from now "
-                "on is most likely worth nothing."
+                "The training {{ $labels.run }} continues with a loss that is NaN or infinite. Its further steps are "
+                "most likely useless."
             ),
         ),
     )

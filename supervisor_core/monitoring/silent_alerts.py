@@ -19,10 +19,11 @@ def silent_alerts(limits: Thresholds) -> tuple[Alert, ...]:
                 "  unless on (run) run:supervisor_reported:timestamp_seconds"
             ),
             hold_secs=limits.stall_hold_secs,
-            summary="The run {{ $labels.run }} has ceased to write events.",
+            summary="The run {{ $labels.run }} writes no more events.",
             description=(
                 "Nothing was written in the run {{ $labels.run }} for {{ $value | humanizeDuration }}, much longer "
-                "than between two of its points before. It hangs, has died, or has ended: its writer does not say."
+                "than between two of its points before. It hangs, has died, or has ended; its program records "
+                "no state."
             ),
         ),
     )

@@ -22,8 +22,8 @@ def _saves(limits: Thresholds) -> Alert:
         hold_secs=limits.save_hold_secs,
         summary="Checkpoints of {{ $labels.run }} cannot be saved.",
         description=(
-            "The last {{ $value }} saves of the run {{ $labels.run }} have failed. Training goes on; all work since "
-            "the newest good checkpoint would be lost in a crash."
+            "The last {{ $value }} saves of the run {{ $labels.run }} have failed. Training continues; a crash would "
+            "lose all work since the newest good checkpoint."
         ),
     )
 
@@ -37,7 +37,7 @@ def _events(limits: Thresholds) -> Alert:
         summary="The training {{ $labels.run }} cannot write its events.",
         description=(
             f"For {duration(limits.save_hold_secs)} the training {{{{ $labels.run }}}} has not been able to write to "
-            "its logdir: the disk is full, read-only or out of reach. The process is alive; TensorBoard and the "
-            "exporter see nothing new of it, and saves fail next."
+            "its logdir: the disk is full, read-only or unreachable. The process is alive; TensorBoard and the "
+            "exporter get no new data, and saves will fail too."
         ),
     )

@@ -87,7 +87,7 @@ def test_recoveries_and_starts_are_on_the_axis() -> None:
     assert lanes["sessions"].count("↺") in (1, 2)
     assert lanes["sessions"].index("↺") < lanes["worker:1"].index("↺")
     assert lanes["worker:1"].count("↺") == 1
-    assert "↺ started anew" in shown
+    assert "↺ restarted" in shown
     assert "↺" not in text(timeline(run(), START + 1000, 80))
 
 
@@ -108,7 +108,7 @@ def test_a_worker_is_a_line_and_its_trouble_another() -> None:
         ["[red]", "failed", "10", "s", "1,234,567", "98,765", "2", "-"],
         ["worker:2", "waiting", "10", "s", "-", "-", "1", "-"],
     ]
-    assert shown[4:] == ["[red]: OSError: [bold] gone", "worker:2: waits for the chief"]
+    assert shown[4:] == ["[red]: OSError: [bold] gone", "worker:2: waiting for the chief"]
 
 
 @pytest.mark.parametrize(

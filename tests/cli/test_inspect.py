@@ -120,7 +120,7 @@ def test_the_table_and_one_run(run: Callable[..., Result], write: Write, monkeyp
     assert re.search(r"^a/\[bold\] +✗ lost +130 ", table.stdout, re.MULTILINE)
     assert re.search(r"^b +✓ completed +250 ", table.stdout, re.MULTILINE)
     one = run("inspect", logdir, "--run", "b").stdout
-    assert "30 steps again" in one and "m-100" in one and "a/[bold]" not in one
+    assert "30 steps recomputed" in one and "m-100" in one and "a/[bold]" not in one
 
 
 def test_a_cluster_is_seen(run: Callable[..., Result], write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_cluster_is_seen(run: Callable[..., Result], write: Write, monkeypatch
     shown = run("inspect", logdir, "--run", "a").stdout
     assert "7 s" in shown and "back from 130 to 100" in shown and "Err: [x] (the last of 2)" in shown
     assert re.search(r"^worker:2 +failed +- .* h2 7", shown, re.MULTILINE)
-    assert "worker:2: OSError: [red]\n" in shown and "worker:10: waits for the model\n" in shown
+    assert "worker:2: OSError: [red]\n" in shown and "worker:10: waiting for the model\n" in shown
 
 
 def documented(section: str) -> set[str]:

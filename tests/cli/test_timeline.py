@@ -124,7 +124,7 @@ def test_a_timeline_tells_what_happened() -> None:
     """Sessions with how they ended, the boundary's cost, checkpoints with the failed one standing out, goodput."""
     shown = text(timeline(run(), START + 1000.0, 120))
     assert "a/[b]" in shown
-    assert "1 min 40 s down, at least 50 steps again" in shown
+    assert "1 min 40 s down, at least 50 steps recomputed" in shown
     assert "0 to 850" in shown
     assert "model.ckpt-800" in shown
     assert "failed OSError: no space" in shown
@@ -167,7 +167,11 @@ def test_threads_and_stalls_have_lanes() -> None:
 
 @pytest.mark.parametrize(
     ("most", "words"),
-    [(50, "50 steps again"), (75, "at least 50 steps again, at most 75"), (None, "at least 50 steps again")],
+    [
+        (50, "50 steps recomputed"),
+        (75, "at least 50 steps recomputed, at most 75"),
+        (None, "at least 50 steps recomputed"),
+    ],
 )
 def test_steps_done_again_are_told_as_exactly_as_they_are_known(most: int | None, words: str) -> None:
     """After a kill nobody knows the last ones."""
@@ -192,7 +196,7 @@ def test_what_is_at_risk_stands_below_the_headline() -> None:
     """How many steps and how long they took, and after which checkpoint."""
     lost = run(state="lost", at_risk=AtRisk(steps=1187, secs=188.0, saved_step=12000))
     line = text(timeline(lost, START + 1000.0, 120)).splitlines()[1]
-    assert line == "At risk: 1,187 steps, 3 min 8 s, are not saved (the last checkpoint is of step 12,000)."
+    assert line == "At risk: 1,187 steps, 3 min 8 s, are not saved (last checkpoint: step 12,000)."
     unsaved = run(at_risk=AtRisk(steps=9, secs=1.0, saved_step=None))
     assert "(no checkpoint)" in text(timeline(unsaved, START + 1000.0, 120))
 
@@ -264,8 +268,8 @@ def test_the_advice_is_one_sentence(interval: float | None) -> None:
         present_cost_ratio=0.0052 if interval else None,
         recommended_cost_ratio=0.0048,
     )
-    expected = "Checkpoints every 6 min 55 s are expected to cost least (0.5 % of the time)"
-    expected += "; with 95 % confidence the best is between 4 min 30 s and 12 min 10 s, by 5 failures"
-    expected += "; they are taken every 10 min (0.5 %)." if interval else "."
+    expected = "Recommended checkpoint interval: 6 min 55 s (expected cost 0.5 % of the time)"
+    expected += "; 95 % range 4 min 30 s to 12 min 10 s, from 5 failures"
+    expected += "; present interval 10 min (0.5 %)." if interval else "."
     assert advice_text(advice) == expected
     assert advice_text(NO_ADVICE) is None

@@ -108,15 +108,14 @@ def test_the_logdir_that_hangs_is_named(promtool: Callable[..., None], directory
     told = [
         (
             {"job": "exporter", "logdir": "/logs"},
-            "The exporter exporter tells nothing new of /logs.",
-            "The exporter of the job exporter has not been able to look at /logs, whose storage may hang. Of a "
-            "training there whose process dies now, nobody may learn.",
+            "The exporter exporter has no new data for /logs.",
+            "The exporter of the job exporter could not read /logs; its storage may hang. A training there that dies "
+            "now may cause no alert.",
         ),
         (
             {"job": "gone"},
-            "The exporter gone tells nothing new.",
-            "The exporter of the job gone does not answer Prometheus any more. Of a training whose process dies now, "
-            "nobody may learn.",
+            "The exporter gone has no new data.",
+            "The exporter of the job gone does not answer Prometheus. A training that dies now may cause no alert.",
         ),
     ]
     test = {
