@@ -14,6 +14,9 @@ import numpy as np
 
 from supervisor_core.run.tag_steps import Fall, TagSteps
 
+MAX_EXAMINED = 2_000
+"""So many falls of one stretch that no boundary explains are examined; each costs in proportion to its tags."""
+
 MAIN_SUFFIX = "/sec"
 """The step counters of the original's Supervisor and hooks write ``<global step's name>/sec`` and nothing else."""
 
@@ -46,10 +49,13 @@ def step_boundaries(tags: Mapping[str, TagSteps]) -> list[Boundary]:
     lead = int(np.argmax([steps.count for steps in witnesses.values()]))
     before = np.array([fall.before for fall, _ in falls])
     found: list[Boundary] = []
-    reached = -1
+    reached = examined = -1
     for index, (fall, _) in enumerate(falls):
         if fall.before < reached:  # a boundary that was found already explains it
             continue
+        examined += 1
+        if examined >= MAX_EXAMINED:
+            break
         covering = [falls[index + other] for other in np.flatnonzero(before[index:] < fall.after).tolist()]
         deepest = max(other.from_step - other.to_step for other, _ in covering)
         on_both_sides = (first < fall.after) & (last >= fall.after)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord, RecoveryRecord
+from supervisor_core.run.bounds import MAX_NAME_CHARS, MAX_SESSIONS_OF_FILE, Allowance, DroppedKind, counted
 from supervisor_core.run.cadence import Cadence
 from supervisor_core.run.launches import Launches
 from supervisor_core.run.numbers import number, text, whole
@@ -27,11 +29,14 @@ class FileFold:
     Args:
         path: the file's.
         kept_ticks: see `RunFold`.
+        allowance: what it shares with the other files of its run.
     """
 
-    def __init__(self, path: str, kept_ticks: int | None = None) -> None:
+    def __init__(self, path: str, kept_ticks: int | None = None, allowance: Allowance | None = None) -> None:
         self.path = path
         self._kept_ticks = kept_ticks
+        self._allowance = allowance or Allowance()
+        self._unkept: Counter[DroppedKind] = Counter()
         self.version = 0
         """Rises with each chunk."""
         self.created_at: float | None = None
@@ -67,9 +72,23 @@ class FileFold:
         """The id of the session that told of itself last."""
         return next(reversed(self.sessions), None)
 
+    @property
+    def dropped(self) -> Counter[DroppedKind]:
+        """What was dropped beyond the bounds, by kind: of tags, points."""
+        found = self._unkept + counted(self.launches.dropped)
+        for session in self.sessions.values():
+            found += session.dropped
+        return found
+
+    def give_back(self) -> None:
+        """Leave to the run's other files what this one has taken of the allowance."""
+        self._allowance.tags += len(self.tags)
+        self._allowance.sessions += len(self.sessions)
+
     def add(self, chunk: Chunk) -> None:
         """Take in the next events of the file."""
         self.version += 1
+        chunk = self._allowed(chunk)
         self.created_at = chunk.created_at if self.created_at is None else self.created_at
         self.first_at = chunk.first_at if self.first_at is None else self.first_at
         self.first_step = chunk.first_step if self.first_step is None else self.first_step
@@ -92,11 +111,27 @@ class FileFold:
             self.nonfinite += int(len(points) - np.count_nonzero(np.isfinite(points.values)))
             if tag in self.losses or (tag not in self.tags and LOSS.search(tag)):
                 self.losses[tag] = math.isfinite(points.values[-1])
-        self.tags.update(chunk.scalars)
+            self.tags.add(tag)
         self.tail.add(chunk.scalars, told)
         if not self.sessions:
             self.launches.add(chunk)
             self.cadence.add(chunk.scalars)
+
+    def _allowed(self, chunk: Chunk) -> Chunk:
+        """Return a chunk without the tags that are too many for the run."""
+        new = chunk.scalars.keys() - self.tags
+        if len(new) <= self._allowance.tags:
+            self._allowance.tags -= len(new)
+            return chunk
+        scalars = {}
+        for tag, points in chunk.scalars.items():
+            if tag not in self.tags:
+                if not self._allowance.tags:
+                    self._unkept["tags"] += len(points)
+                    continue
+                self._allowance.tags -= 1
+            scalars[tag] = points
+        return replace(chunk, scalars=scalars)
 
     def _heard_until(self, chunk: Chunk, clock_set: int | None) -> None:
         """Take the latest wall time; of what is before the place where the clock was set, if it was, nothing counts."""
@@ -111,9 +146,14 @@ class FileFold:
 
     def _telemetry(self, mark: TelemetryMark, told: list[tuple[int, int | None]]) -> bool:
         """Take in a record; return whether it shows that the wall clock was set."""
-        id = text(mark.record.session)
+        id = text(mark.record.session, MAX_NAME_CHARS)
         if id is None:
             return False
+        if id not in self.sessions:
+            if not self._allowance.sessions or len(self.sessions) >= MAX_SESSIONS_OF_FILE:
+                self._unkept["sessions"] += 1
+                return False
+            self._allowance.sessions -= 1
         if id != self.last_session:
             told.append((mark.offset, None))
             if id in self.sessions:

@@ -7,12 +7,14 @@ comes of them is the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.at_risk import at_risk_after
+from supervisor_core.run.bounds import Allowance, DroppedKind, counted
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.goodput import AT_RISK, BUCKET_OF_PHASE, PRODUCTIVE, STALL, WASTED
@@ -50,11 +52,13 @@ class RunFold:
         self.name = name
         self._kept_ticks = kept_ticks
         self._files: dict[str, FileFold] = {}
+        self._allowance = Allowance()
         self._facts: dict[str, tuple[object, SessionFacts]] = {}
         self._timelines = TimelineFold(kept_ticks)
         self._timeline: Timeline | None = None
         self._totals = totals(())
         self._presence = Presence()
+        self._undivided = 0
 
     def update(self, chunks: Iterable[Chunk]) -> None:
         """Take in new events.
@@ -64,14 +68,11 @@ class RunFold:
         """
         for chunk in chunks:
             if chunk.from_start or chunk.path not in self._files:
-                self._files[chunk.path] = FileFold(chunk.path, self._kept_ticks)
+                if chunk.path in self._files:
+                    self._files[chunk.path].give_back()
+                self._files[chunk.path] = FileFold(chunk.path, self._kept_ticks, self._allowance)
             self._files[chunk.path].add(chunk)
             self._timeline = None
-
-    @property
-    def unkept(self) -> int:
-        """How often a thread or a worker was named beyond the bounds of `session_fold`, and left out."""
-        return sum(session.unkept for file in self._files.values() for session in file.sessions.values())
 
     def run(self, now: float, present: Callable[[str], bool | None] = nobody_looked) -> Run:
         """Return everything that is known of the run.
@@ -124,7 +125,14 @@ class RunFold:
             loss_finite=self._loss_finite(sessions),
             steps_lost=line.steps_lost,
             steps_lost_most=line.steps_lost_most,
+            dropped=self._dropped(),
         )
+
+    def _dropped(self) -> Counter[DroppedKind]:
+        found: Counter[DroppedKind] = Counter()
+        for file in self._files.values():
+            found += file.dropped
+        return found + counted([("sessions", self._undivided)])
 
     def _loss_finite(self, sessions: Sequence[Session]) -> bool | None:
         """Say of the newest session whether the newest value of each of its losses is finite."""
@@ -166,7 +174,8 @@ class RunFold:
             for each in told
             if each.session.started_at is not None and each.session.ended_at is not None
         ]
-        return [*told, *inferred_facts(silent, spans)]
+        inferred, self._undivided = inferred_facts(silent, spans)
+        return [*told, *inferred]
 
 
 def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[FileFold]:

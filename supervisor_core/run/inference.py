@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from supervisor_core.run.boundaries import MAIN_SUFFIX, step_boundaries
+from supervisor_core.run.bounds import MAX_SESSIONS
 from supervisor_core.run.cadence import LEAST_BUDGET_SECS, Cadence
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
@@ -55,8 +56,10 @@ class _Draft:
     """Of each of its files, with the tag that is taken for the steps of training."""
 
 
-def inferred_facts(files: Iterable[FileFold], known: Iterable[tuple[float, float]] = ()) -> list[SessionFacts]:
-    """Return the facts of the sessions that other writers' files show.
+def inferred_facts(
+    files: Iterable[FileFold], known: Iterable[tuple[float, float]] = ()
+) -> tuple[list[SessionFacts], int]:
+    """Return the facts of the sessions that other writers' files show, and how many were too many.
 
     Args:
         files: those in which no session tells of itself, in their order.
@@ -65,11 +68,10 @@ def inferred_facts(files: Iterable[FileFold], known: Iterable[tuple[float, float
     telling = [file for file in files if any(not launch.is_empty for launch in file.launches.all)]
     followed, beside = _one_at_a_time(telling, known)
     drafts: list[_Draft] = []
-    for file in followed:
-        _go_on(drafts, file)
+    undivided = sum(_go_on(drafts, file) for file in followed)
     for file in beside:
         _put_beside(drafts, file)
-    return [_facts(index, draft) for index, draft in enumerate(drafts, 1)]
+    return [_facts(index, draft) for index, draft in enumerate(drafts, 1)], undivided
 
 
 def _one_at_a_time(
@@ -129,8 +131,9 @@ def _process(path: str) -> str | None:
     return f"{found['host']}.{found['pid']}" if found and not _ADDRESS.search(path) else None
 
 
-def _go_on(drafts: list[_Draft], file: FileFold) -> None:
-    """Add a file's launches to the last session, or as sessions of their own."""
+def _go_on(drafts: list[_Draft], file: FileFold) -> int:
+    """Add a file's launches to the last session, or as sessions of their own; return how many more there would be."""
+    undivided = 0
     span = _span(file)
     start, end = span if span is not None else (None, None)
     launches = [launch for launch in file.launches.all if not launch.is_empty]
@@ -139,13 +142,18 @@ def _go_on(drafts: list[_Draft], file: FileFold) -> None:
         last_of_file = index == len(launches) - 1
         started = start if index == 0 else _wall(launch.started_at)
         ended = end if last_of_file else _wall(launch.last_at)
-        if index or not drafts or _begins(drafts[-1], launch, process):
+        begins = bool(index) or not drafts or _begins(drafts[-1], launch, process)
+        if begins and len(drafts) >= MAX_SESSIONS:
+            begins = False
+            undivided += 1
+        if begins:
             drafts.append(_Draft(started, ended, launch.first_step, launch.first_step, process, [file.path]))
         elif file.path not in drafts[-1].files:
             drafts[-1].files.append(file.path)
-        _extend(drafts, launch, ended)
+        undivided += _extend(drafts, launch, ended)
     if drafts and file.path in drafts[-1].files:
         drafts[-1].cadences.append((file.cadence, launches[-1].lead_tag if launches else None))
+    return undivided
 
 
 def _begins(session: _Draft, launch: Launch, process: str | None) -> bool:
@@ -165,9 +173,11 @@ def _shared(session: _Draft, launch: Launch) -> list[str]:
     return [tag for tag in launch.tags if tag in session.tags]
 
 
-def _extend(drafts: list[_Draft], launch: Launch, ended: float | None) -> None:
-    """Let the last session go on with a launch, divided where its steps begin again."""
-    boundaries = step_boundaries(launch.tags)
+def _extend(drafts: list[_Draft], launch: Launch, ended: float | None) -> int:
+    """Let the last session go on with a launch, divided where its steps begin again; return how many more sessions
+    there would be."""
+    found = step_boundaries(launch.tags)
+    boundaries = found[: max(0, MAX_SESSIONS - len(drafts))]
     for boundary in boundaries:
         before = drafts[-1]
         before.last_step = _highest(before.last_step, boundary.from_step)
@@ -187,6 +197,7 @@ def _extend(drafts: list[_Draft], launch: Launch, ended: float | None) -> None:
     session.stopped = launch.stop is not None
     rates = [steps.last_value for tag, steps in sorted(launch.tags.items()) if tag.endswith(MAIN_SUFFIX)]
     session.steps_per_sec = rates[0] if rates else session.steps_per_sec
+    return len(found) - len(boundaries)
 
 
 def _checkpoints(session: _Draft, launch: Launch, *, since: int = 0, until: int | None = None) -> None:

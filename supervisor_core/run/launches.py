@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from supervisor_core.events.chunk import Chunk, Points, SessionMark
+from supervisor_core.run.bounds import MAX_HISTORY, MAX_LAUNCHES, DroppedKind
 from supervisor_core.run.tag_steps import TagSteps
 
 MOST_TAGS = 10_000
-"""So many tags of a launch are followed, the first; each takes some 2 kB."""
+"""So many tags of a file are followed, the first, one of several launches once for each; each takes some 2 kB."""
 
 SAME_LAUNCH_SECS = 60.0
 """Two STARTs with the same step within so many seconds, with nothing done in between, are of one launch."""
@@ -106,6 +107,13 @@ class Launches:
 
     def __init__(self) -> None:
         self.all: list[Launch] = [Launch()]
+        self._followed = 0
+        self._unfollowed = self._unopened = self._forgotten = 0
+
+    @property
+    def dropped(self) -> list[tuple[DroppedKind, int]]:
+        """What was dropped beyond the bounds: points, launches, saves."""
+        return [("tags", self._unfollowed), ("sessions", self._unopened), ("checkpoints", self._forgotten)]
 
     def add(self, chunk: Chunk) -> None:
         """Take in the next events of the file."""
@@ -117,9 +125,15 @@ class Launches:
                 self._scalars(chunk.scalars, taken, mark.offset)
                 if not self._is_of_this_launch(mark):
                     self._open()
-                self.all[-1].starts.append(mark)
+                starts = self.all[-1].starts
+                del starts[MAX_LAUNCHES - 1 :]
+                starts.append(mark)
             elif mark.status == "CHECKPOINT":
-                self.all[-1].checkpoints.append(mark)
+                saved = self.all[-1].checkpoints
+                saved.append(mark)
+                if len(saved) >= 2 * MAX_HISTORY:  # the first one tells where the launch began
+                    self._forgotten += len(saved) - 1 - MAX_HISTORY
+                    del saved[1:-MAX_HISTORY]
             else:
                 self.all[-1].stop = mark
         self._scalars(chunk.scalars, taken, None)
@@ -127,11 +141,15 @@ class Launches:
     def _scalars(self, scalars: Mapping[str, Points], taken: dict[str, int], before: int | None) -> None:
         """Hand the scalars that come before an offset to the present launch."""
         for tag, points in scalars.items():
-            if len(self.all[-1].tags) >= MOST_TAGS and tag not in self.all[-1].tags:
-                continue
             start = taken[tag]
             end = len(points) if before is None else int(np.searchsorted(points.offsets, before))
             if end > start:
+                if tag not in self.all[-1].tags:
+                    if self._followed >= MOST_TAGS:
+                        self._unfollowed += end - start
+                        taken[tag] = end
+                        continue
+                    self._followed += 1
                 part = slice(start, end)
                 self.all[-1].add(
                     tag, Points(points.offsets[part], points.steps[part], points.walls[part], points.values[part])
@@ -152,6 +170,9 @@ class Launches:
     def _open(self) -> None:
         """Begin a new launch. Of two checkpoints that stand last in the one before, one is the new one's own: it was
         written when it had restored."""
+        if len(self.all) >= MAX_LAUNCHES:
+            self._unopened += 1
+            return
         before, opened = self.all[-1], Launch()
         last = before.checkpoints[-2:]
         if len(last) == 2 and last[0].step == last[1].step and last[0].offset > before.last_offset and not before.stop:

@@ -23,9 +23,13 @@ def whole(value: Any) -> int | None:
     return None if number(value) is None else int(value)
 
 
-def text(value: Any) -> str | None:
-    """Return a string; None for anything else."""
-    return value if isinstance(value, str) else None
+MAX_TEXT = 4096
+"""Characters of a text that are kept: of a path, of an error."""
+
+
+def text(value: Any, most: int = MAX_TEXT) -> str | None:
+    """Return the first characters of a string; None for anything else."""
+    return value[:most] if isinstance(value, str) else None
 
 
 def truth(value: Any) -> bool | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from supervisor_core.events.chunk import TelemetryMark
@@ -14,19 +16,30 @@ from supervisor_core.events.telemetry import (
     StallRecord,
     StopRecord,
 )
+from supervisor_core.run.bounds import (
+    MAX_HISTORY,
+    MAX_NAME_CHARS,
+    MAX_RECOVERIES,
+    MAX_SILENCES,
+    MAX_SKIPPED,
+    MAX_STACK_CHARS,
+    MAX_STALLS,
+    MAX_THREADS,
+    MAX_VERSIONS,
+    MAX_WORKERS,
+    DroppedKind,
+    Newest,
+    counted,
+)
 from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
 from supervisor_core.run.model import BUCKETS, Checkpoint, Recovery
-from supervisor_core.run.numbers import number, text, truth, whole
+from supervisor_core.run.numbers import MAX_TEXT, mapping, number, text, truth, whole
 from supervisor_core.run.pace import Pace
 from supervisor_core.run.thread_fold import ThreadFold
 from supervisor_core.run.worker_fold import WorkerFold
 
 CLOCK_SET_SECS = 2.0
 """A session's wall clock was set if it differs by more from the one that nobody sets."""
-
-MAX_THREADS = 256
-MAX_WORKERS = 1_000
-"""So many service threads, and other processes of its cluster, are known of one session."""
 
 
 class SessionFold:
@@ -64,7 +77,7 @@ class SessionFold:
         self.cadence_secs: float | None = None
         """The longest time between two heartbeats of one phase: those come by the clock."""
         self.told_secs: Mapping[str, float] = {}
-        self.silent_told: list[tuple[float, float]] = []
+        self.silent_told: Newest[tuple[float, float]] = Newest(MAX_SILENCES)
         """When it was told that the process had not run, and for how many seconds altogether; both rise."""
         self.most_steps_per_sec: float | None = None
         self.is_stalled = False
@@ -73,16 +86,30 @@ class SessionFold:
         """See `SessionFacts`."""
         self.threads: dict[str, ThreadFold] = {}
         self.workers: dict[str, WorkerFold] = {}
-        self.unkept = 0
-        """How often a thread or a worker was named beyond the bounds, and left out."""
+        self.unkept: Counter[DroppedKind] = Counter()
+        """How often a thread or a worker was named beyond the bounds."""
         self.workers_at: float | None = None
         """When it told of them last."""
-        self.checkpoints: list[Checkpoint] = []
-        self.stalls: list[tuple[float, StallRecord]] = []
-        self.recoveries: list[Recovery] = []
+        self.checkpoints: Newest[Checkpoint] = Newest(MAX_HISTORY)
+        self.stalls: Newest[tuple[float, StallRecord]] = Newest(2 * MAX_STALLS)
+        """Their begins and ends."""
+        self._stack_chars = 0
+        self.recoveries: Newest[Recovery] = Newest(MAX_RECOVERIES)
         self.saves = self.save_failures = self.save_failures_in_a_row = 0
         self.save_secs = Histogram(SAVE_BOUNDS)
         self.blocked_secs = Histogram(SAVE_BOUNDS)
+
+    @property
+    def dropped(self) -> Counter[DroppedKind]:
+        """What was dropped beyond the bounds, by kind."""
+        return self.unkept + counted(
+            [
+                ("checkpoints", self.checkpoints.dropped),
+                ("stalls", -(-self.stalls.dropped // 2)),
+                ("recoveries", self.recoveries.dropped),
+                ("silences", self.silent_told.dropped),
+            ]
+        )
 
     def add(self, mark: TelemetryMark) -> bool:
         """Take in one record; return whether it shows that the wall clock was set since the one before."""
@@ -97,7 +124,7 @@ class SessionFold:
         elif isinstance(record, CheckpointRecord):
             self._checkpoint(at, record)
         elif isinstance(record, SessionRecord):
-            self.record = record
+            self.record = _slim(record)
             self._got_to(whole(record.restored_step))
         elif isinstance(record, StopRecord):
             self.stop, self.stop_at = record, at
@@ -106,9 +133,21 @@ class SessionFold:
         elif isinstance(record, RecoveryRecord):
             self._recovery(at, record)
         else:
-            self.stalls.append((at, record))
+            self._stall(at, record)
             self.is_stalled = record.state == "begin"
         return was_set
+
+    def _stall(self, at: float, record: StallRecord) -> None:
+        stacks = _texts(record.stacks)
+        chars = sum(len(line) + 1 for lines in stacks.values() for line in lines)
+        if self._stack_chars + chars > MAX_STACK_CHARS:
+            kept = [(begun, replace(each, stacks={})) for begun, each in self.stalls.items]
+            self.unkept["stacks"] += sum(bool(each.stacks) for _, each in self.stalls.items)
+            self.stalls.items.clear()
+            self.stalls.items.extend(kept)
+            self._stack_chars = 0
+        self._stack_chars += chars
+        self.stalls.add((at, replace(record, stacks=stacks)))
 
     def _look_at_clock(self, at: float, told_secs: Any) -> bool:
         """Compare the two clocks; return whether the wall clock was set since they were last compared."""
@@ -139,9 +178,10 @@ class SessionFold:
         self._got_to(step)
         self._moved(at - age)
         self.is_stalled = is_over(beat)
-        self.beat, self.beat_at = beat, at
+        # The rest of it is taken in here, and may be long.
+        self.beat, self.beat_at = replace(beat, threads=(), workers=None, activity_secs={}), at
         for told in beat.threads if isinstance(beat.threads, tuple) else ():
-            name = text(told.get("name")) if isinstance(told, Mapping) else None
+            name = text(told.get("name"), MAX_NAME_CHARS) if isinstance(told, Mapping) else None
             if name is not None:
                 thread = self._thread(name)
                 if thread is not None:
@@ -152,7 +192,7 @@ class SessionFold:
 
     def _cluster(self, at: float, workers: Any) -> None:
         told = [item for item in workers if isinstance(item, Mapping)] if isinstance(workers, tuple) else []
-        named = {name: item for item in told if (name := text(item.get("name"))) is not None}
+        named = {name: item for item in told if (name := text(item.get("name"), MAX_NAME_CHARS)) is not None}
         for name, item in named.items():
             worker = self._worker(name)
             if worker is not None:
@@ -162,7 +202,7 @@ class SessionFold:
         """Return the thread of a name; None for one too many, which is counted."""
         if name not in self.threads:
             if len(self.threads) >= MAX_THREADS:
-                self.unkept += 1
+                self.unkept["threads"] += 1
                 return None
             self.threads[name] = ThreadFold(name, self.kept_ticks)
         return self.threads[name]
@@ -171,7 +211,7 @@ class SessionFold:
         """Return the worker of a name; None for one too many, which is counted."""
         if name not in self.workers:
             if len(self.workers) >= MAX_WORKERS:
-                self.unkept += 1
+                self.unkept["workers"] += 1
                 return None
             self.workers[name] = WorkerFold(name, self.kept_ticks)
         return self.workers[name]
@@ -179,7 +219,7 @@ class SessionFold:
     def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
         step = whole(record.step)
         good = record.error is None
-        self.checkpoints.append(
+        self.checkpoints.add(
             Checkpoint(
                 session=self.id,
                 at=at,
@@ -210,7 +250,7 @@ class SessionFold:
     def _recovery(self, at: float, record: RecoveryRecord) -> None:
         from_step, to_step = whole(record.step), whole(record.restored_step)
         rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
-        self.recoveries.append(
+        self.recoveries.add(
             Recovery(
                 session=self.id,
                 at=at,
@@ -226,7 +266,7 @@ class SessionFold:
         pace = self.paces[-1]
         if from_step is not None:
             pace.reached(from_step, pace.end_secs)
-        if to_step is not None:
+        if to_step is not None and len(self.paces) <= MAX_RECOVERIES:
             self.paces.append(Pace(to_step, pace.end_secs))
         self.last_step = to_step  # None: the next heartbeat tells
         self._is_going_back = True
@@ -243,8 +283,9 @@ class SessionFold:
         self.paces[-1].end_secs = max(self.paces[-1].end_secs, productive)
 
     def _was_silent(self, at: float, secs: float) -> None:
-        if secs > (self.silent_told[-1][1] if self.silent_told else 0.0):
-            self.silent_told.append((at, secs))
+        told = self.silent_told.items
+        if secs > (told[-1][1] if told else 0.0):
+            self.silent_told.add((at, secs))
 
     def _went(self, steps_per_sec: float | None) -> None:
         if steps_per_sec is not None:
@@ -257,6 +298,22 @@ class SessionFold:
     def _moved(self, at: float) -> None:
         if self.last_progress_at is None or at > self.last_progress_at:
             self.last_progress_at = at
+
+
+def _slim(record: SessionRecord) -> SessionRecord:
+    """Return a record with no more of its lists than is kept."""
+    skipped = record.skipped[:MAX_SKIPPED] if isinstance(record.skipped, tuple) else ()
+    versions = list(mapping(record.versions).items())[:MAX_VERSIONS]
+    kept = {str(name)[:MAX_NAME_CHARS]: str(version)[:MAX_NAME_CHARS] for name, version in versions}
+    return replace(record, services=(), skipped=skipped, versions=kept)
+
+
+def _texts(stacks: Any) -> dict[str, tuple[str, ...]]:
+    return {
+        str(thread)[:MAX_NAME_CHARS]: tuple(str(line)[:MAX_TEXT] for line in lines)
+        for thread, lines in mapping(stacks).items()
+        if isinstance(lines, tuple)
+    }
 
 
 def is_over(beat: HeartbeatRecord) -> bool:
@@ -300,14 +357,15 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
         into.cadence_secs = max(into.cadence_secs or 0.0, part.cadence_secs)
     into.told_secs = part.told_secs or into.told_secs
     into._went(part.most_steps_per_sec)
-    for at, secs in part.silent_told:
+    for at, secs in part.silent_told.items:
         into._was_silent(at, secs)
+    into.silent_told.dropped += part.silent_told.dropped
     into.is_stalled = part.is_stalled
     into.paces[-1].absorb(part.paces[0])
     for pace in part.paces[1:]:
         into.paces.append(Pace(pace.first_step, max(pace.begin_secs, into.paces[-1].end_secs)))
         into.paces[-1].absorb(pace)
-    if part.recoveries:
+    if part.recoveries.total:
         into.last_step = part.last_step
     else:
         into._got_to(part.last_step)

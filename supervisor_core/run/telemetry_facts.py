@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
@@ -56,7 +56,7 @@ def telemetry_facts(
     elif tail_step is not None and (last_step is None or tail_step > last_step):
         last_step = tail_step
     phase = "stopped" if stop else text(beat.phase) if beat else None
-    stalls = _stalls(fold.id, fold.stalls, ended_at if stop else None)
+    stalls = _stalls(fold.id, fold.stalls.items, ended_at if stop else None)
     activity = _activity(fold.told_secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
     outcome: Outcome = _reason(stop) if stop else "running"
     restored = record.restored_checkpoint if record else None
@@ -91,7 +91,7 @@ def telemetry_facts(
             pid=whole(record.pid) if record else None,
             facade=text(record.facade) if record else None,
             run_name=text(record.run) if record else None,
-            versions={str(name): str(version) for name, version in mapping(record.versions).items()} if record else {},
+            versions=record.versions if record else {},
             activity_secs=activity,
             told_secs=fold.told_secs,
             saves=fold.saves,
@@ -100,7 +100,7 @@ def telemetry_facts(
             loss_finite=truth(beat.loss_finite) if beat else None,
             save_secs=fold.save_secs.snapshot(),
             blocked_secs=fold.blocked_secs.snapshot(),
-            recoveries=len(fold.recoveries),
+            recoveries=fold.recoveries.total,
             files=tuple(files),
         ),
         paces=_paces(fold, first_step, last_step, activity["productive"]),
@@ -118,7 +118,7 @@ def telemetry_facts(
         previous_elapsed_secs=number(record.previous_elapsed_secs) if record else None,
         previous_seen_secs=number(record.previous_seen_secs) if record else None,
         is_clock_behind=is_clock_behind,
-        checkpoints=tuple(fold.checkpoints),
+        checkpoints=tuple(fold.checkpoints.items),
         threads=tuple(
             history for thread in fold.threads.values() if (history := thread.history(fold.id, ended_at)) is not None
         ),
@@ -127,7 +127,7 @@ def telemetry_facts(
             for worker in fold.workers.values()
             if (told := worker.told(fold.id, fold.workers_at, ended_at)) is not None
         ),
-        recoveries=tuple(fold.recoveries),
+        recoveries=tuple(fold.recoveries.items),
         stalls=stalls,
         silences=_silences(fold, started_at),
     )
@@ -139,15 +139,10 @@ def _reason(stop: StopRecord) -> Outcome:
 
 
 def _skipped(record: SessionRecord) -> tuple[Mapping[str, str], ...]:
-    found = record.skipped if isinstance(record.skipped, tuple) else ()
-    return tuple({str(name): str(value) for name, value in mapping(item).items()} for item in found)
-
-
-def _stacks(record: StallRecord) -> dict[str, tuple[str, ...]]:
-    found = mapping(record.stacks)
-    return {
-        str(thread): tuple(str(line) for line in lines) for thread, lines in found.items() if isinstance(lines, tuple)
-    }
+    return tuple(
+        {name: text(str(mapping(item)[name])) or "" for name in ("path", "reason") if name in mapping(item)}
+        for item in record.skipped
+    )
 
 
 def _first_step(fold: SessionFold, start_step: int | None) -> int | None:
@@ -203,7 +198,7 @@ def _open_stall_secs(fold: SessionFold, stalls: Sequence[Stall], ended_at: float
 def _silences(fold: SessionFold, started_at: float) -> tuple[Silence, ...]:
     found: list[Silence] = []
     before = 0.0
-    for at, secs in fold.silent_told:
+    for at, secs in fold.silent_told.items:
         found.append(Silence(session=fold.id, since=max(started_at, at - secs + before), until=at, secs=secs - before))
         before = secs
     return tuple(found)
@@ -246,7 +241,7 @@ def _most_steps_per_sec(fold: SessionFold, first_step: int | None, last_step: in
     return found or None
 
 
-def _stalls(session: str, records: Sequence[tuple[float, StallRecord]], ended_at: float | None) -> tuple[Stall, ...]:
+def _stalls(session: str, records: Iterable[tuple[float, StallRecord]], ended_at: float | None) -> tuple[Stall, ...]:
     found: list[Stall] = []
     begun: tuple[float, StallRecord] | None = None
 
@@ -264,7 +259,7 @@ def _stalls(session: str, records: Sequence[tuple[float, StallRecord]], ended_at
                 step=whole(record.step),
                 secs=secs if secs is not None else max(0.0, (until if until is not None else at) - since),
                 timeout_secs=number(record.timeout_secs),
-                stacks=_stacks(record),
+                stacks=record.stacks,
             )
         )
 
