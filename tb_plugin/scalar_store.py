@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
@@ -18,13 +18,15 @@ _LOG = logging.getLogger("supervisor_core")
 
 _POINT_BYTES = 48
 """Three columns, and as much again as room to grow."""
+_COLUMN_BYTES = 600
+"""What a tag of a file takes beside its points."""
 
 
 class Source(Protocol):
     """Reads one run's events files; `RunIndex` is one."""
 
-    def refresh(self) -> list[Chunk]:
-        """Return what is new in each file."""
+    def pieces(self) -> Iterable[Chunk]:
+        """Yield what is new in each file, a large one piece by piece."""
 
 
 class NotRead(Exception):  # noqa: N818 - a state, no fault
@@ -57,10 +59,10 @@ class RunScalars:
 
     def refresh(self) -> None:
         """Read what is new."""
-        for chunk in self._source.refresh():
+        for chunk in self._source.pieces():
             with self._lock:
                 self._columns.add(chunk)
-        self.bytes = _POINT_BYTES * len(self._columns)
+        self.bytes = _POINT_BYTES * len(self._columns) + _COLUMN_BYTES * self._columns.columns_held
 
     def tags(self) -> Mapping[str, TagFacts]:
         """Return what there is, by tag."""

@@ -65,6 +65,7 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
         "goodput": goodput_json(run.goodput),
         "at_risk": at_risk_json(run.at_risk),
         "advice": advice_json(run.advice),
+        "dropped": dict(watched.dropped),
         "problems": _problems(watched),
     }
     described: dict[str, Any] = plain(values)

@@ -119,3 +119,5 @@ class FileFacts:
     """Whether it is skipped because the storage refused it or failed; the next look may go well."""
     problems: tuple[Problem, ...] = ()
     """The first hundred; `corrupt_records` counts all."""
+    left_out_scalars: int = 0
+    """Scalars of tags beyond the number that is read of one file (docs/limits.md)."""

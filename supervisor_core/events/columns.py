@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from supervisor_core.events.chunk import Chunk, Points
 
 _FIRST_ROWS = 16
+MAX_COLUMNS = 200_000
+"""So many are kept of one run, one for each file and tag; each takes some 600 bytes beside its points."""
 _Item = TypeVar("_Item", bound=np.generic)
 
 
@@ -43,6 +45,10 @@ class ColumnStore:
     """
 
     def __init__(self) -> None:
+        self.columns_held = 0
+        """How many columns there are: one for each file and tag."""
+        self.left_out = 0
+        """Points of columns beyond `MAX_COLUMNS`."""
         self._files: dict[str, dict[str, _Growing]] = {}
         self._joined: dict[str, Columns] = {}
 
@@ -58,7 +64,7 @@ class ColumnStore:
     def add(self, chunk: Chunk) -> None:
         """Append a chunk; one that is ``from_start`` replaces what its file gave before."""
         if chunk.from_start and chunk.path in self._files:
-            del self._files[chunk.path]
+            self.columns_held -= len(self._files.pop(chunk.path))
             self._joined.clear()
         if not chunk.scalars:
             return
@@ -70,6 +76,10 @@ class ColumnStore:
             self._joined.pop(tag, None)
             growing = tags.get(tag)
             if growing is None:
+                if self.columns_held >= MAX_COLUMNS:
+                    self.left_out += len(points)
+                    continue
+                self.columns_held += 1
                 growing = tags[tag] = _Growing()
             growing.append(points)
 

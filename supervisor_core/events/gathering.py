@@ -15,6 +15,8 @@ from supervisor_core.events.points import PointsBuilder
 from supervisor_core.events.telemetry import from_json
 
 _CREATED = re.compile(r"tfevents\.(\d{1,15})(?:\.|$)")
+_MARK_BYTES = 64
+_KEPT_PROBLEMS = 1_000
 _BEFORE_ALL = float("-inf")
 
 LAST_WALL_SECS = 1e11
@@ -45,13 +47,17 @@ def created_at(path: str) -> float | None:
 
 
 class Gathering:
-    """Takes records in the order of the file."""
+    """Takes records in the order of the file.
 
-    def __init__(self) -> None:
+    Args:
+        tags: those that the file has so far; those are added that are read.
+    """
+
+    def __init__(self, tags: set[str]) -> None:
         self.records = 0
         self.bytes = 0
         self.told_bytes = 0
-        """Length of the telemetry, of which one byte of JSON may take thirty in memory."""
+        """Length of the telemetry, of which one byte of JSON may take thirty in memory, and of session logs."""
         self.problems: list[Problem] = []
         self._first_at: float | None = None
         self._last_at: float | None = None
@@ -59,7 +65,17 @@ class Gathering:
         self._last_step: int | None = None
         self._max_step: int | None = None
         self._marks: list[Mark] = []
-        self._points = PointsBuilder()
+        self._points = PointsBuilder(tags)
+
+    @property
+    def left_out(self) -> int:
+        """Scalars of tags that were too many."""
+        return self._points.left_out
+
+    def trouble(self, problem: Problem) -> None:
+        """Take something that could not be read; the first ones are kept."""
+        if len(self.problems) < _KEPT_PROBLEMS:
+            self.problems.append(problem)
 
     def add(self, offset: int, length: int, event: Decoded) -> None:
         """Take one whole record, ``length`` bytes long with its framing."""
@@ -126,13 +142,14 @@ class Gathering:
         for scalar in event.scalars:
             self._points.add(scalar.tag, offset, step, wall, scalar.value)
         for status, path in event.sessions:
+            self.told_bytes += _MARK_BYTES
             self._marks.append(SessionMark(offset=offset, at=wall, step=step, status=status, checkpoint_path=path))
         for kind, text in event.telemetry:
             self.told_bytes += len(text)
             try:
                 record = from_json(kind, text)
             except EventsError as error:
-                self.problems.append(Problem(kind="telemetry", offset=offset, text=str(error)))
+                self.trouble(Problem(kind="telemetry", offset=offset, text=str(error)))
             else:
                 self._marks.append(TelemetryMark(offset=offset, at=wall, step=step, record=record))
 

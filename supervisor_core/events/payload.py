@@ -45,6 +45,8 @@ MAX_VALUES = 65_536
 """More scalars, session logs and telemetry records than this in one event are refused."""
 MAX_PARSED_BYTES = 16 << 20
 """An event whose wanted values have more bytes together is refused, before any of them is copied out of the file."""
+MAX_TAG_BYTES = 4096
+"""An event with a scalar of a longer tag is refused."""
 _MAX_PLUGIN_BYTES = 1024
 _STATUS: dict[int, SessionStatus] = {1: "START", 2: "STOP", 3: "CHECKPOINT"}
 
@@ -81,11 +83,13 @@ class Decoded:
     """Length of the values above as they stand in the file."""
 
     def admit(self, *places: tuple[int, int]) -> None:
-        """Count a value that is about to be read from these places.
+        """Count a value that is about to be read from these places, its tag or path first.
 
         Raises:
             DamagedError: if it is one too many, or makes the values longer than the bound.
         """
+        if places and places[0][1] - places[0][0] > MAX_TAG_BYTES:
+            raise DamagedError(f"a tag or a path of {places[0][1] - places[0][0]:,} bytes, more than {MAX_TAG_BYTES:,}")
         self.parsed_bytes += sum(stop - start for start, stop in places)
         if self.parsed_bytes > MAX_PARSED_BYTES:
             raise DamagedError(f"its values have more than {MAX_PARSED_BYTES:,} bytes")

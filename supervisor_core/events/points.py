@@ -10,15 +10,25 @@ from numpy.typing import NDArray
 from supervisor_core.events.chunk import Points
 from supervisor_core.events.layout import Column
 
+MAX_TAGS = 50_000
+"""So many tags of one file are read, the first."""
+
 _Lists = tuple[list[int], list[int], list[float], list[float]]
 _Item = TypeVar("_Item", bound=np.generic)
 _Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 
 
 class PointsBuilder:
-    """Takes scalars one by one and in bulk, in any order; hands them out in the order of the file."""
+    """Takes scalars one by one and in bulk, in any order; hands them out in the order of the file.
 
-    def __init__(self) -> None:
+    Args:
+        tags: those that the file has so far; those are added that are taken.
+    """
+
+    def __init__(self, tags: set[str]) -> None:
+        self._known = tags
+        self.left_out = 0
+        """Scalars of tags beyond `MAX_TAGS`."""
         self._single: dict[str, _Lists] = {}
         self._tags: dict[str, int] = {}
         self._numbers: list[NDArray[np.uint32]] = []
@@ -28,6 +38,9 @@ class PointsBuilder:
         """Take one scalar."""
         lists = self._single.get(tag)
         if lists is None:
+            if not self._is_admitted(tag):
+                self.left_out += 1
+                return
             lists = self._single[tag] = ([], [], [], [])
         lists[0].append(offset)
         lists[1].append(step)
@@ -38,9 +51,28 @@ class PointsBuilder:
         self, column: Column, offsets: NDArray[np.int64], steps: NDArray[np.int64], walls: NDArray[np.float64]
     ) -> None:
         """Take one scalar of each of many records."""
-        numbers = np.array([self._number(tag.decode("utf-8", "replace")) for tag in column.tags], np.uint32)
-        self._numbers.append(np.full(len(offsets), numbers[0]) if column.which is None else numbers[column.which])
-        self._pieces.append((offsets, steps, walls, column.values))
+        tags = [tag.decode("utf-8", "replace") for tag in column.tags]
+        admitted = [self._is_admitted(tag) for tag in tags]
+        which, values = column.which, column.values
+        if not all(admitted):
+            kept = np.array(admitted)[np.zeros(len(offsets), np.int64) if which is None else which]
+            self.left_out += len(kept) - int(np.count_nonzero(kept))
+            if which is None or not kept.any():
+                return
+            which, offsets, steps, walls, values = which[kept], offsets[kept], steps[kept], walls[kept], values[kept]
+        numbers = np.array(
+            [self._number(tag) if good else 0 for tag, good in zip(tags, admitted, strict=True)], np.uint32
+        )
+        self._numbers.append(np.full(len(offsets), numbers[0]) if which is None else numbers[which])
+        self._pieces.append((offsets, steps, walls, values))
+
+    def _is_admitted(self, tag: str) -> bool:
+        if tag in self._known:
+            return True
+        if len(self._known) >= MAX_TAGS:
+            return False
+        self._known.add(tag)
+        return True
 
     def points(self) -> dict[str, Points]:
         """Return everything taken, by tag."""

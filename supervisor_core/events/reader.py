@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.framing import HEADER_BYTES, header
@@ -17,6 +18,10 @@ _LOG = logging.getLogger("supervisor_core")
 _LFS_POINTER = b"version https://git-lfs"
 _GUARD_BYTES = 16
 _KEPT_PROBLEMS = 100
+FREE_BYTES = 256 << 20
+PER_STORED_BYTE = 64
+"""So many bytes are fetched of a file, and for each byte that it takes on the disk: file systems that compress make it
+look sparse, too."""
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
@@ -73,6 +78,7 @@ class EventsFileReader:
         self._seen: tuple[int, int, int, int] | None = None
         self._size: int | None = None
         self._started = self._more = False
+        self._tags: set[str] = set()
         self._forget()
 
     def _forget(self) -> None:
@@ -80,6 +86,9 @@ class EventsFileReader:
         self._identity: tuple[int, int] | None = None
         self._guard = b""
         self._problems: list[Problem] = []
+        self._tags.clear()
+        self._fetched = 0
+        self._left_out = 0
         self._skipped: str | None = None
         self._refused = False
         self._complaint: str | None = None
@@ -116,7 +125,7 @@ class EventsFileReader:
             self._more = False
             status = self._stat(self.path)
         except (OSError, ValueError) as error:
-            return self._unreadable(error, Gathering())
+            return self._unreadable(error, Gathering(self._tags))
         seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
         if seen == self._seen:
             return None
@@ -124,7 +133,7 @@ class EventsFileReader:
             self._skipped, self._refused = "not a regular file", False
             self._seen, self._size = seen, None
             return None
-        gathering = Gathering()
+        gathering = Gathering(self._tags)
         try:
             file = self._source.open(self.path)
             try:
@@ -148,16 +157,25 @@ class EventsFileReader:
             skipped=self._skipped,
             unreadable=self._skipped is not None and self._refused,
             problems=tuple(self._problems),
+            left_out_scalars=self._left_out,
         )
 
     def _read(self, file: ReadFile, status: FileStatus, gathering: Gathering, max_bytes: int | None) -> Chunk | None:
         # The status is the path's of a moment ago. If that was another file, the next look sees so.
         self._size = status.st_size
-        window = Window(file, status.st_size)
+        blocks = getattr(status, "st_blocks", 0)  # 0: not known, as of an object store
+        allowed = FREE_BYTES + PER_STORED_BYTE * 512 * blocks if blocks else math.inf
+        window = Window(file, status.st_size, most_bytes=allowed - self._fetched)
+        try:
+            return self._read_in(window, status, gathering, max_bytes)
+        finally:
+            self._fetched += window.fetched
+
+    def _read_in(self, window: Window, status: FileStatus, gathering: Gathering, max_bytes: int | None) -> Chunk | None:
         if self._is_another(status, window):
             self._forget()
             self._started = False
-            gathering.problems.append(Problem(kind="replaced", offset=None, text="The file was replaced or cut."))
+            gathering.trouble(Problem(kind="replaced", offset=None, text="The file was replaced or cut."))
         self._identity = status.st_dev, status.st_ino
         stop = self._walk.at + max_bytes if max_bytes is not None else None
         self._skipped = self._complaint = None
@@ -206,10 +224,11 @@ class EventsFileReader:
             if self._skipped != self._complaint:  # said once, however often it is tried
                 self._complaint = self._skipped
                 problem = Problem(kind="unreadable", offset=self._walk.at, text=f"Reading failed: {what}.")
-                gathering.problems.append(problem)
+                gathering.trouble(problem)
         return self._hand_out(gathering)
 
     def _hand_out(self, gathering: Gathering) -> Chunk | None:
+        self._left_out += gathering.left_out
         if not gathering.records and not gathering.problems:
             return None
         self._problems += gathering.problems[: _KEPT_PROBLEMS - len(self._problems)]

@@ -164,13 +164,13 @@ class RecordWalk:
             return False
         self.corrupt += 1
         text = f"The length does not match its checksum; reading went on at byte {found}."
-        gathering.problems.append(Problem(kind="corrupt_length", offset=self.at, text=text))
+        gathering.trouble(Problem(kind="corrupt_length", offset=self.at, text=text))
         self.at, self._suspect, self._searched = found, None, None
         return True
 
     def _damaged(self, gathering: Gathering, at: int, text: str) -> None:
         self.corrupt += 1
-        gathering.problems.append(Problem(kind="corrupt_record", offset=at, text=text))
+        gathering.trouble(Problem(kind="corrupt_record", offset=at, text=text))
 
 
 def _in_place(window: Window, first: int, last: int) -> Decoded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import overload
 
 from supervisor_core.events.chain import Chain
@@ -18,12 +19,16 @@ class Window:
         file: the open file.
         size: where it ends; what is appended later is another look's.
         piece_bytes: the size of the first piece.
+        most_bytes: how many bytes may be fetched.
     """
 
-    __slots__ = ("_chain", "_file", "_piece_bytes", "base", "data", "size")
+    __slots__ = ("_chain", "_file", "_piece_bytes", "base", "data", "fetched", "most_bytes", "size")
 
-    def __init__(self, file: ReadFile, size: int, piece_bytes: int = FIRST_BYTES) -> None:
+    def __init__(self, file: ReadFile, size: int, piece_bytes: int = FIRST_BYTES, most_bytes: float = math.inf) -> None:
         self._file = file
+        self.most_bytes = most_bytes
+        self.fetched = 0
+        """Bytes so far."""
         self._piece_bytes = piece_bytes
         self.size = size
         """Where the file ends, as far as is known: less than was said if it was cut while it was read."""
@@ -33,7 +38,11 @@ class Window:
         self._chain: Chain | None = None
 
     def fetch(self, offset: int, length: int) -> bool:
-        """Have the bytes from ``offset`` to ``offset + length`` in ``data``; False where the file ends before that."""
+        """Have the bytes from ``offset`` to ``offset + length`` in ``data``; False where the file ends before that.
+
+        Raises:
+            SparseFileError: if more bytes were fetched than are allowed.
+        """
         if self.base <= offset and offset + length <= self.base + len(self.data):
             return True
         if offset + length > self.size:
@@ -42,6 +51,9 @@ class Window:
             self._piece_bytes = FIRST_BYTES
         wanted = min(max(length, self._piece_bytes), self.size - offset)
         self._piece_bytes = min(4 * self._piece_bytes, MOST_BYTES)
+        if self.fetched + wanted > self.most_bytes:
+            raise SparseFileError(f"it is mostly holes, of which {self.fetched:,} bytes were read now")
+        self.fetched += wanted
         self.data = self._file.pread(wanted, offset)
         self.base = offset
         self._chain = None
@@ -94,3 +106,7 @@ class LazyBytes:
 
 class FileCut(Exception):  # noqa: N818 - it is no error: the file is looked at again
     """The file became shorter while it was read."""
+
+
+class SparseFileError(OSError):
+    """The file is mostly holes, and more of them were fetched than is allowed."""

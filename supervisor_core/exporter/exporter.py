@@ -296,6 +296,7 @@ class Exporter:
             success=watched.read_ok and not gone,
             last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
             corrupt_records=watched.corrupt_records,
+            dropped=watched.dropped,
         )
         status = run_status(watched.run, now, label=label, forget_after_secs=self._forget_after_secs)
         if gone or (watched.unreachable and watched.run.state in _UNFINISHED):

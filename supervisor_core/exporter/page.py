@@ -6,14 +6,15 @@ and what the exporter says of itself, which therefore come last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from supervisor_core.exporter.gzip_stream import GzipStream, deflate
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample
 from supervisor_core.metrics.render import END, Format, header, lines
 from supervisor_core.metrics.table import (
     EXPORTER_CORRUPT_RECORDS,
+    EXPORTER_DROPPED,
     EXPORTER_LAST_EVENT,
     EXPORTER_RUN_READ_SUCCESS,
     RUN_METRICS,
@@ -22,7 +23,7 @@ from supervisor_core.run.status import RunStatus
 
 _LASTING = tuple(metric for metric in RUN_METRICS if not metric.timed)
 _TIMED = tuple(metric for metric in RUN_METRICS if metric.timed)
-_OF_READING = (EXPORTER_RUN_READ_SUCCESS, EXPORTER_LAST_EVENT, EXPORTER_CORRUPT_RECORDS)
+_OF_READING = (EXPORTER_RUN_READ_SUCCESS, EXPORTER_LAST_EVENT, EXPORTER_CORRUPT_RECORDS, EXPORTER_DROPPED)
 _PREPARED: tuple[Metric, ...] = (*_LASTING, *_OF_READING)
 
 
@@ -35,6 +36,8 @@ class Reading:
     success: bool
     last_event_at: float | None
     corrupt_records: int
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """What was beyond a bound, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ def write_run(status: RunStatus, reading: Reading) -> RunText:
     known = reading.last_event_at is not None
     fragments.append(lines(EXPORTER_LAST_EVENT, [Sample(label, reading.last_event_at or 0.0)] if known else []))
     fragments.append(lines(EXPORTER_CORRUPT_RECORDS, [Sample(label, reading.corrupt_records)]))
+    dropped = [Sample({**label, "kind": kind}, count) for kind, count in sorted(reading.dropped.items())]
+    fragments.append(lines(EXPORTER_DROPPED, dropped))
     return RunText(status, tuple(fragments), tuple(problems))
 
 

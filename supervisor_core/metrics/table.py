@@ -321,6 +321,12 @@ EXPORTER_CORRUPT_RECORDS = _of_exporter(
     type="counter",
     labels=("run",),
 )
+EXPORTER_DROPPED = _of_exporter(
+    "dropped_total",
+    "Parts of the run that were beyond a bound of the exporter (docs/limits.md) and dropped; of tags, their scalars.",
+    type="counter",
+    labels=("kind", "run"),
+)
 EXPORTER_LOGDIR_UP = _of_exporter(
     "logdir_up", "1 if the logdir was there and could be listed at its last refresh, else 0.", labels=("logdir",)
 )
@@ -355,6 +361,7 @@ EXPORTER_METRICS: tuple[Metric, ...] = (
     EXPORTER_RUN_READ_SUCCESS,
     EXPORTER_LAST_EVENT,
     EXPORTER_CORRUPT_RECORDS,
+    EXPORTER_DROPPED,
     EXPORTER_LOGDIR_UP,
     EXPORTER_RUNS,
     EXPORTER_LAST_REFRESH,

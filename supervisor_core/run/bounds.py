@@ -11,7 +11,16 @@ from collections.abc import Iterable
 from typing import Generic, Literal, TypeVar
 
 DroppedKind = Literal[
-    "tags", "threads", "workers", "sessions", "checkpoints", "stalls", "stacks", "recoveries", "silences"
+    "tags",
+    "threads",
+    "workers",
+    "sessions",
+    "followed_tags",
+    "checkpoints",
+    "stalls",
+    "stacks",
+    "recoveries",
+    "silences",
 ]
 UNSEEN: tuple[DroppedKind, ...] = ("tags", "threads", "workers", "sessions")
 """Of these something is not known at all; of the others only history that is long past is."""
@@ -22,8 +31,11 @@ MAX_WORKERS = 1_000
 MAX_SESSIONS_OF_FILE = 1_000
 MAX_SESSIONS = 10_000
 """Of one run, the same one counted once for each of its files."""
-MAX_TAGS = 50_000
-"""Of one run, the same one counted once for each of its files."""
+MAX_TAGS = 200_000
+"""Likewise."""
+MAX_FOLLOWED_TAGS_OF_FILE = 10_000
+MAX_FOLLOWED_TAGS = 50_000
+"""Of one run, in whose steps restarts are looked for, once for each stretch of a file; each takes some 2 kB."""
 MAX_HISTORY = 100_000
 """Saves of one session."""
 MAX_STALLS = 1_000
@@ -48,6 +60,7 @@ class Allowance:
 
     def __init__(self) -> None:
         self.tags = MAX_TAGS
+        self.followed_tags = MAX_FOLLOWED_TAGS
         self.sessions = MAX_SESSIONS
 
 

@@ -56,7 +56,7 @@ class FileFold:
         """The sessions that tell of themselves in it, in order."""
         self.tail = StepTail()
         self.rates = RateTail()
-        self.launches = Launches()
+        self.launches = Launches(self._allowance)
         """What else it shows; not kept up any more once a session tells of itself."""
         self.cadence = Cadence()
         """Likewise."""
@@ -84,6 +84,7 @@ class FileFold:
         """Leave to the run's other files what this one has taken of the allowance."""
         self._allowance.tags += len(self.tags)
         self._allowance.sessions += len(self.sessions)
+        self._allowance.followed_tags += self.launches.followed_tags
 
     def add(self, chunk: Chunk) -> None:
         """Take in the next events of the file."""

@@ -59,6 +59,7 @@ class RunFold:
         self._totals = totals(())
         self._presence = Presence()
         self._undivided = 0
+        self._dropped: Counter[DroppedKind] = Counter()
 
     def update(self, chunks: Iterable[Chunk]) -> None:
         """Take in new events.
@@ -125,14 +126,8 @@ class RunFold:
             loss_finite=self._loss_finite(sessions),
             steps_lost=line.steps_lost,
             steps_lost_most=line.steps_lost_most,
-            dropped=self._dropped(),
+            dropped={str(kind): count for kind, count in self._dropped.items()},
         )
-
-    def _dropped(self) -> Counter[DroppedKind]:
-        found: Counter[DroppedKind] = Counter()
-        for file in self._files.values():
-            found += file.dropped
-        return found + counted([("sessions", self._undivided)])
 
     def _loss_finite(self, sessions: Sequence[Session]) -> bool | None:
         """Say of the newest session whether the newest value of each of its losses is finite."""
@@ -153,6 +148,7 @@ class RunFold:
             last = sessions[-1].files if sessions else ()
             earlier = {path for session in sessions if not session.inferred for path in session.files}
             self._totals = totals(_in_order(files, sessions), earlier.difference(last))
+            self._dropped = sum((file.dropped for file in files), counted([("sessions", self._undivided)]))
         return self._timeline
 
     def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:

@@ -6,17 +6,15 @@ their first step; and each summary hook writes a START of its own. A STOP has st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from supervisor_core.events.chunk import Chunk, Points, SessionMark
-from supervisor_core.run.bounds import MAX_HISTORY, MAX_LAUNCHES, DroppedKind
+from supervisor_core.run.bounds import MAX_FOLLOWED_TAGS_OF_FILE, MAX_HISTORY, MAX_LAUNCHES, Allowance, DroppedKind
 from supervisor_core.run.tag_steps import TagSteps
-
-MOST_TAGS = 10_000
-"""So many tags of a file are followed, the first, one of several launches once for each; each takes some 2 kB."""
 
 SAME_LAUNCH_SECS = 60.0
 """Two STARTs with the same step within so many seconds, with nothing done in between, are of one launch."""
@@ -34,6 +32,8 @@ class Launch:
     """Of its last scalar."""
     progress_at: float | None = None
     """Wall time of its last scalar."""
+    range: tuple[int, ...] = ()
+    """The lowest first step and the highest step of its tags; empty where it has none."""
 
     @property
     def is_empty(self) -> bool:
@@ -96,38 +96,46 @@ class Launch:
         """Take in the next scalars of a tag."""
         if tag not in self.tags:
             self.tags[tag] = TagSteps(points)
-        self.tags[tag].add(points)
+        steps = self.tags[tag]
+        steps.add(points)
+        lowest, highest = self.range or (steps.first_step, steps.max_step)
+        self.range = min(lowest, steps.first_step), max(highest, steps.max_step)
         self.last_offset = max(self.last_offset, int(points.offsets[-1]))
         latest = float(points.walls.max())
         self.progress_at = latest if self.progress_at is None else max(self.progress_at, latest)
 
 
 class Launches:
-    """Divides one file; see the module's docstring."""
+    """Divides one file; see the module's docstring.
 
-    def __init__(self) -> None:
+    Args:
+        allowance: what the file shares with the others of its run.
+    """
+
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance = allowance
         self.all: list[Launch] = [Launch()]
-        self._followed = 0
+        self.followed_tags = 0
         self._unfollowed = self._unopened = self._forgotten = 0
 
     @property
     def dropped(self) -> list[tuple[DroppedKind, int]]:
-        """What was dropped beyond the bounds: points, launches, saves."""
-        return [("tags", self._unfollowed), ("sessions", self._unopened), ("checkpoints", self._forgotten)]
+        """What was dropped beyond the bounds; of tags, their points."""
+        return [("followed_tags", self._unfollowed), ("sessions", self._unopened), ("checkpoints", self._forgotten)]
 
     def add(self, chunk: Chunk) -> None:
-        """Take in the next events of the file."""
-        taken = dict.fromkeys(chunk.scalars, 0)
-        for mark in chunk.marks:
-            if not isinstance(mark, SessionMark):
-                continue
+        """Take in the next events of the file; costs in proportion to them, however many tags and STARTs there are."""
+        marks = [mark for mark in chunk.marks if isinstance(mark, SessionMark)]
+        starts = [mark.offset for mark in marks if mark.status == "START"]
+        stretches = _divided(chunk.scalars, starts)
+        for mark in marks:
             if mark.status == "START":
-                self._scalars(chunk.scalars, taken, mark.offset)
+                self._scalars(next(stretches))
                 if not self._is_of_this_launch(mark):
                     self._open()
-                starts = self.all[-1].starts
-                del starts[MAX_LAUNCHES - 1 :]
-                starts.append(mark)
+                of_launch = self.all[-1].starts
+                del of_launch[MAX_LAUNCHES - 1 :]
+                of_launch.append(mark)
             elif mark.status == "CHECKPOINT":
                 saved = self.all[-1].checkpoints
                 saved.append(mark)
@@ -136,32 +144,24 @@ class Launches:
                     del saved[1:-MAX_HISTORY]
             else:
                 self.all[-1].stop = mark
-        self._scalars(chunk.scalars, taken, None)
+        self._scalars(next(stretches))
 
-    def _scalars(self, scalars: Mapping[str, Points], taken: dict[str, int], before: int | None) -> None:
-        """Hand the scalars that come before an offset to the present launch."""
-        for tag, points in scalars.items():
-            start = taken[tag]
-            end = len(points) if before is None else int(np.searchsorted(points.offsets, before))
-            if end > start:
-                if tag not in self.all[-1].tags:
-                    if self._followed >= MOST_TAGS:
-                        self._unfollowed += end - start
-                        taken[tag] = end
-                        continue
-                    self._followed += 1
-                part = slice(start, end)
-                self.all[-1].add(
-                    tag, Points(points.offsets[part], points.steps[part], points.walls[part], points.values[part])
-                )
-                taken[tag] = end
+    def _scalars(self, stretch: Sequence[tuple[str, Points]]) -> None:
+        """Hand scalars to the present launch."""
+        launch = self.all[-1]
+        for tag, points in stretch:
+            if tag not in launch.tags:
+                if self.followed_tags >= MAX_FOLLOWED_TAGS_OF_FILE or not self._allowance.followed_tags:
+                    self._unfollowed += len(points)
+                    continue
+                self.followed_tags += 1
+                self._allowance.followed_tags -= 1
+            launch.add(tag, points)
 
     def _is_of_this_launch(self, start: SessionMark) -> bool:
         launch = self.all[-1]
         near = range(start.step - 1, start.step + 2)
-        if launch.stop is not None or any(
-            steps.first_step not in near or steps.max_step not in near for steps in launch.tags.values()
-        ):
+        if launch.stop is not None or any(step not in near for step in launch.range):
             return False
         if not launch.starts:
             return True
@@ -178,3 +178,19 @@ class Launches:
         if len(last) == 2 and last[0].step == last[1].step and last[0].offset > before.last_offset and not before.stop:
             opened.checkpoints.append(before.checkpoints.pop())
         self.all.append(opened)
+
+
+def _divided(scalars: Mapping[str, Points], starts: Sequence[int]) -> Iterator[list[tuple[str, Points]]]:
+    """Yield the scalars before each of some offsets, and those after the last, by tag."""
+    stretches: list[list[tuple[str, Points]]] = [[] for _ in range(len(starts) + 1)]
+    for tag, points in scalars.items():
+        if not starts:
+            stretches[0].append((tag, points))
+            continue
+        numbers = np.searchsorted(starts, points.offsets, side="right")
+        bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for first, last in pairwise(bounds):
+            part = slice(first, last)
+            cut = Points(points.offsets[part], points.steps[part], points.walls[part], points.values[part])
+            stretches[int(numbers[first])].append((tag, cut))
+    return iter(stretches)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from supervisor_core.run.bounds import DroppedKind
 from supervisor_core.run.status import Distribution, ThreadState, WorkerState
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
@@ -381,5 +380,5 @@ class Run:
     """Steps done again after restarts and recoveries, at least."""
     steps_lost_most: int | None = None
     """The same at most; None where nothing tells."""
-    dropped: Mapping[DroppedKind, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
     """What was beyond a bound and dropped, by kind (docs/limits.md); of tags, their points."""

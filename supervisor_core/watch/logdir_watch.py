@@ -12,8 +12,10 @@ from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.remote_source import RemoteSource
 from supervisor_core.events.run_index import RunIndex
 from supervisor_core.events.source import ReadFileSystem, source_of
+from supervisor_core.run.bounds import UNSEEN
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.lease_report import with_report
+from supervisor_core.run.model import Run
 from supervisor_core.watch.lease_reader import LeaseReader
 from supervisor_core.watch.presence import CheckpointPresence
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
@@ -167,13 +169,13 @@ class _RunWatch:
 
     def look(self, now: float, unread: str | None = None) -> WatchedRun:
         files, unreachable = self.index.files, self.index.problem is not None
-        problem = unread or self._lost or self.index.problem or _unreadable(files) or self._left_out()
+        problem = unread or self._lost or self.index.problem or _unreadable(files)
         last, stamp = self._last, self._presence.stamp(self.index.directory)
         if (
             last is not None
             and not self._fresh
             and last.run.state not in _MOVING
-            and (last.files, last.problem, self._stamp) == (files, problem, stamp)
+            and (last.files, last.problem, self._stamp) == (files, problem or _dropped(last.run, files), stamp)
         ):
             return last
         self._fresh, self._stamp = False, stamp
@@ -185,12 +187,20 @@ class _RunWatch:
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
             problem = f"it could not be put together: {error!r}"
+        problem = problem or _dropped(run, files)
         self._last = WatchedRun(run=run, files=files, problem=problem, unreachable=unreachable)
         return self._last
-
-    def _left_out(self) -> str | None:
-        return "it names more threads or workers than are kept; the rest is left out" if self._fold.unkept else None
 
 
 def _unreadable(files: Sequence[FileFacts]) -> str | None:
     return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)
+
+
+def _dropped(run: Run, files: Sequence[FileFacts]) -> str | None:
+    found = WatchedRun(run=run, files=tuple(files)).dropped
+    parts = [
+        f"{found[kind]:,} {'scalars' if kind == 'tags' else 'mentions'} of further {kind}"
+        for kind in UNSEEN
+        if kind in found
+    ]
+    return f"more than is kept of one run (docs/limits.md): {', '.join(parts)} were dropped" if parts else None

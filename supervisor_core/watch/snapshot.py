@@ -44,6 +44,15 @@ class WatchedRun:
         return sum(file.corrupt_records for file in self.files)
 
     @property
+    def dropped(self) -> Mapping[str, int]:
+        """What was beyond a bound of the reader, by kind; of tags, their scalars."""
+        unread = sum(file.left_out_scalars for file in self.files)
+        found: dict[str, int] = dict(self.run.dropped)
+        if unread:
+            found["tags"] = unread + found.get("tags", 0)
+        return found
+
+    @property
     def torn_files(self) -> int:
         """Files that end in the midst of a record: one still being written, or what a kill left."""
         return sum(file.torn_bytes > 0 for file in self.files if file.skipped is None)

@@ -52,6 +52,7 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
         "goodput": goodput_json(run.goodput),
         "at_risk": at_risk_json(run.at_risk),
         "advice": advice_json(run.advice),
+        "dropped": dict(watched.dropped),
         "problems": problems_json(watched.files),
         "checkpoints": {
             "count": len(run.checkpoints),

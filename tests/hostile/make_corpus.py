@@ -108,7 +108,7 @@ def lengths_to_the_end(run: Path) -> None:
 def many_threads(run: Path) -> None:
     """A new thread, worker and tag in every record."""
     records = []
-    for number in range(200):
+    for number in range(30):
         threads = [{"name": f"t{number}-{index}", "state": "idle", "ticks": 1} for index in range(300)]
         workers = [{"name": f"worker:{number}-{index}", "state": "running"} for index in range(300)]
         records.append(heartbeat(threads=threads, workers=workers, step=number, elapsed_secs=float(number)))
@@ -117,6 +117,60 @@ def many_threads(run: Path) -> None:
         )
         records.append(event(tags))
     (run / NAME).write_bytes(b"".join(records))
+
+
+def many_sessions(run: Path) -> None:
+    """A new session in every record, each with a stall that does not end; and restarts of every reason there is not."""
+    records = []
+    for number in range(1_500):
+        start = {"attempt": number + 1, "host": "h", "pid": 1, "facade": "x", "started_at": 1.7e9 + number}
+        name = {"v": 1, "session": f"s{number}", "previous_outcome": f"reason {number}"}
+        records.append(telemetry("session", json.dumps({**name, **start})))
+        records.append(telemetry("stall", json.dumps({**name, "state": "begin", "phase": "x", "since": 1.7e9})))
+    (run / NAME).write_bytes(b"".join(records))
+
+
+def much_history(run: Path) -> None:
+    """One session with very many stalls that have long stacks, saves and recoveries."""
+    stacks = {f"t{index}": ["line " * 20] * 50 for index in range(20)}
+    stall = json.dumps({"v": 1, "session": "s", "state": "begin", "phase": "x", "since": 1.7e9, "stacks": stacks})
+    saved = json.dumps({"v": 1, "session": "s", "trigger": "timer", "path": "m-1", "step": 1})
+    lost = json.dumps({"v": 1, "session": "s", "error": "x", "step": 9, "restored_step": 1})
+    records = [telemetry("stall", stall)] * 60 + [telemetry("checkpoint", saved)] * 1_000
+    (run / NAME).write_bytes(b"".join([*records, *[telemetry("recovery", lost)] * 10_500]))
+
+
+def many_launches(run: Path) -> None:
+    """START, and a step that is lower than before, over and over."""
+    records = []
+    for number in range(3_000):
+        start = b"\x09" + struct.pack("<d", 1.7e9 + 100 * number) + b"\x10" + varint(number) + field(7, b"\x08\x01")
+        records.append(framing.frame(start))
+    for number in range(3_000):
+        tag = field(5, field(1, field(1, f"global_step{number % 40}/sec".encode()) + b"\x15" + bytes(4)))
+        step = varint(100 - number // 80 % 3 * 40)
+        records.append(framing.frame(b"\x09" + struct.pack("<d", 1.8e9 + number) + b"\x10" + step + tag))
+    (run / NAME).write_bytes(b"".join(records))
+
+
+def many_damaged_records(run: Path) -> None:
+    """Tens of thousands of the smallest records, each damaged."""
+    (run / NAME).write_bytes((framing.header(1) + b"x" + bytes(4)) * 20_000)
+
+
+def sparse_records(run: Path) -> None:
+    """Records of 15 MiB of nothing, whose checksums are right: each takes 4 KiB on disk."""
+    size = 15 << 20
+    value = field(1, field(1, b"t") + b"\x15" + bytes(4))
+    hole = b"\x3a" + varint(size)
+    head = b"\x2a" + varint(len(value) + len(hole) + size) + value + hole
+    body = head + bytes(size)
+    footer = framing.frame(body)[-framing.FOOTER_BYTES :]
+    with open(run / NAME, "wb") as file:
+        for _ in range(300):
+            file.write(framing.header(len(body)) + head)
+            file.seek(len(body) - len(head), os.SEEK_CUR)
+            file.write(footer)
 
 
 def no_files(run: Path) -> None:
@@ -167,6 +221,11 @@ HOSTILE: tuple[Callable[[Path], None], ...] = (
     sparse_record,
     lengths_to_the_end,
     many_threads,
+    many_sessions,
+    much_history,
+    many_launches,
+    many_damaged_records,
+    sparse_records,
     no_files,
     names_that_speak,
     doubling_links,

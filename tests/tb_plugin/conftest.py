@@ -291,7 +291,7 @@ class FakeSource:
     chunks: list[Chunk] = field(default_factory=list)
     error: Exception | None = None
 
-    def refresh(self) -> list[Chunk]:
+    def pieces(self) -> list[Chunk]:
         if self.error is not None:
             raise self.error
         chunks, self.chunks = self.chunks, []

@@ -1,0 +1,268 @@
+"""What a few bytes of a file could multiply is bounded; what is beyond is counted and said, the rest stays exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from supervisor_core.cli.inspect_json import run_json
+from supervisor_core.events import framing, payload, points, reader
+from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.render import TEXT
+from supervisor_core.run import bounds, file_fold, inference, launches, session_fold
+from supervisor_core.run.run_status import run_status
+from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.watch.snapshot import WatchedRun
+from tb_plugin.data.details import details
+from tb_plugin.data.overview import overview_row
+from tb_plugin.view import RunView, View
+
+LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
+NOW = 1.7e9 + 60
+
+
+@pytest.fixture(scope="session")
+def records(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that writes events files record by record."""
+    return module_at("events/record_writer.py")
+
+
+@pytest.fixture(scope="session")
+def corpus(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that makes telemetry that nobody should write."""
+    return module_at("hostile/make_corpus.py")
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Callable[..., WatchedRun]:
+    """Returns a function that writes a file of a run, and reads the run."""
+
+    def write(*parts: bytes, name: str = "events.out.tfevents.1700000000.host") -> WatchedRun:
+        (tmp_path / "logs" / "run").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "logs" / "run" / name).write_bytes(b"".join(parts))
+        return LogdirWatch(str(tmp_path / "logs")).refresh().runs["run"]
+
+    return write
+
+
+def told(corpus: ModuleType, kind: str, **fields: object) -> bytes:
+    """A record of the session s."""
+    text: bytes = corpus.telemetry(kind, json.dumps({"v": 1, "session": "s", **fields}))
+    return text
+
+
+@pytest.mark.parametrize("count", [3, 300], ids=["one by one", "in bulk"])
+def test_the_tags_of_a_file(tmp_path: Path, records: ModuleType, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """The first ones are read on and on, to the last point; scalars of the others are counted, and take no memory. A
+    file that takes its place begins with none."""
+    monkeypatch.setattr(points, "MAX_TAGS", 2)
+    path = str(tmp_path / records.NAME)
+    first = [records.scalar(step, tag) for step in range(count) for tag in ("a0", "b0")]
+    records.write(path, records.HEAD, *first, *(records.scalar(step, f"c{step % 3}") for step in range(count)))
+    reading = EventsFileReader(path)
+    chunk = reading.read()
+    assert chunk is not None
+    assert {tag: len(found) for tag, found in chunk.scalars.items()} == {"a0": count, "b0": count}
+    records.append(path, records.scalar(7, "a0"), records.scalar(8, "d0"))
+    chunk = reading.read()
+    assert chunk is not None
+    assert (list(chunk.scalars), reading.facts().left_out_scalars) == (["a0"], count + 1)
+    os.unlink(path)
+    records.write(path, records.HEAD, records.scalar(1, "e0"))
+    chunk = reading.read()
+    assert chunk is not None
+    assert (list(chunk.scalars), reading.facts().left_out_scalars) == (["e0"], 0)
+
+
+def test_a_tag_has_a_length(tmp_path: Path, records: ModuleType) -> None:
+    """An event with a longer one is refused, counted and located."""
+    path = str(tmp_path / records.NAME)
+    good, bad = (records.scalar(1, "x" * length) for length in (payload.MAX_TAG_BYTES, payload.MAX_TAG_BYTES + 1))
+    records.write(path, records.HEAD, good, bad, records.scalar(2))
+    reading = EventsFileReader(path)
+    chunk = reading.read()
+    assert chunk is not None
+    assert sorted(map(len, chunk.scalars)) == [len("loss"), payload.MAX_TAG_BYTES]
+    assert [problem.offset for problem in reading.facts().problems] == [len(records.HEAD) + len(good)]
+
+
+def test_the_tags_of_a_run(
+    watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its files share an allowance; what is beyond is a reason why the run was not read in full."""
+    monkeypatch.setattr(bounds, "MAX_TAGS", 3)
+    watched(records.HEAD, *(records.scalar(step, tag) for step in range(5) for tag in ("a", "b")))
+    run = watched(
+        records.HEAD,
+        *(records.scalar(step, tag) for step in range(5) for tag in ("a", "b")),
+        name="events.out.tfevents.1700000001.host",
+    )
+    assert (run.dropped, run.run.scalar_tags) == ({"tags": 5}, 2)
+    assert run.problem is not None
+    assert "5 scalars of further tags were dropped" in run.problem
+
+
+def test_the_tags_that_are_followed(
+    watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tags beyond them say nothing about restarts; all of the run was read, all the same."""
+    monkeypatch.setattr(launches, "MAX_FOLLOWED_TAGS_OF_FILE", 1)
+    run = watched(records.HEAD, *(records.scalar(step, tag) for step in range(5) for tag in ("a", "b")))
+    assert (run.dropped, run.problem, run.run.step) == ({"followed_tags": 5}, None, 4)
+
+
+def test_the_sessions_of_a_file(
+    watched: Callable[..., WatchedRun], corpus: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first ones are kept; further ones are counted. Reasons of restarts are those that there are."""
+    monkeypatch.setattr(file_fold, "MAX_SESSIONS_OF_FILE", 3)
+    parts = []
+    for number in range(5):
+        start = {"session": f"s{number}", "attempt": number + 1, "previous_outcome": f"reason {number}"}
+        parts.append(told(corpus, "session", host="h", pid=1, facade="x", started_at=NOW + number, **start))
+    run = watched(*parts)
+    assert (len(run.run.sessions), run.dropped) == (3, {"sessions": 2})
+    assert not run.read_ok
+    assert run_status(run.run, NOW).restarts == {"lost": 2}
+
+
+def test_the_launches_of_a_file(
+    watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STARTs beyond them open no session, and the scalars after them are still read."""
+    monkeypatch.setattr(launches, "MAX_LAUNCHES", 3)
+    parts = []
+    for number in range(5):
+        start = (
+            b"\x09" + struct.pack("<d", 1.7e9 + 1000 * number) + b"\x10" + bytes([10 * number]) + b"\x3a\x02\x08\x01"
+        )
+        parts += [framing.frame(start), records.scalar(10 * number + 5)]
+    run = watched(records.HEAD, *parts)
+    assert (len(run.run.sessions), run.dropped, run.run.step) == (3, {"sessions": 2}, 45)
+
+
+def test_the_sessions_that_are_inferred(
+    watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that begin again lower down divide a run into so many sessions and no more."""
+    monkeypatch.setattr(inference, "MAX_SESSIONS", 3)
+    steps = [step for start in (50, 40, 30, 20, 10) for step in range(start, start + 20)]
+    run = watched(records.HEAD, *(records.scalar(step, "global_step/sec") for step in steps))
+    assert (len(run.run.sessions), run.dropped) == (3, {"sessions": 2})
+
+
+def test_history_is_let_go_of(
+    watched: Callable[..., WatchedRun], corpus: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest saves, stalls, recoveries and silences of a session are kept, and what counts them counts all."""
+    for name in ("MAX_HISTORY", "MAX_STALLS", "MAX_RECOVERIES", "MAX_SILENCES"):
+        monkeypatch.setattr(session_fold, name, 2)
+    parts = []
+    for number in range(5):
+        parts += [
+            told(corpus, "checkpoint", trigger="timer", path=f"m-{number}", step=number),
+            told(corpus, "stall", state="begin", phase="training", since=NOW + number, step=number),
+            told(corpus, "stall", state="end", phase="training", since=NOW + number, secs=1.0),
+            told(corpus, "recovery", error="x", step=9, restored_step=number),
+            told(corpus, "heartbeat", phase="training", activity_secs={"silent": 1.0 + number}),
+        ]
+    run = watched(*parts)
+    assert run.dropped == {"checkpoints": 3, "stalls": 3, "recoveries": 3, "silences": 3}
+    assert [saved.step for saved in run.run.checkpoints] == [3, 4]
+    assert [stall.step for stall in run.run.stalls] == [3, 4]
+    assert [lost.to_step for lost in run.run.recoveries] == [3, 4]
+    status = run_status(run.run, NOW)
+    assert (status.checkpoint.saves, status.recoveries, run.problem) == (5, 5, None)
+
+
+def test_stacks_are_let_go_of(
+    watched: Callable[..., WatchedRun], corpus: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they take so much and no more: those of the newest stall stay."""
+    monkeypatch.setattr(session_fold, "MAX_STACK_CHARS", 250)
+    stack = {"MainThread": ["x" * 99]}
+    stalls = [told(corpus, "stall", state="begin", phase="x", since=NOW + at, stacks=stack) for at in range(3)]
+    run = watched(*stalls)
+    assert [bool(stall.stacks) for stall in run.run.stalls] == [False, False, True]
+    assert run.dropped == {"stacks": 2}
+
+
+def test_names_have_a_length(watched: Callable[..., WatchedRun], corpus: ModuleType) -> None:
+    """Names of threads, texts and the packages whose versions are told are cut."""
+    long = "x" * 100_000
+    versions = {f"package-{number}": long[:1000] for number in range(1_000)}
+    start = {"attempt": 1, "host": long, "pid": 1, "facade": "x", "started_at": NOW, "versions": versions}
+    run = watched(
+        told(corpus, "session", **start),
+        told(corpus, "heartbeat", phase=long, threads=[{"name": long, "state": "failed", "last_error": long}]),
+    ).run
+    status = run_status(run, NOW)
+    assert len(repr(status)) < 64 * 1024
+    assert len(status.versions) == bounds.MAX_VERSIONS
+    assert len(status.threads[0].name) == bounds.MAX_NAME_CHARS
+
+
+def test_what_was_dropped_is_said(tmp_path: Path, corpus: ModuleType) -> None:
+    """By the exporter, in a metric and as a run that was not read in full; by inspect; in the tab."""
+    (tmp_path / "run").mkdir()
+    threads = [{"name": f"t{number}", "state": "idle"} for number in range(bounds.MAX_THREADS + 4)]
+    (tmp_path / "run" / "events.out.tfevents.1700000000.host").write_bytes(corpus.heartbeat(threads=threads))
+    exporter = Exporter([LogdirWatch(str(tmp_path))])
+    exporter.refresh()
+    page = exporter.scrape(TEXT).decode()
+    assert 'supervisor_exporter_dropped_total{kind="threads",run="run"} 4.0\n' in page
+    assert f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="run"}} 0.0\n' in page
+    found = LogdirWatch(str(tmp_path)).refresh().runs["run"]
+    shown = run_json(found, NOW)
+    said = "4 mentions of further threads were dropped"
+    assert shown["dropped"] == {"threads": 4}
+    assert said in shown["problems"][0]["text"]
+    assert said in overview_row("run", found)["problem"]
+    view = RunView(name="run", directory=str(tmp_path / "run"), watched=found, generation=1, row={})
+    answer = details(View(generation=1, oldest=1, at=NOW, logdir=str(tmp_path)), view)
+    assert (answer["dropped"], said in answer["problem"]) == ({"threads": 4}, True)
+
+
+def test_a_sparse_file_of_many_records(tmp_path: Path, corpus: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes on disk that claim to be gigabytes of good records are read up to a bound, said to be holes, and
+    not read again, also not by the next look."""
+    monkeypatch.setattr(reader, "FREE_BYTES", 1 << 20)
+    corpus.sparse_records(tmp_path)
+    path = str(tmp_path / corpus.NAME)
+    allowed = reader.FREE_BYTES + reader.PER_STORED_BYTE * 512 * os.stat(path).st_blocks
+    reading = EventsFileReader(path)
+    while reading.read() is not None:
+        pass
+    assert reading._fetched <= allowed
+    assert "mostly holes" in str(reading.facts().skipped)
+    assert reading.facts().unreadable
+    before = reading._fetched
+    assert reading.read() is None
+    assert reading._fetched - before < 100
+
+
+def test_problems_are_bounded(tmp_path: Path, corpus: ModuleType) -> None:
+    """Of many damaged places a chunk names the first, and counts all."""
+    corpus.many_damaged_records(tmp_path)
+    reading = EventsFileReader(str(tmp_path / corpus.NAME))
+    chunk = reading.read()
+    assert chunk is not None
+    assert len(chunk.problems) == 1_000
+    assert reading.facts().corrupt_records > 15_000
+
+
+def test_no_real_logdir_reaches_a_bound() -> None:
+    """The logdirs of real trainings of many kinds are read in full, and nothing of them is dropped."""
+    if not LOGDIRS.is_dir():
+        pytest.skip("the real logdirs are not at hand")
+    runs = LogdirWatch(str(LOGDIRS)).refresh().runs
+    assert len(runs) == 20
+    assert {name: run.dropped for name, run in runs.items() if run.dropped} == {}
+    assert [run.problem for run in runs.values() if run.problem] == []
