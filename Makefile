@@ -4,6 +4,7 @@
 # make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)
 # make bench  the measurements of docs/benchmarks.md
 # make faults the injected faults of docs/faults.md
+# make wheel  what a release is made of, in dist: wheel, sources, list of what is in them
 # make fuzz   altered inputs for everything that reads what others wrote, docs/security.md
 # Each works as the first command in a fresh clone: it installs what it needs into .venv.
 
@@ -15,13 +16,13 @@ ARGS ?=
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check docs bench faults fuzz frontend test-versions wheel format clean install
+.PHONY: demo test check docs bench faults fuzz frontend test-versions wheel check-release lock format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml setup.cfg constraints.txt build_frontend.py scripts/install
-	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev]"
+$(INSTALLED): pyproject.toml setup.cfg build_frontend.py scripts/install $(wildcard locks/*.txt)
+	PYTHON="$(PYTHON)" scripts/install $(VENV) dev
 	@touch $@
 
 $(TAB): $(TAB_SOURCES) | $(INSTALLED)
@@ -41,28 +42,34 @@ check: $(INSTALLED)
 	$(BIN)/python -m pytest -q tests/structure
 
 docs: $(INSTALLED)
-	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev,docs]"
+	PYTHON="$(PYTHON)" scripts/install $(VENV) dev docs
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "docs: build/site/index.html"
 
 frontend: $(TAB)
 
 bench: $(INSTALLED) $(TAB)
-	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev,bench]"
+	PYTHON="$(PYTHON)" scripts/install $(VENV) dev bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
 faults: $(INSTALLED)
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 fuzz: $(INSTALLED)
-	PYTHON="$(PYTHON)" scripts/install $(VENV) ".[dev,fuzz]"
+	PYTHON="$(PYTHON)" scripts/install $(VENV) dev fuzz
 	$(BIN)/python -m fuzz $(ARGS)
 
 test-versions: $(INSTALLED) $(TAB)
 	$(BIN)/python scripts/check_versions.py $(ARGS)
 
 wheel: $(INSTALLED)
-	scripts/check-wheel $(BIN)/python
+	scripts/check-wheel $(BIN)/python dist
+
+lock: $(INSTALLED)
+	$(BIN)/python scripts/lock.py $(ARGS)
+
+check-release:
+	@scripts/check-release
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -38,12 +38,12 @@ Settings = Mapping[str, Any] | None
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """What pip is to fetch for a wheel: Node, too, where it is needed and missing."""
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *_node_to_fetch()]
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *node_to_fetch()]
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
     """What pip is to fetch for an editable install."""
-    return [*build_meta.get_requires_for_build_editable(config_settings), *_node_to_fetch()]
+    return [*build_meta.get_requires_for_build_editable(config_settings), *node_to_fetch()]
 
 
 def build_wheel(directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
@@ -89,7 +89,8 @@ def sources() -> Iterator[Path]:
     yield from (path for path in (FRONTEND / "src").rglob("*") if path.is_file())
 
 
-def _node_to_fetch() -> list[str]:
+def node_to_fetch() -> list[str]:
+    """Return what is to be fetched so that there is a Node; nothing where there is one, or it is not needed."""
     return [] if is_fresh() or _has_node() else [NODE_FROM_PYPI]
 
 

@@ -40,7 +40,10 @@ const { metafile } = await build({
 });
 const chunk = (await readdir(fresh)).find((name) => /^tab-.*\.js$/.test(name));
 await writeFile(path.join(fresh, "index.js"), `export { render } from "./${chunk}";\n`);
-await writeFile(path.join(fresh, "LICENSES.txt"), await licences(metafile));
+const packages = await bundled(metafile);
+await writeFile(path.join(fresh, "LICENSES.txt"), await licences(packages));
+const listed = packages.map(({ name, version, license }) => ({ name, version, license }));
+await writeFile(path.join(fresh, "packages.json"), `${JSON.stringify(listed)}\n`);
 await rm(out, { recursive: true, force: true });
 await cp(fresh, out, { recursive: true });
 await rm(fresh, { recursive: true, force: true });
@@ -51,21 +54,30 @@ for (const name of await readdir(out)) {
 }
 console.log(`frontend: ${(bytes / 1000).toFixed(1)} kB gzipped in ${path.relative(process.cwd(), out) || "."}`);
 
-/** The licence of every package whose code is in what was built. */
-async function licences({ inputs }) {
-  const packages = new Set();
+/** The packages whose code is in what was built. */
+async function bundled({ inputs }) {
+  const names = new Set();
   for (const file of Object.keys(inputs)) {
     const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(file);
-    if (found) packages.add(found[1]);
+    if (found) names.add(found[1]);
   }
-  const others = packages.size ? "and from these packages" : "alone";
+  return Promise.all(
+    [...names].sort().map(async (name) => {
+      const folder = path.join(here, "node_modules", name);
+      const { version, license } = JSON.parse(await readFile(path.join(folder, "package.json"), "utf8"));
+      return { name, version, license, folder };
+    }),
+  );
+}
+
+/** Their licences, in full. */
+async function licences(packages) {
+  const others = packages.length ? "and from these packages" : "alone";
   const parts = [`The tab is built from its own sources (Apache-2.0, see LICENSE) ${others}.\n`];
-  for (const name of [...packages].sort()) {
-    const folder = path.join(here, "node_modules", name);
-    const about = JSON.parse(await readFile(path.join(folder, "package.json"), "utf8"));
+  for (const { name, version, license, folder } of packages) {
     const file = (await readdir(folder)).find((entry) => /^licen[cs]e/i.test(entry));
     if (!file) throw new Error(`${name} comes without its licence: it cannot be shipped`);
-    parts.push(`${name} ${about.version}, ${about.license}\n\n${await readFile(path.join(folder, file), "utf8")}`);
+    parts.push(`${name} ${version}, ${license}\n\n${await readFile(path.join(folder, file), "utf8")}`);
   }
   return parts.join(`\n${"-".repeat(80)}\n\n`);
 }

@@ -48,6 +48,9 @@ def of_events() -> Seeds:
     told = framing.frame(encoding.event_prefix(1.7e9, 3, 5, len(stop)) + stop)
     odd = b"".join(framing.frame(payload) for payload in (b"", b"\x09", b"\x2a\x7f", b"\x10\x80\x01"))
     yield "scalars", MENDED + head + scalars
+    yield "growing", b"\3" + head + scalars[:400]
+    yield "thorough", b"\5" + head + scalars[:400]
+    yield "scalars-only", b"\7" + head + told + scalars[:400]
     yield "telemetry", MENDED + head + told * 2
     yield "odd-payloads", MENDED + head + odd + framing.frame(scalar(1))
     yield "torn", RAW + head + framing.frame(scalar(1))[:-3]

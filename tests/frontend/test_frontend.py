@@ -78,15 +78,17 @@ def test_lock_file_pins_checksums_and_names_no_registry() -> None:
 
 @pytest.mark.skipif(not (STATIC / "index.js").exists(), reason="the frontend is not built: scripts/build-frontend")
 def test_what_is_shipped_is_small_whole_and_licensed() -> None:
-    """An entry, one file whose name holds a hash, and the licences; less than 60 kB gzipped in all."""
+    """An entry, one file whose name holds a hash, licences and names of what is bundled; less than 60 kB gzipped."""
     names = sorted(path.name for path in STATIC.iterdir())
-    assert [re.sub("-[A-Z0-9]{8}", "-HASH", name) for name in names] == ["LICENSES.txt", "index.js", "tab-HASH.js"]
-    assert names[2] in (STATIC / "index.js").read_text()
+    whole = ["LICENSES.txt", "index.js", "packages.json", "tab-HASH.js"]
+    assert [re.sub("-[A-Z0-9]{8}", "-HASH", name) for name in names] == whole
+    assert names[3] in (STATIC / "index.js").read_text()
     size = sum(len(gzip.compress(path.read_bytes(), 9)) for path in STATIC.glob("*.js"))
     assert size < MOST_KILOBYTES * 1000
     licences = (STATIC / "LICENSES.txt").read_text()
     bundled = {"esbuild"} ^ set(json.loads((FRONTEND / "package.json").read_text())["dependencies"])
     assert all(f"\n{name} " in licences for name in bundled) and "Apache-2.0" in licences
+    assert {item["name"] for item in json.loads((STATIC / "packages.json").read_text())} == bundled
 
 
 @pytest.fixture

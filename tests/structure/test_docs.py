@@ -123,7 +123,8 @@ def test_the_page_of_dependencies_states_every_floor() -> None:
 
 def test_lock_and_configuration_name_no_host() -> None:
     """Where packages come from is the machine's business: no registry's host, no download address."""
-    for name in ("constraints.txt", "pyproject.toml", "setup.cfg", "Makefile"):
+    locks = [f"locks/{path.name}" for path in (ROOT / "locks").iterdir()]
+    for name in (*locks, "constraints.txt", "pyproject.toml", "setup.cfg", "Makefile"):
         assert not re.search(r"https?://|index-url|find-links", (ROOT / name).read_text()), name
 
 
