@@ -38,7 +38,7 @@ class SupervisorLoader(base_plugin.TBLoader):
                 metavar="REGEX",
                 type=_regex,
                 default="",
-                help="The tab reads only runs in whose names this is found (default: all).",
+                help="Read only runs whose names match this regular expression (default: all).",
             )
             group.add_argument(
                 "--supervisor_memory_mb",
@@ -57,7 +57,7 @@ class SupervisorLoader(base_plugin.TBLoader):
 
             return SupervisorPlugin(context)
         except Exception as error:
-            _LOG.exception("The Supervisor tab could not start; TensorBoard goes on")
+            _LOG.exception("The Supervisor tab could not start; TensorBoard continues")
             return _failed(error)
 
 

@@ -100,7 +100,7 @@ class SupervisorPlugin(Tab):
                 self._logdirs, refresh_secs=self._refresh_secs, include=self._include, max_bytes=self._max_bytes
             )
         except Exception as error:  # a broken installation: every route says so
-            _LOG.exception("The Supervisor tab could not start; TensorBoard goes on")
+            _LOG.exception("The Supervisor tab could not start; TensorBoard continues")
             self._problem = f"{type(error).__name__}: {error}"
 
 

@@ -21,7 +21,7 @@ _REVALIDATED = "no-cache"
 
 _NOT_BUILT = (
     "The frontend of this tab has not been built. In a clone of the repository, run: make frontend. "
-    "An installed wheel always has it: install it anew."
+    "An installed wheel always has it: install it again."
 )
 
 

@@ -87,7 +87,7 @@ class LocalLeaseFile:
             self._fd, self._taken = fd, os.fstat(fd)
             if not _is_ours(os.pread(fd, _MAX_BYTES, 0)):
                 self.let_go()
-                return Grip("unavailable", f"{self.path} holds something that is no lease; move it away")
+                return Grip("unavailable", f"{self.path} is not a lease file; move it away")
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -97,7 +97,7 @@ class LocalLeaseFile:
             if self.is_in_place():
                 return Grip("ours")
             self.let_go()  # it was deleted between opening and locking: what was locked is nobody's any more
-        return Grip("unlocked", "the lease file is deleted again and again")
+        return Grip("unlocked", "the lease file is deleted repeatedly")
 
     def read(self) -> bytes:
         """See `LeaseFile.read`."""

@@ -32,7 +32,7 @@ def in_use(logdir: str, by: str, *, is_this_process: bool, free_in_secs: float |
     text += "another logdir"
     if free_in_secs is not None:
         text += f"; if it is dead, try again in {max(1.0, free_in_secs):.0f} s, or delete {path}"
-    return text + ". Options(exclusive_logdir=False) goes on regardless."
+    return text + ". Options(exclusive_logdir=False) starts anyway."
 
 
 def taken_over(logdir: str, successor: str, timeout_secs: float) -> str:

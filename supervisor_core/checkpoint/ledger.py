@@ -200,7 +200,7 @@ class Ledger:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            _LOG.warning("What an earlier session has saved and let go is not known: %s: %s", path, error)
+            _LOG.warning("The ledger of earlier sessions cannot be read: %s: %s", path, error)
             return None
 
 
@@ -323,7 +323,7 @@ class SessionLedger(Ledger):
                     found = self._filesystem.modified_at(path)
                     if found is not None and found <= written_at and self._filesystem.contains(self._logdir, path):
                         self._filesystem.remove(path)
-                        _LOG.info("Deleted %s, which had been let go.", path)
+                        _LOG.info("Deleted %s, as an earlier session had planned.", path)
                 except FileNotFoundError:
                     continue
                 except OSError as error:

@@ -96,7 +96,7 @@ class Pump:
             RuntimeError: in the pump's own thread, or above it on the stack.
         """
         if self._serving_here == threading.get_ident():
-            raise RuntimeError("A signal handler has interrupted what it would wait for: the writing of events.")
+            raise RuntimeError("A signal handler interrupted the writing of events, and cannot wait for it.")
         self.submit(request)
         self.queue.wait(request, timeout_secs)
 

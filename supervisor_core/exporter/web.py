@@ -35,9 +35,9 @@ _LANDING_PAGE = """<!DOCTYPE html>
 <p>Metrics of the runs below some logdirs, from their events files.</p>
 <ul>
 <li><a href="{path}">metrics</a>: for Prometheus</li>
-<li><a href="/alerts">alerts</a>: what each means, and what to do</li>
+<li><a href="/alerts">alerts</a>: the meaning of each, and what to do</li>
 <li><a href="/-/healthy">healthy</a>: does this process answer?</li>
-<li><a href="/-/ready">ready</a>: have the runs been looked at?</li>
+<li><a href="/-/ready">ready</a>: have all runs been read?</li>
 </ul>
 </body>
 </html>

@@ -148,7 +148,7 @@ class _Section:
     def finish(self) -> None:
         if self._values:
             unknown = ", ".join(f"{self._prefix}{key}" for key in self._values)
-            raise OptionsError(f"unknown: {unknown}; docs/exporter.md lists what there is")
+            raise OptionsError(f"unknown: {unknown}; docs/exporter.md lists the known keys")
 
 
 _KINDS: dict[type, str] = {str: "a string", bool: "true or false", list: "a list", dict: "keys and values"}

@@ -34,7 +34,7 @@ from supervisor_core.metrics.render import choose_encoding, gzip_accepted
 
 _LOG = logging.getLogger("supervisor_core")
 
-_NOT_READY = "the run is not training yet (supervisor_phase at /metrics says what it is doing)"
+_NOT_READY = "the run is not training yet (its phase is in supervisor_phase at /metrics)"
 _LANDING_PAGE = b"""<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Supervisor metrics</title></head>
@@ -113,13 +113,13 @@ class MetricsServer:
                 client_timeout_secs=self._client_timeout_secs,
             )
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that no name can be
-            _LOG.error("Metrics are not served, all else goes on: %s", self._why(error))
+            _LOG.error("Metrics are not served (training continues): %s", self._why(error))
             return False
         try:
             listener.start()
         except RuntimeError as error:
             listener.server_close()
-            _LOG.error("Metrics are not served, all else goes on: no thread could be started: %s", error)
+            _LOG.error("Metrics are not served (training continues): cannot start a thread: %s", error)
             return False
         self._listener = listener
         _SERVING.add(self)

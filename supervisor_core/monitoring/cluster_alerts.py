@@ -30,9 +30,9 @@ def _lost(limits: Thresholds) -> Alert:
         hold_secs=limits.worker_hold_secs,
         summary="{{ $labels.worker }} of {{ $labels.run }} is lost.",
         description=(
-            "The process {{ $labels.worker }} of the training {{ $labels.run }} is not heard of any more, or has ended "
-            f"by an error, and has not come back within {duration(limits.worker_hold_secs)}. The training goes on "
-            "without it, or waits for it."
+            "The process {{ $labels.worker }} of the training {{ $labels.run }} has no heartbeat, or has ended with an "
+            f"error, and has not come back within {duration(limits.worker_hold_secs)}. The training continues without "
+            "it, or waits for it."
         ),
     )
 
@@ -47,10 +47,10 @@ def _stuck(limits: Thresholds) -> Alert:
             '  unless on (run) run:supervisor_phase:live{phase=~"starting|restoring|stopping|stopped"} == 1'
         ),
         hold_secs=limits.worker_wait_secs,
-        summary="{{ $labels.worker }} of {{ $labels.run }} takes no part in the training.",
+        summary="{{ $labels.worker }} of {{ $labels.run }} makes no progress.",
         description=(
-            f"For {duration(limits.worker_wait_secs)} the chief of {{{{ $labels.run }}}} has trained, and the process "
-            "{{ $labels.worker }} has lived, but waited or not moved. What it is there for is not being done."
+            f"For {duration(limits.worker_wait_secs)} the chief of {{{{ $labels.run }}}} has trained, but the process "
+            "{{ $labels.worker }} waited or made no progress. Its work is not done."
         ),
     )
 
@@ -66,9 +66,9 @@ def _recoveries(limits: Thresholds) -> Alert:
             "  and on (run) run:supervisor_active:live == 1"
         ),
         hold_secs=0.0,
-        summary="The TensorFlow session of {{ $labels.run }} is lost again and again.",
+        summary="The TensorFlow session of {{ $labels.run }} is lost repeatedly.",
         description=(
             f"Within {window} the training {{{{ $labels.run }}}} has lost its TensorFlow session {{{{ $value }}}} "
-            "times, and made it anew. A process of its cluster dies again and again, or cannot be reached."
+            "times, and recreated it. A process of its cluster dies repeatedly, or cannot be reached."
         ),
     )

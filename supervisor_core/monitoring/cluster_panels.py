@@ -23,7 +23,7 @@ def _states() -> list[Placeable]:
         (
             state_timeline(
                 "Other processes",
-                "What each process of the cluster but the chief was doing. One that ended in good order has no state.",
+                "The state of each process of the cluster except the chief. A planned end has no state.",
                 [Query(expr=_STATE, legend="{{worker}}")],
                 _STATES,
             ),

@@ -76,7 +76,7 @@ def _state() -> list[Placeable]:
         (
             stat(
                 "Silence",
-                "Time since anything moved, as a share of what the phase may take. From 100 % on it is stalled.",
+                "Time since the last progress, as a share of the phase's budget. From 100 % on the run is stalled.",
                 Query(expr=f"{late} / {budget}"),
                 unit="percentunit",
                 steps=((0.5, "yellow"), (1, "red")),
@@ -167,7 +167,7 @@ def _checkpoints() -> list[Placeable]:
                     Query(expr=f"histogram_quantile(0.95, {saves})", legend="95%"),
                     Query(
                         expr=f"max by (run) (rate({blocked}_sum{{{RUN}}}[1h]) / rate({blocked}_count{{{RUN}}}[1h]))",
-                        legend="training held up, mean",
+                        legend="training blocked, mean",
                     ),
                 ],
                 unit="s",
@@ -239,7 +239,7 @@ def _goodput() -> list[Placeable]:
         (
             time_series(
                 "Where the time went",
-                "The run's wall time until then, by what it went into.",
+                "The run's wall time until then, by use.",
                 [Query(expr=f"max by (activity) (supervisor_run_time_seconds_total{{{RUN}}})", legend="{{activity}}")],
                 unit="s",
                 stacking="percent",
@@ -260,7 +260,7 @@ def _goodput() -> list[Placeable]:
             time_series(
                 "Restarts",
                 "How earlier sessions ended, since the run began, and how often this one has lost TensorFlow's session "
-                "and made it anew.",
+                "and recreated it.",
                 [
                     Query(expr=f"max by (reason) (supervisor_restarts_total{{{RUN}}})", legend="{{reason}}"),
                     Query(expr=f"max by (run) (supervisor_recoveries_total{{{RUN}}})", legend="within this session"),

@@ -76,4 +76,4 @@ class BlockingCall(Generic[T]):
         try:
             self._discard(result)
         except Exception:  # whoever gave the call up has an error of its own to raise, or is gone
-            _LOG.exception("What nobody waited for could not be discarded")
+            _LOG.exception("The result of an abandoned call could not be discarded")

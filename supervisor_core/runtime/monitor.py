@@ -291,4 +291,4 @@ class RunMonitor:
             try:
                 self.tick()
             except Exception:  # a broken record must not blind the monitor
-                _LOG.exception("The monitor could not look; it goes on.")
+                _LOG.exception("The monitor failed once; it continues.")

@@ -181,7 +181,7 @@ class ServiceThread(LooperThread):
                 self._given_up = ServiceError(f"The service {self.name} failed {failures} times in a row: {text}")
             raise self._given_up from error
         delay_secs = self._policy.backoff.next_delay(failures)
-        again = f"trying again in {delay_secs:.1f} s while training goes on"
+        again = f"trying again in {delay_secs:.1f} s while training continues"
         logger.warning("Service %s: failed %d time(s) in a row, %s: %s", self.name, failures, again, text)
         return delay_secs
 
@@ -208,7 +208,7 @@ class ServiceThread(LooperThread):
         try:
             self._on_failure(self.name, error, health.ticks)
         except Exception:  # the service's own error is the one that counts
-            logger.exception("Service %s: what was to be told of a failure failed itself", self.name)
+            logger.exception("Service %s: the on_failure callback raised", self.name)
 
     def _concerns_the_run(self, error: BaseException) -> bool:
         """Settle the state in which an exception ends the service; return whether the coordinator must hear of it."""
@@ -228,7 +228,7 @@ class ServiceThread(LooperThread):
         remedy = self._remedy(error)
         if self._policy.on_error == "continue" and error is not self._given_up and isinstance(error, Exception):
             logger.error(
-                "Service %s: failed and has ended; training goes on without it. %s", self.name, remedy, exc_info=True
+                "Service %s: failed and has ended; training continues without it. %s", self.name, remedy, exc_info=True
             )
             return False
         logger.error("Service %s: failed, which stops the run: %s. %s", self.name, text, remedy)

@@ -74,7 +74,7 @@ class ChiefWatch:
         left = self._since + self._wait_secs - now
         if left <= 0 or (self._seen_at_work == record.session and not self._always_waits):
             raise RunFinishedError(f"There is nothing left to do here: {text}.")
-        return f"a chief to begin anew, within {left:.0f} s: {text}"
+        return f"a chief to continue the run, within {left:.0f} s: {text}"
 
     def _record(self) -> LeaseRecord | None:
         try:

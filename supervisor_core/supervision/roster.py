@@ -207,7 +207,7 @@ class Roster:
                 if self.look() and not is_last:
                     self._on_change()
             except Exception:  # one file that nobody foresaw must not blind the chief
-                _LOG.exception("The chief could not look at the cluster's heartbeats; it goes on.")
+                _LOG.exception("The chief could not read the cluster's heartbeats; it continues.")
             if is_last:
                 return
             self._stop.wait(self._interval_secs)

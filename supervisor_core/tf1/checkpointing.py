@@ -294,7 +294,7 @@ class Checkpointing:
         if result.error is not None:
             _LOG.warning("Checkpoint of step %s failed: %s", result.step, result.error)
             return
-        _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training held up for %.0f ms.",
+        _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
                   result.path, result.bytes, result.secs, result.blocked_secs * 1e3)  # fmt: skip
         if result.step is not None and self._writer:
             log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)

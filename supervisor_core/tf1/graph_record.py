@@ -53,7 +53,7 @@ class GraphRecord:
             text: str = text_format.MessageToString(self._graph_def)
             filesystem.replace(os.path.join(directory, GRAPH_FILE), text.encode())
         except Exception as error:
-            _LOG.warning("%s cannot be written; training goes on without it: %s", GRAPH_FILE, error)
+            _LOG.warning("%s cannot be written; training continues without it: %s", GRAPH_FILE, error)
 
     def write_events(self, writer: Any) -> None:
         """Add graph and meta graph to an events file."""

@@ -73,14 +73,14 @@ class RunAnalysis:
             is_step = False
             if not self._warned:
                 self._warned = True
-                _LOG.warning("Cannot tell from the graph which runs are steps; some are not counted.", exc_info=True)
+                _LOG.warning("The graph does not show which runs are steps; some are not counted.", exc_info=True)
         return RunTraits(supervised=True, is_step=is_step, changes=is_step or self._changes(fetched))
 
     def _changes(self, fetched: Sequence[Any]) -> bool:
         try:
             return not fetched or self._changing_ops.reached_by(fetched)
         except Exception:  # whatever is not known to be harmless may not be
-            _LOG.debug("Cannot tell from the graph whether a run changes anything.", exc_info=True)
+            _LOG.debug("The graph does not show whether a run changes anything.", exc_info=True)
             return True
 
     def _fills_queue(self, element: Any) -> bool:

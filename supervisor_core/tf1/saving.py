@@ -369,4 +369,4 @@ class CheckpointSaver:
         self._snapshot = None
         if self._blocking:
             return
-        _LOG.warning("Checkpoints of this saver may mix steps, since %s: it is run while training goes on.", reason)
+        _LOG.warning("Checkpoints of this saver may mix steps, since %s: it runs while training continues.", reason)

@@ -297,7 +297,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             if gone is None:
                 _close_quietly(sess)
                 raise
-            reason = f"a process of the cluster that is away: {error_text(gone)}"
+            reason = f"an unavailable process of the cluster: {error_text(gone)}"
         if reason is None:
             return sess, None
         _close_quietly(sess)

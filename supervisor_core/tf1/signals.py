@@ -48,7 +48,7 @@ def watch_signals(
         if saves is None:
             _LOG.warning("%s: there is nothing to save here.", name)
             return
-        _LOG.info("%s: a checkpoint is saved; training goes on.", name)
+        _LOG.info("%s: a checkpoint is saved; training continues.", name)
         try:
             saves.save("signal")
         except Exception as error:  # training goes on, and the next save may succeed

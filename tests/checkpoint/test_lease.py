@@ -104,7 +104,7 @@ def test_a_second_chief_in_this_process_is_refused(make: Make, tmp_path: Path) -
     assert str(caught.value) == (
         f"The logdir {tmp_path / 'run'} is in use by this very process (session first) since 1970-01-12 13:46:40 UTC, "
         "renewed 0 s ago. Two chiefs would delete each other's checkpoints: close that session, or use another logdir. "
-        "Options(exclusive_logdir=False) goes on regardless."
+        "Options(exclusive_logdir=False) starts anyway."
     )
 
 

@@ -108,7 +108,9 @@ def test_a_result_that_cannot_be_discarded_disturbs_nobody(caplog: pytest.LogCap
         call.abandon()
     held.let_go.set()
     assert calls[0].wait(SECS)
-    assert [record.getMessage() for record in caplog.records] == ["What nobody waited for could not be discarded"] * 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "The result of an abandoned call could not be discarded"
+    ] * 2
 
 
 def test_a_thread_that_cannot_be_had_is_told() -> None:

@@ -150,7 +150,7 @@ def test_continue_ends_the_service_alone(coord_for: Any, caplog: pytest.LogCaptu
     assert not coord.should_stop()
     assert (service.status().state, service.at, service.stopped_cleanly) == ("failed", [0], False)
     assert service.status().last_error == "ValueError: broken"
-    assert "training goes on without it" in caplog.text
+    assert "training continues without it" in caplog.text
     assert caplog.records[-1].levelno == logging.ERROR
     assert caplog.records[-1].exc_info
 

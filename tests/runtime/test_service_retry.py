@@ -16,7 +16,7 @@ RETRY = Policy(transient=is_outside_fault, backoff=PLAIN_BACKOFF)
 
 
 def test_retried_with_backoff(coord_for: Any, scripted: Any) -> None:
-    """Contract part 2: faults of the outside world are retried after 1, 2, 4 s while training goes on."""
+    """Contract part 2: faults of the outside world are retried after 1, 2, 4 s while training continues."""
     coord = coord_for(1250)
     full = OSError(28, "No space left on device")
     service = scripted(coord, 600, [0.0, full, full, full, 0.5], policy=RETRY)

@@ -84,6 +84,6 @@ def test_a_graph_that_cannot_be_written_ends_no_training(
     with caplog.at_level(logging.WARNING, "supervisor_core"):
         assert train(logdir) == 2
     (said,) = [text for text in caplog.messages if "graph.pbtxt" in text]
-    assert said.startswith("graph.pbtxt cannot be written; training goes on without it: ")
+    assert said.startswith("graph.pbtxt cannot be written; training continues without it: ")
     assert tf.train.latest_checkpoint(logdir).endswith("-2")
     assert not [name for name in os.listdir(logdir) if ".tmp" in name]

@@ -173,7 +173,7 @@ def test_counting_never_costs_a_run(
         sess.run(model.train_op)
     assert diary.lines == RUN * 3
     assert [record.getMessage() for record in caplog.records] == [
-        "Cannot tell from the graph which runs are steps; some are not counted."
+        "The graph does not show which runs are steps; some are not counted."
     ]
 
 

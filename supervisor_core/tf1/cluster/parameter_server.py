@@ -82,7 +82,7 @@ class ParameterServer:
             while not self._wait(self._look_secs):
                 self._roster.look()  # from the beginning: whether a heartbeat goes on is not seen at one look
                 if self._is_finished() and not self._is_needed():
-                    _LOG.info("%s: the run has finished, and nobody needs its variables any more.", self._task)
+                    _LOG.info("%s: the run has finished, and no process needs its variables.", self._task)
                     reason = "completed"
                     return
             if watch is not None and watch.received is not None:

@@ -41,7 +41,7 @@ def unreachable_tasks(config: Any) -> str:
         return ", ".join(f"{name} ({tasks[name]})" for name in silent[:_NAMED]) + more + ": not to be reached"
     if tasks:
         return "the cluster: all its processes accept connections, and the session is not there yet"
-    return "a process of the cluster that does not answer (TF_CONFIG would tell which there are)"
+    return "a process of the cluster that does not answer (set TF_CONFIG to name it)"
 
 
 def _tasks(config: Any) -> dict[str, str]:

@@ -251,7 +251,7 @@ class Monitored(Additions):
             self._end_session(lost=True)
             delay = self._loss.delay_secs(error, runtime.lifecycle.run.progress.runs)
             runtime.new_coordinator()
-            _LOG.warning("It is made anew in %.1f s (loss %d in a row).", delay, self._loss.in_a_row)
+            _LOG.warning("It is recreated in %.1f s (loss %d in a row).", delay, self._loss.in_a_row)
             if runtime.coord.wait_for_stop(delay):
                 self._lifecycle.ending.gave_up = True
                 raise error
@@ -275,7 +275,7 @@ class Monitored(Additions):
             if not lost:
                 if not isinstance(error, AWAY):
                     raise
-                _LOG.error("A process of the cluster was gone when the session was closed: %s", error)
+                _LOG.error("A process of the cluster was unavailable when the session was closed: %s", error)
         finally:
             if session is not None:
                 close_at_end(session, self._lifecycle.stopping.closing_secs)

@@ -44,8 +44,8 @@ _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
 
 _NO_GLOBAL_STEP = (
-    "The graph has no global step: runs are counted instead, checkpoints bear no step, and there are no step rates. "
-    "tf.compat.v1.train.get_or_create_global_step() makes one."
+    "The graph has no global step: runs are counted instead, checkpoints have no step, and there are no step rates. "
+    "tf.compat.v1.train.get_or_create_global_step() creates one."
 )
 
 SETTLE_SECS = 30.0

@@ -12,7 +12,7 @@ import tensorflow as tf
 from supervisor_core.tf1.cluster import reach
 from supervisor_core.tf1.cluster.reach import remember_cluster, unreachable_tasks
 
-NOTHING_KNOWN = "a process of the cluster that does not answer (TF_CONFIG would tell which there are)"
+NOTHING_KNOWN = "a process of the cluster that does not answer (set TF_CONFIG to name it)"
 ALL_ANSWER = "the cluster: all its processes accept connections, and the session is not there yet"
 
 
