@@ -76,7 +76,8 @@ def test_a_finished_run_may_begin_anew(watch: ChiefWatch, lease: Lease, hands: A
     """A worker that finds it finished says so, and for how long it will wait; then there is nothing left to do."""
     lease.is_of(CHIEF, ended, last_step=12345)
     assert watch.look() == (
-        "a chief to continue the run, within 60 s: the run in /runs/a has finished: session 6f1d3c0a9b7e4d21 on a ended "
+        "a chief to continue the run, within 60 s: the run in /runs/a has finished: "
+        "session 6f1d3c0a9b7e4d21 on a ended "
         f"({ended}) at step 12,345, 2023-11-14 22:13:20 UTC"
     )
     hands.now += 59.0
