@@ -59,7 +59,7 @@ def _run_facts(status: RunStatus) -> Mapping[str, str]:
 RUN_METRICS: tuple[RunMetric, ...] = (
     gauge(
         "supervisor_active",
-        "1 from the start of a session until it has ended, or was lost so long ago that it is given up; then 0.",
+        "1 from the start of a session until it has ended, or until a lost one is dropped; then 0.",
         lambda s: s.active,
     ),
     RunMetric(
@@ -77,7 +77,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     RunMetric(
         name="supervisor_phase",
         type="gauge",
-        help="1 for what the session is doing, 0 for every other phase.",
+        help="1 for the phase of the session, 0 for every other phase.",
         labels=("run", "phase"),
         read=_phases,
     ),
@@ -102,7 +102,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     ),
     counter(
         "supervisor_recoveries_total",
-        "Restarts within this session: how often TensorFlow's own was lost and made anew.",
+        "Recoveries: how often TensorFlow's session was lost and created again within this session.",
         lambda s: s.recoveries,
     ),
     gauge("supervisor_global_step", "The global step.", lambda s: s.global_step),
@@ -188,7 +188,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     ),
     histogram(
         "supervisor_checkpoint_blocked_seconds",
-        "How long saves held up the training.",
+        "How long saves blocked training.",
         lambda s: s.checkpoint.blocked_secs,
     ),
     per_thread(
@@ -219,8 +219,8 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     ),
     per_worker(
         "supervisor_worker_up",
-        "1 while the other process of the cluster is heard of, 0 once it is lost or has failed; nothing once it has "
-        "ended in good order.",
+        "1 while the other process of the cluster has heartbeats, 0 once it is lost or has failed; absent after a "
+        "planned end.",
         lambda w: None if w.state == "stopped" else w.state not in ("lost", "failed"),
     ),
     per_worker(
@@ -235,7 +235,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     ),
     per_worker(
         "supervisor_worker_last_seen_timestamp_seconds",
-        "When the other process of the cluster was heard of last.",
+        "The last heartbeat of the other process of the cluster.",
         lambda w: w.last_seen_at,
         unit="seconds",
     ),
@@ -248,14 +248,14 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     counter("supervisor_steps_lost_total", "Steps done again after restarts.", lambda s: s.steps_lost),
     per_key(
         "supervisor_time_seconds_total",
-        "Time of the newest session by what it went into, as far as that is decided.",
+        "Time of the newest session by activity, as far as that is decided.",
         "activity",
         lambda s: s.activity_secs,
         unit="seconds",
     ),
     per_key(
         "supervisor_run_time_seconds_total",
-        "Wall time of the whole run by what it went into, steps done again and downtime included; an exporter's alone.",
+        "Wall time of the whole run by activity, including recomputed steps and downtime; served by exporters only.",
         "activity",
         lambda s: s.run_activity_secs,
         unit="seconds",

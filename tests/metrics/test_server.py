@@ -99,7 +99,7 @@ def test_no_thread_to_be_had_stops_nothing(
     server = MetricsServer(collector, ":0")
     assert not server.start()
     assert server.address is None
-    assert "no thread could be started: can't start new thread" in caplog.text
+    assert "cannot start a thread: can't start new thread" in caplog.text
     assert opened[0].socket.fileno() == -1
 
 
