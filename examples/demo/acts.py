@@ -215,7 +215,7 @@ def _beyond_checkpoint(reading: Reading) -> bool:
 
 
 class _Patience:
-    """Whether anything has changed within so many seconds."""
+    """Whether anything has changed within this many seconds."""
 
     def __init__(self, secs: float) -> None:
         self._secs = secs

@@ -65,7 +65,7 @@ class Trainer:
         return self._process.pid
 
     def wait(self, secs: float) -> int | None:
-        """Wait for the process to end, at most so many seconds; return its exit status, None while it runs.
+        """Wait for the process to end, at most this many seconds; return its exit status, None while it runs.
 
         The status is negative for a signal: -9 for SIGKILL. When it has ended, all that it printed has been read.
         """

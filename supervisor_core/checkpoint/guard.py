@@ -13,7 +13,7 @@ Those bytes: go on. The record of another session: taken over, unless it is in t
 renewal puts it right). No record: nobody has taken over; a file that is missing is put back.
 
 What remains is the time between this read and the system call after it: a process that is suspended right there
-publishes that one thing when it wakes up, and nothing after it. `docs/storage.md` says what becomes of it.
+publishes that one thing when it wakes up, and nothing after it. `docs/storage.md` says what happens to it.
 """
 
 from __future__ import annotations

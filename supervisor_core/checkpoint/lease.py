@@ -61,7 +61,7 @@ class LogdirLease:
     Args:
         logdir: the run's directory, local or not; created where it is missing.
         clock: the time, for what the lease says.
-        timeout_secs: after so many seconds without renewal a holder on another machine counts as dead. Renew at
+        timeout_secs: after this many seconds without renewal a holder on another machine counts as dead. Renew at
             least three times as often.
         exclusive: False takes the logdir although another chief may be at work in it; `Tenancy.exclusive` says so.
         gives_way: whether the session writes no checkpoints; see the module's docstring.

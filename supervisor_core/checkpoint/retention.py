@@ -49,7 +49,7 @@ def decide(
     Args:
         checkpoints: oldest first, the newest last; of the same path twice, the later counts.
         max_to_keep: how many stay listed; None or 0 keeps every file, and lists the newest (as the original does, so
-            that the state file does not grow for ever).
+            that the state file does not grow forever).
         keep_every_n_hours: spare one for every so many hours; None spares none, 0 spares all.
         last_preserved_at: `Retention.last_preserved_at` of the time before, also from an earlier session; None at a
             run's first checkpoint: the hours count from the oldest checkpoint.

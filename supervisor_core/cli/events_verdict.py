@@ -27,7 +27,7 @@ class EventsVerdict:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it needs nobody's attention."""
+        """Whether it is no fault."""
         return self.state not in ("damaged", "unreadable")
 
 

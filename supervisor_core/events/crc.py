@@ -80,7 +80,7 @@ def _shift(length: int, level: int) -> U32Array:
 
 @lru_cache(maxsize=4096)
 def _basis(length: int, level: int) -> U32Array:
-    """What becomes of each of the 32 bits over ``length << level`` zero bytes."""
+    """What happens to each of the 32 bits over ``length << level`` zero bytes."""
     if level:
         half = _basis(length, level - 1)
         return _apply(_expand(half), half)

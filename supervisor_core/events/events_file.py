@@ -1,4 +1,4 @@
-"""`EventsFile`: the file that is being appended to, and what becomes of it when the disk does not do as asked."""
+"""`EventsFile`: the file that is being appended to, and what happens to it when the disk does not do as asked."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class EventsFileReader:
       reading goes on behind it. After a damaged length, reading goes on at the next record that proves itself
       (`supervisor_core.events.resync`); what is between is counted once.
     * A file that has become shorter than what was read of it, has another inode, or other bytes where reading
-      stopped, is read anew; that chunk has ``from_start`` and a problem ``replaced``.
+      stopped, is read again; that chunk has ``from_start`` and a problem ``replaced``.
     * Payloads above 64 KiB that hold no scalar, session log or telemetry (graphs, images) are skipped unread, by their
       own lengths: their checksums are not looked at, and their wall time and step are taken on trust. Everything that
       is handed out was checked.

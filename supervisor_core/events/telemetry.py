@@ -67,9 +67,9 @@ class SessionRecord:
     previous_seen_at: float | None = None
     """When that was, wall time."""
     previous_elapsed_secs: float | None = None
-    """How long it had lasted then, by a clock that nobody sets."""
+    """How long it had lasted then, by a monotonic clock."""
     previous_seen_secs: float | None = None
-    """How long before ``started_at`` that was, by a clock that nobody sets; None where the session before this one ran
+    """How long before ``started_at`` that was, by a monotonic clock; None where the session before this one ran
     on another machine, or before this one was started."""
     run_started_at: float | None = None
     """When the run's first session started, wall time, as the lease knows it: of sessions that say the same, the one
@@ -119,7 +119,7 @@ class HeartbeatRecord:
     attempt: int | None = None
     """As in the session record, which comes only when the session is ready."""
     elapsed_secs: float | None = None
-    """Seconds since the session started, by a clock that nobody sets."""
+    """Seconds since the session started, by a monotonic clock."""
     step: int | None = None
     steps: int = 0
     """Steps done by this session."""
@@ -161,7 +161,7 @@ class StallRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryRecord:
-    """The framework's own session was lost with a process of the cluster, and made anew: a restart within a session."""
+    """The framework's own session was lost with a process of the cluster, and recreated: a restart within a session."""
 
     kind: ClassVar[str] = "recovery"
 
@@ -182,7 +182,7 @@ class RecoveryRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class StopRecord:
-    """The session has ended in good order, whatever the reason."""
+    """The session has ended as planned, whatever the reason."""
 
     kind: ClassVar[str] = "stop"
 
@@ -196,7 +196,7 @@ class StopRecord:
     final_checkpoint: str | None = None
     final_checkpoint_step: int | None = None
     elapsed_secs: float | None = None
-    """Seconds since the session started, by a clock that nobody sets."""
+    """Seconds since the session started, by a monotonic clock."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
 
 

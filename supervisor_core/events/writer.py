@@ -41,7 +41,7 @@ class EventsWriter:
 
     Adding returns at once; a thread encodes and appends, at most 0.2 seconds later on a local disk. From then on an
     event survives the death of the process; after `sync` it survives a power cut too. A process that ends without
-    `close` loses nothing if it ends in good order; ``os._exit`` and a fatal signal may cost those 0.2 seconds. A
+    `close` loses nothing if it ends as planned; ``os._exit`` and a fatal signal may cost those 0.2 seconds. A
     writer that nobody refers to any more writes what it has and closes.
 
     When the disk is full or fails, the caller does not notice until it asks: events are held in memory up to the

@@ -21,7 +21,7 @@ class RunPlace:
     name: str
     """The run's directory relative to that; ``.`` for the logdir itself."""
     own_name: str | None
-    """The label under which the run's own process serves it; None where nothing tells."""
+    """The label under which the run's own process serves it; None where it is not known."""
 
 
 def run_labels(runs: Sequence[RunPlace]) -> list[str]:

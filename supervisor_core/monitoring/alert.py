@@ -33,5 +33,5 @@ def more(series: str, window: str) -> str:
 
 
 def more_lately(series: str, window: str) -> str:
-    """Return the same, also while nobody reports the series."""
+    """Return the same, also while no source reports the series."""
     return f"last_over_time({series}[{window}]) - min_over_time({series}[{window}])"

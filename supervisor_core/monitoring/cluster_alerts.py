@@ -1,4 +1,4 @@
-"""Alert rules about the other processes of a cluster, which its chief tells of: its word counts while it is alive."""
+"""Alert rules about the other processes of a cluster, as their chief reports them while it is alive."""
 
 from __future__ import annotations
 

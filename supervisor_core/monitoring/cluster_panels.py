@@ -1,4 +1,4 @@
-"""The panels of one run's cluster: what each process but the chief does, how fast it is, when it was heard of last."""
+"""The panels of one run's cluster: what each process but the chief does, how fast it is, when it was last seen."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _now() -> list[Placeable]:
             title="state", expr=_STATE, texts=tuple((value, text, color) for value, (text, color) in _STATES.items())
         ),
         Column(
-            title="heard of, ago",
+            title="last seen, ago",
             expr=(
                 f"time() - max by (worker) (supervisor_worker_last_seen_timestamp_seconds{{{RUN}}})"
                 f" and on (worker) supervisor_worker_up{{{RUN}}}"

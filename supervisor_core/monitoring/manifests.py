@@ -1,4 +1,4 @@
-"""Kubernetes manifests: the exporter, and what the Prometheus operator is told of it, the trainers and the rules."""
+"""Kubernetes manifests: the exporter, and what the Prometheus operator needs for it, the trainers and the rules."""
 
 from __future__ import annotations
 

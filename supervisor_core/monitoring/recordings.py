@@ -10,7 +10,7 @@ Then one alert speaks of a run, whoever serves it, and a new pod goes on where t
 
 A report is one evaluation in which a believed source serves the run. The time of the newest report of each kind is
 recorded and carried from one evaluation to the next; a run is dead if it was dead at its newest report. So the newest
-report of any source decides, and an alert does not end because nobody reports any more.
+report of any source decides, and an alert does not end because no source reports any more.
 
 What is compared with its own past is recorded by who reported it: a process counts from 0 in each session, an exporter
 over the run's whole life, and where one of them misses a scrape, going over to the other's count must not look like
@@ -61,10 +61,10 @@ ERROR = "run:supervisor_run_error:known"
 """The type of the error that ended a run, as the label ``error``."""
 
 UNPLANNED = "lost|error|signal|unknown"
-"""How a session ends that nobody asked to end, as ``supervisor_restarts_total`` tells it."""
+"""How a session ends without a request to stop, as a reason of ``supervisor_restarts_total``."""
 
 DOWNTIME = "infrastructure_recovery_from_disruption"
-"""The activity in which there was no process. Whether that was wanted no metric tells, so no rule judges by it."""
+"""The activity in which there was no process. No metric shows whether that was wanted, so no rule uses it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +310,7 @@ def _compared(source: str) -> tuple[Recording, ...]:
 
 
 def _reported(record: str, expr: str, forget: str) -> Recording:
-    """Return the recording of when something was last reported, until that is so many seconds ago."""
+    """Return the recording of when something was last reported, until that is this many seconds ago."""
     return Recording(record=record, expr=f"time() * {expr}\nor last_over_time({record}[{_MEMORY}]) > time() - {forget}")
 
 
@@ -343,7 +343,7 @@ def _nearest(metric: str, labels: str) -> Recording:
 
 
 def told(metric: str, matcher: str = "", value: int | None = None) -> str:
-    """Return the expression of a metric's series, those left out that an exporter serves and nobody believes."""
+    """Return the expression of a metric's series, without those of an exporter that is not believed."""
     selected = f"{metric}{{{matcher}}}" if matcher else metric
     if value is not None:
         selected += f" == {value}"

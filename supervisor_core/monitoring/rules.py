@@ -11,7 +11,7 @@ from supervisor_core.monitoring.recordings import recordings
 from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 _KEY = re.compile(r"\b(by|on) \(run\b")
-"""Where a rule says what tells runs apart."""
+"""Where a rule names the labels that identify a run."""
 _SELECTED = "{run=%q}` $labels.run"
 """Where an alert's text asks for a series of the run."""
 
@@ -25,7 +25,7 @@ def rule_groups(
         limits: what is compared with. Default: `Thresholds()`.
         runbook_base: where docs/alerts.md is published; each alert's ``runbook_url`` is this, ``#``, and its name in
             lower case.
-        by: the labels that tell runs apart, ``run`` first. Every recorded series and every alert of a run has them.
+        by: the labels that identify a run, ``run`` first. Every recorded series and every alert of a run has them.
 
     Example:
         >>> [group["name"] for group in rule_groups()["groups"]]

@@ -1,6 +1,6 @@
 """The page of alerts as HTML: docs/alerts.md, which is part of the distribution, with an anchor for each alert.
 
-It is what ``runbook_url`` leads to where nobody publishes the page elsewhere, so an alert can always be looked up.
+It is what ``runbook_url`` leads to where the page is not published elsewhere, so an alert can always be looked up.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def at_risk_after(
     checkpoints: Sequence[Checkpoint],
     recoveries: Sequence[Recovery],
 ) -> Unsaved | None:
-    """Return the steps of a run that are at risk; None where none are, or nothing tells.
+    """Return the steps of a run that are at risk; None where none are, or it is not known.
 
     They are at risk in a run that is lost or has failed; in one that ended otherwise, where its last save failed; and
     in one that is alive, where every save failed.

@@ -25,11 +25,11 @@ class SessionFacts:
     is_stalled: bool = False
     """Whether the last it told was that it does not move."""
     silence_secs: float | None = None
-    """How long it may be silent before it counts as lost; None: for ever."""
+    """How long it may be silent before it counts as lost; None: forever."""
     unheard_secs: float = 0.0
-    """How long it probably lived on after it was heard of last, if it died."""
+    """How long it probably lived on after it was last seen, if it died."""
     unseen_secs: float | None = None
-    """How long it may have lived on at most after it was last seen, if it died; None where nothing tells."""
+    """How long it may have lived on at most after it was last seen, if it died; None where it is not known."""
     most_steps_per_sec: float | None = None
     """The most that it told; None where it told none."""
     ended_itself: bool = False
@@ -43,7 +43,7 @@ class SessionFacts:
     run_started_at: float | None = None
     """When the run's first session started, as the lease said: sessions that say the same are ordered by attempt."""
     previous_elapsed_secs: float | None = None
-    """How long the session before it had lasted when it was last seen, by a clock that nobody sets."""
+    """How long the session before it had lasted when it was last seen, by a monotonic clock."""
     previous_seen_secs: float | None = None
     """How long before this one's start that was, by such a clock; None where they ran on different machines."""
     is_clock_behind: bool = False

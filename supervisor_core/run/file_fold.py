@@ -57,7 +57,7 @@ class FileFold:
         self.tail = StepTail()
         self.rates = RateTail()
         self.launches = Launches(self._allowance)
-        """What else it shows; not kept up any more once a session tells of itself."""
+        """What else it shows; not kept up any more once a session has telemetry."""
         self.cadence = Cadence()
         """Likewise."""
 

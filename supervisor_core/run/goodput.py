@@ -28,7 +28,7 @@ PRODUCTIVE = "productive"
 STALL, SILENT = "stall", "silent"
 AT_RISK = "at_risk"
 """Steps that are in no checkpoint, of a run that came to a bad end: only in the account of a moment. No counter has it,
-since a restart decides what becomes of them."""
+since a restart decides what happens to them."""
 WASTED = "wasted_progress_from_disruption"
 DOWNTIME = "infrastructure_recovery_from_disruption"
 

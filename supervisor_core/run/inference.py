@@ -1,7 +1,7 @@
 """`inferred_facts`: the sessions of writers that tell nothing of themselves, by what their events show.
 
 Of files that were written at the same time one is followed, the one with session logs or else with the most points: an
-evaluation beside the training is no restart of it. Once a run tells of itself, only files with a START count: a program
+evaluation beside the training is no restart of it. Once a run has telemetry, only files with a START count: a program
 may write its results into the logdir after the training. Along the files that are left, a session begins
 
 * where a launch begins (`Launches`), and where the steps of one begin again lower down (`step_boundaries`);
@@ -62,7 +62,7 @@ def inferred_facts(
     """Return the facts of the sessions that other writers' files show, and how many were too many.
 
     Args:
-        files: those in which no session tells of itself, in their order.
+        files: those in which no session has telemetry, in their order.
         known: begin and end, in wall time, of the sessions that do; what was written meanwhile is no session.
     """
     telling = [file for file in files if any(not launch.is_empty for launch in file.launches.all)]

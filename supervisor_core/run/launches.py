@@ -17,7 +17,7 @@ from supervisor_core.run.bounds import MAX_FOLLOWED_TAGS_OF_FILE, MAX_HISTORY, M
 from supervisor_core.run.tag_steps import TagSteps
 
 SAME_LAUNCH_SECS = 60.0
-"""Two STARTs with the same step within so many seconds, with nothing done in between, are of one launch."""
+"""Two STARTs with the same step within this many seconds, with nothing done in between, are of one launch."""
 
 
 @dataclass(slots=True)

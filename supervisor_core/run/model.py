@@ -56,7 +56,7 @@ class Session:
     last_step: int | None = None
     """The step it got to, since its last recovery if there was one."""
     steps: int | None = None
-    """Steps it did; None where nothing tells."""
+    """Steps it did; None where it is not known."""
     steps_per_sec: float | None = None
     """The last that was told."""
     phase: str | None = None
@@ -94,15 +94,15 @@ class Session:
     save_failures_in_a_row: int = 0
     """Those since its last good save."""
     loss_finite: bool | None = None
-    """Whether its watched loss was finite when it was read last; None where nothing tells."""
+    """Whether its watched loss was finite when it was read last; None where it is not known."""
     events_error: str | None = None
     """Why its events cannot be written at present, as the logdir's lease says; None where nothing says so."""
     save_secs: Distribution | None = None
-    """Durations of its good saves; None where nothing tells."""
+    """Durations of its good saves; None where it is not known."""
     blocked_secs: Distribution | None = None
-    """How long its good saves held training up; None where nothing tells."""
+    """How long its good saves held training up; None where it is not known."""
     recoveries: int = 0
-    """How often the framework's own session was lost and made anew within it."""
+    """How often the framework's own session was lost and recreated within it."""
     files: tuple[str, ...] = ()
     """The events files that it wrote."""
 
@@ -131,7 +131,7 @@ class Restart:
     session found the model alive. At least so many, where the earlier one was killed: see `rewind_steps_most`."""
     rewind_steps_most: int | None = None
     """The same as `rewind_steps` where that is exact. Of a session that was killed after it was last seen: at most so
-    many, by twice its highest rate; None where nothing tells."""
+    many, by twice its highest rate; None where it is not known."""
     downtime_secs: float | None
     """From the earlier session's end to the later one's start."""
     inferred: bool
@@ -139,7 +139,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """A restart within a session: the framework's own session was lost with a process of the cluster, and made anew."""
+    """A restart within a session: the framework's own session was lost with a process of the cluster, and recreated."""
 
     session: str
     at: float
@@ -355,7 +355,7 @@ class Run:
     """By session and time."""
     goodput: Goodput
     at_risk: AtRisk | None = None
-    """Its steps that are in no checkpoint; None where they are not at risk, or nothing tells."""
+    """Its steps that are in no checkpoint; None where they are not at risk, or it is not known."""
     advice: Advice
     first_step: int | None
     """Of the first record that holds a summary, in file order."""
@@ -379,6 +379,6 @@ class Run:
     steps_lost: int
     """Steps done again after restarts and recoveries, at least."""
     steps_lost_most: int | None = None
-    """The same at most; None where nothing tells."""
+    """The same at most; None where it is not known."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """What was beyond a bound and dropped, by kind (docs/limits.md); of tags, their points."""

@@ -29,7 +29,7 @@ class Pace:
         return self._steps[-1] if self._steps else self.first_step
 
     def reached(self, step: int, secs: float) -> None:
-        """Take note that the step was first seen after so many productive seconds. Steps that do not rise are passed
+        """Record that the step was first seen after so many productive seconds. Steps that do not rise are passed
         over."""
         self.end_secs = max(self.end_secs, secs)
         if not self._steps or step > self._steps[-1]:

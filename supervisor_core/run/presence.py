@@ -18,7 +18,7 @@ DRIFT_STEPS = 3
 
 class Presence:
     """Joins checkpoints with what is on the disk. Remembers what it has joined, so that a look costs one question per
-    checkpoint, and only what has changed is made anew."""
+    checkpoint, and only what has changed is recreated."""
 
     def __init__(self) -> None:
         self._told: Sequence[Checkpoint] = ()

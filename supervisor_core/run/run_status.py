@@ -39,7 +39,7 @@ def run_status(
     last wrote, and for how long it may be silent (`Cadence`). Neither a phase, nor whether it is active, nor goodput,
     counts of saves or steps done again.
 
-    Of the cluster's other processes is told what is still so. While their chief is heard of, its word counts. Once
+    Of the cluster's other processes is told what is still so. While their chief has heartbeats, its word counts. Once
     it is lost or has failed, those that it had called lost or failed remain so, since they are as likely why; of the
     others nothing is known any more, and nothing is told. After a planned end they are over with their run.
 

@@ -20,14 +20,14 @@ planned, and whose directory is gone or cannot be listed (only an exporter can s
 
 WorkerState = Literal["waiting", "running", "stalled", "lost", "stopped", "failed"]
 """What another process of the cluster is doing: ``waiting`` for the chief, ``running``, ``stalled`` beyond its phase's
-budget, ``lost`` when it has fallen silent, ``stopped`` when it ended in good order, ``failed`` when it ended by an
+budget, ``lost`` when it has fallen silent, ``stopped`` when it ended as planned, ``failed`` when it ended by an
 error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStatus:
     """Another process of the cluster at one moment, as the chief sees it. Times are wall-clock seconds since the epoch,
-    by the chief's clock; None where nothing tells."""
+    by the chief's clock; None where it is not known."""
 
     name: str
     """Its task, ``worker:1``, ``ps:0``; ``host-pid`` where nothing names it."""
@@ -40,7 +40,7 @@ class WorkerStatus:
     steps: int | None = None
     """Steps that its present process has done; None for one that does none (a parameter server)."""
     last_seen_at: float | None = None
-    """When it was heard of last."""
+    """When it was last seen."""
     started_at: float | None = None
     """When its present process began, by that process's own clock."""
     host: str | None = None
@@ -92,7 +92,7 @@ class CheckpointStatus:
     last_success_path: str | None = None
     last_size_bytes: int | None = None
     saves: int | None = 0
-    """Saves tried, good or bad, in the life of the process; None, like the next two, where nothing tells."""
+    """Saves tried, good or bad, in the life of the process; None, like the next two, where it is not known."""
     failures: int | None = 0
     failures_in_a_row: int | None = 0
     """Those since the last good save of the process."""
@@ -107,9 +107,9 @@ class RunStatus:
 
     run: str
     active: bool | None
-    """Whether a session is under way, or was lost and is not yet given up; None where nothing tells."""
+    """Whether a session is under way, or was lost and is not yet given up; None where it is not known."""
     phase: str | None
-    """None where nothing tells."""
+    """None where it is not known."""
     state: ServedState | None = None
     """None where it is not known."""
     error: str | None = None
@@ -123,10 +123,10 @@ class RunStatus:
     restarts: Mapping[str, int] = field(default_factory=dict)
     """How the earlier sessions ended: reason -> count."""
     recoveries: int | None = 0
-    """How often the framework's own session was lost and made anew within this session; None where nothing tells."""
+    """How often the framework's own session was lost and recreated within this session; None where it is not known."""
     global_step: int | None = None
     steps: int | None = 0
-    """Steps done by this session; None where nothing tells."""
+    """Steps done by this session; None where it is not known."""
     steps_per_second: float | None = None
     """Over the last window; None before there are two readings."""
     last_step_at: float | None = None
@@ -135,7 +135,7 @@ class RunStatus:
     progress_timeout_secs: float | None = None
     """The stall budget of the present phase; None where the phase cannot stall."""
     stalled: bool | None = False
-    """None where nothing tells."""
+    """None where it is not known."""
     step_secs: Distribution | None = None
     checkpoint: CheckpointStatus = field(default_factory=CheckpointStatus)
     threads: tuple[ThreadStatus, ...] = ()
@@ -143,7 +143,7 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()
     """The other processes of the cluster, as the chief sees them; no two of one name."""
     steps_lost: int | None = 0
-    """Steps done again after restarts and recoveries; None where nothing tells."""
+    """Steps done again after restarts and recoveries; None where it is not known."""
     run_activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Seconds of the whole run by goodput bucket, as counters; empty where only the session is known."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class RunStatus:
     goodput: float | None = None
     """Share of the wall time that went into steps which were kept, from 0 to 1."""
     events_dropped: int | None = 0
-    """Events that could not be written; None where nothing tells."""
+    """Events that could not be written; None where it is not known."""
     loss_finite: bool | None = None
     """Whether the newest loss is neither NaN nor infinite; None where no loss is known."""
     events_failing: bool | None = None

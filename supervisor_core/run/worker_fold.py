@@ -71,7 +71,7 @@ class WorkerFold:
         Args:
             session: the session's id.
             told_at: when it told of its workers last: where that does not name this one, nothing is known of it.
-            until: when the session ended, or was heard of last.
+            until: when the session ended, or was last seen.
         """
         if self._state is None:
             return None

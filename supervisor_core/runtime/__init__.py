@@ -1,4 +1,4 @@
-"""What keeps a training running in good order, whatever framework it uses: threads, their stop, their health."""
+"""What keeps a training running, whatever framework it uses: threads, their stop, their health."""
 
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.gate import Gate

@@ -40,7 +40,7 @@ class BlockingCall(Generic[T]):
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def wait(self, secs: float) -> bool:
-        """Wait for the end of the call, so many seconds at most; tell whether it has ended."""
+        """Wait for the end of the call, at most this many seconds; return whether it has ended."""
         return self._done.wait(secs)
 
     def result(self) -> T:

@@ -102,7 +102,7 @@ class Coordinator:
             raise report.error
 
     def is_clean_stop(self, error: BaseException) -> bool:
-        """Tell whether an exception means "done" rather than "broken"."""
+        """Return whether an exception means "done" rather than "broken"."""
         try:
             return isinstance(error, self._clean_types)
         except Exception:  # types that cannot be compared with must not keep the threads from stopping
@@ -115,7 +115,7 @@ class Coordinator:
         self._latch.clear()
 
     def should_stop(self) -> bool:
-        """Tell whether a stop was requested; cheap enough for every step."""
+        """Return whether a stop was requested; cheap enough for every step."""
         if not self._asked_by_main:
             self._note_who_asks()
         return self._latch.is_set()
@@ -142,7 +142,7 @@ class Coordinator:
         """Wait until a stop is requested; return whether it was.
 
         Args:
-            timeout: seconds to wait at most; None waits for ever, 0 and less answer at once.
+            timeout: seconds to wait at most; None waits forever, 0 and less answer at once.
             bell: end the wait early, with False, as soon as somebody puts False here.
         """
         self._note_who_asks()

@@ -81,7 +81,7 @@ class Gate:
 
     @contextmanager
     def exclusive(self, timeout_secs: float) -> Iterator[Held]:
-        """Run the body while nobody else is inside, or after so many seconds regardless.
+        """Run the body while nobody else is inside, or after this many seconds regardless.
 
         Exclusive sections exclude each other always, however long that takes; one within another of the same thread
         is let through.

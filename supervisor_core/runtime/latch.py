@@ -1,7 +1,7 @@
 """`Latch`: a flag to wait for, set with a reason of which the first one counts, safe to set in a signal handler.
 
 `threading.Event` guards itself with a lock that cannot be taken twice: a handler which sets an event while the thread
-it interrupted is inside ``wait`` or ``set`` of the same event waits for itself for ever. A reentrant lock instead
+it interrupted is inside ``wait`` or ``set`` of the same event waits for itself forever. A reentrant lock instead
 loses the wake-up, when the handler comes after the look at the flag and before the wait. Here there is no lock:
 setting is one ``dict.setdefault``, waiters come and go by single operations of a deque, each waits on a queue of its
 own, and ``SimpleQueue.put`` may interrupt itself. For the same reason a fork leaves nothing locked.
@@ -53,7 +53,7 @@ class Latch(Generic[T]):
                 self._bells.remove(bell)
 
     def is_set(self) -> bool:
-        """Tell whether the flag is set."""
+        """Return whether the flag is set."""
         return bool(self._first)
 
     @property
@@ -70,7 +70,7 @@ class Latch(Generic[T]):
         """Wait until the flag is set, and return True; return False when the time is over.
 
         Args:
-            timeout_secs: how long to wait at most; None waits for ever, 0 and less do not wait.
+            timeout_secs: how long to wait at most; None waits forever, 0 and less do not wait.
             bell: end the wait, with False, as soon as somebody puts False here. What was put before the call counts.
         """
         if self._first:

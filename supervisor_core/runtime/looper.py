@@ -69,7 +69,7 @@ class LooperThread(threading.Thread):
         args: Iterable[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> LooperThread:
-        """Start a thread that calls ``target(*args, **kwargs)`` every so many seconds, and return it."""
+        """Start a thread that calls ``target(*args, **kwargs)`` at a fixed interval, and return it."""
         looper = LooperThread(coord, timer_interval_secs, target=target, args=args, kwargs=kwargs)
         looper.start()
         return looper

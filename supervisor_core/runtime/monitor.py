@@ -126,7 +126,7 @@ class RunMonitor:
 
     @property
     def elapsed_secs(self) -> float | None:
-        """Seconds since the session started, by a clock that nobody sets; None when not known."""
+        """Seconds since the session started, by a monotonic clock; None when not known."""
         started = self._identity.started_boot_secs
         return None if started is None else boot_secs(self._clock) - started
 

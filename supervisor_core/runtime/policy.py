@@ -1,4 +1,4 @@
-"""`Policy`: what becomes of the errors of a service."""
+"""`Policy`: what happens to the errors of a service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Policy:
     transient: Callable[[BaseException], bool] = never
     """Whether an error is the outside world's and may pass: it is retried while training goes on. Default: none is."""
     over: Callable[[BaseException], bool] = never
-    """Whether an error only says that there is nothing left to work on: the service ends in good order. Default: none
+    """Whether an error only says that there is nothing left to work on: the service ends as planned. Default: none
     does."""
     backoff: Backoff = field(default_factory=Backoff)
     """How long to wait before each retry."""

@@ -133,7 +133,7 @@ class Progress:
             return self._steps if step is None else step
 
     def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
-        """Take note that the training thread has finished a run. The hot path: called for every step.
+        """Record that the training thread has finished a run. The hot path: called for every step.
 
         Args:
             is_step: whether the run moves the global step.
@@ -153,7 +153,7 @@ class Progress:
                 self._step_secs.add(ended - started)
 
     def moved(self) -> None:
-        """Take note that something moved, so that this is no stall: a part of a save, a chunk of a restore."""
+        """Record that something moved, so that this is no stall: a part of a save, a chunk of a restore."""
         now = self._clock.monotonic()
         with self._lock:
             self._progress_at(now)
@@ -173,7 +173,7 @@ class Progress:
             return before
 
     def held_up(self, secs: float) -> None:
-        """Take note that a save has held training up: so many seconds, of those to come, are not productive ones."""
+        """Record that a save has held training up: so many seconds, of those to come, are not productive ones."""
         with self._lock:
             self._held_up += secs
 
@@ -202,7 +202,7 @@ class Progress:
             self._steps_at_read = min(max(counted, earliest), latest)
 
     def rewound(self, step: int) -> None:
-        """Take note that the model is now that of another step: readings before this one tell nothing any more."""
+        """Record that the model is now that of another step: readings before this one tell nothing any more."""
         with self._lock:
             self._first_read, self._stride = (step, self._steps), 1
             self._read_step, self._steps_at_read = step, self._steps

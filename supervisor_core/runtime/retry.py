@@ -50,7 +50,7 @@ class Backoff:
 
 
 def is_outside_fault(error: BaseException) -> bool:
-    """Tell whether an error is the world's and may pass, so that trying again is of use.
+    """Return whether an error is the world's and may pass, so that trying again is of use.
 
     That is any ``OSError`` (no space, I/O error, a mount that is gone, refused permission, a time-out: also a missing
     file or directory, since a file system that went away looks like that), a write of events that failed, and a

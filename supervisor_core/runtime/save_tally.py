@@ -1,4 +1,4 @@
-"""`SaveTally`: what became of this session's saves, counted for the metrics and the records."""
+"""`SaveTally`: what happened to this session's saves, counted for the metrics and the records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SaveTally:
         self._blocked_secs = Histogram(SAVE_BOUNDS)
 
     def restored(self, *, path: str, step: int | None, saved_at: float | None, size_bytes: int | None) -> None:
-        """Take note of the checkpoint the session came from: it is the newest good one until the next save."""
+        """Record the checkpoint the session came from: it is the newest good one until the next save."""
         with self._lock:
             self._status = replace(
                 self._status,
@@ -38,7 +38,7 @@ class SaveTally:
     def saved(
         self, *, path: str, step: int | None, at: float, size_bytes: int | None, secs: float, blocked_secs: float
     ) -> None:
-        """Take note of a good save: durable at wall time ``at``, after ``secs``, of which training waited a part."""
+        """Record a good save: durable at wall time ``at``, after ``secs``, of which training waited a part."""
         with self._lock:
             self._save_secs.add(secs)
             self._blocked_secs.add(blocked_secs)
@@ -53,7 +53,7 @@ class SaveTally:
             )
 
     def failed(self, error: str) -> None:
-        """Take note of a save that failed."""
+        """Record a save that failed."""
         with self._lock:
             self._saves, self._failures, self._in_a_row = self._saves + 1, self._failures + 1, self._in_a_row + 1
             self._status = replace(self._status, last_error=error)

@@ -70,7 +70,7 @@ class ServiceThread(LooperThread):
             args: positional arguments of the target.
             kwargs: named arguments of the target.
             name: the thread's name, in logs, telemetry and metrics; unique within a run.
-            policy: what becomes of errors. Default: all stop the run.
+            policy: what happens to errors. Default: all stop the run.
             on_failure: told of every failure, in the service's thread.
             clock: schedules ticks and dates them.
 

@@ -13,7 +13,7 @@ MAX_FRAMES = 40
 
 
 def is_stalled(progress_age_secs: float, timeout_secs: float | None) -> bool:
-    """Tell whether nothing has moved for longer than the phase's budget.
+    """Return whether nothing has moved for longer than the phase's budget.
 
     Args:
         progress_age_secs: seconds since anything moved.

@@ -227,7 +227,7 @@ class Beacon:
         self._said = True
 
     def _is_another_process(self) -> bool:
-        """Say whether this is a forked child, where the beacon is the parent's, and its locks may be held for ever."""
+        """Say whether this is a forked child, where the beacon is the parent's, and its locks may be held forever."""
         return os.getpid() != self._process
 
 

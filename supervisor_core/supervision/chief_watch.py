@@ -1,6 +1,6 @@
 """`ChiefWatch`: what a worker knows of its chief, from the lease in the logdir that they share.
 
-It tells a run that has finished from one that has not yet begun: a worker that comes late would otherwise wait for ever
+It tells a run that has finished from one that has not yet begun: a worker that comes late would otherwise wait forever
 for a chief which will not come, or train a model that nobody saves.
 """
 

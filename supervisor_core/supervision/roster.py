@@ -35,7 +35,7 @@ _LOG = logging.getLogger("supervisor_core")
 class Roster:
     """Watches the heartbeat files of one logdir, for the length of one session of its chief.
 
-    A process that had ended in good order before the first look is not listed; one that was lost is, until it comes
+    A process that had ended as planned before the first look is not listed; one that was lost is, until it comes
     back or its file is deleted.
 
     Args:
@@ -76,7 +76,7 @@ class Roster:
         self._runs = runs
         self._seen: dict[str, Sighting] = {}
         self._over: dict[str, str] = {}
-        """File name -> session of a process that had ended in good order before the first look."""
+        """File name -> session of a process that had ended as planned before the first look."""
         self._has_looked = False
         self._looked = clock.monotonic()
         """When the last look began that saw everything there was."""

@@ -20,7 +20,7 @@ class Sighting:
 
     record: TaskRecord
     heard: float
-    """Monotonic seconds at which it was heard of last; later by as long as the chief could not look."""
+    """Monotonic seconds at which it was last seen; later by as long as the chief could not look."""
     heard_at: float
     """The same moment by the chief's wall clock."""
     state: WorkerState

@@ -22,7 +22,7 @@ _REMOTE_WORDS = re.compile(r"Error executing an HTTP request|AWS|curl", re.IGNOR
 
 
 def is_outside_fault(error: BaseException) -> bool:
-    """Tell whether an error is the world's and may pass, so that trying again is of use.
+    """Return whether an error is the world's and may pass, so that trying again is of use.
 
     Besides what `supervisor_core.runtime.retry.is_outside_fault` counts, TensorFlow's `UnavailableError`,
     `DeadlineExceededError` and `ResourceExhaustedError` (no space, no memory), any other of its errors that bears the

@@ -208,7 +208,7 @@ class Lifecycle:
             coord.request_stop()
 
     def ready(self, sess: Any, origin: Origin, services: Sequence[Mapping[str, Any]]) -> None:
-        """Take note that the session is ready, and of where its model came from."""
+        """Record that the session is ready, and where its model came from."""
         self._session = sess
         self._is_ready = True
         self._coord.forget_who_asked()
@@ -226,12 +226,12 @@ class Lifecycle:
         )
 
     def recovering(self) -> None:
-        """Take note that the TensorFlow session is lost, and another one is on its way."""
+        """Record that the TensorFlow session is lost, and another one is on its way."""
         self._session = None
         self.run.enter("restoring")
 
     def recovered(self, sess: Any, origin: Origin, error: str, losses: int, secs: float) -> None:
-        """Take note that another TensorFlow session has taken the place of the one that was lost.
+        """Record that another TensorFlow session has taken the place of the one that was lost.
 
         Args:
             sess: the new one.
@@ -256,12 +256,12 @@ class Lifecycle:
         return None if self._chief is None else self._chief.look()
 
     def finished(self) -> None:
-        """Take note that there is nothing to do: the run had finished when this process came. Asks for a stop."""
+        """Record that there is nothing to do: the run had finished when this process came. Asks for a stop."""
         self.ending.had_finished = True
         self._coord.request_stop()
 
     def service_failed(self, name: str, error: BaseException, tick: int) -> None:
-        """Take note of a service's failed tick: the heartbeat that says so is written at once."""
+        """Record a service's failed tick: the heartbeat that says so is written at once."""
         _LOG.info("Service %s: tick %d failed: %s", name, tick, error)
         if self._run is not None:
             self._run.beat()

@@ -1,4 +1,4 @@
-"""The sessions that are under way in this process, and what becomes of them when the interpreter ends.
+"""The sessions that are under way in this process, and what happens to them when the interpreter ends.
 
 A program that calls ``prepare_or_wait_for_session()`` and never ``stop()`` ends all the same. Then this stops its
 sessions, from an ``atexit`` hook: threads that are no daemons have ended by then (one of them may be what trains);

@@ -123,7 +123,7 @@ class Plan:
             return self._do_call(_raise, error)  # type: ignore[no-any-return]
 
     def ran(self, started: float, ended: float) -> None:
-        """Take note of a run that went well; this may make the callable."""
+        """Record a run that went well; this may make the callable."""
         self.last_used = ended
         self._runs_left -= 1
         if self._runs_left <= 0:

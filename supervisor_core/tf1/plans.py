@@ -91,7 +91,7 @@ class Plans:
         return None if self._is_closed(self._session) or not self._graph.version else plan
 
     def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
-        """Take note of a run that ``Session.run`` did well, in so many seconds."""
+        """Record a run that ``Session.run`` did well, in so many seconds."""
         key = _run_key(fetches, feed_dict)
         if key is not None and key not in self._refused:
             with self._lock:

@@ -1,4 +1,4 @@
-"""`SaveResult`: what became of one save."""
+"""`SaveResult`: what happened to one save."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AT_NODE = re.compile(r"^Node: '[^']*'\n(.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class SaveResult:
-    """What became of one save. The fields are those of `telemetry.CheckpointRecord`, and the exception."""
+    """What happened to one save. The fields are those of `telemetry.CheckpointRecord`, and the exception."""
 
     trigger: Trigger
     path: str | None = None
@@ -47,7 +47,7 @@ class Attempt:
     skipped: bool = False
 
     def failed(self, error: Exception) -> None:
-        """Take note that nothing came of it."""
+        """Record that nothing came of it."""
         self.path = self.bytes = self.consistent = None
         self.verified = False if isinstance(error, DamagedCheckpointError) else None
         self.error = f"{type(error).__name__}: {_words(error)}"

@@ -1,4 +1,4 @@
-"""What becomes of the errors of the standard services, and how they notice that the program closed their session."""
+"""What happens to the errors of the standard services, and how they notice that the program closed their session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from supervisor_core.tf1.services import explain_unfed
 def service_policy(options: Options, sess: Any, max_failures: int | None = None) -> Policy:
     """Return the policy of a service: faults of the outside world are retried, other errors do as the options say.
 
-    A service ends in good order when the program has closed the session under it.
+    A service ends as planned when the program has closed the session under it.
 
     Args:
         options: how the run behaves.

@@ -70,7 +70,7 @@ class SummaryService(ServiceThread, _ORIGINAL.summary):
         writer: the summary writer.
         feed_dict: `Options.summary_feed_dict`.
         name: the thread's name.
-        policy: what becomes of errors.
+        policy: what happens to errors.
         on_failure: told of every failure.
     """
 
@@ -128,7 +128,7 @@ class StepCounterService(ServiceThread, _ORIGINAL.step_counter):
         global_step: what counts.
         writer: the summary writer.
         name: the thread's name.
-        policy: what becomes of errors.
+        policy: what happens to errors.
         on_failure: told of every failure.
         clock: the time; monotonic for the rate.
     """
@@ -174,7 +174,7 @@ class CheckpointService(ServiceThread, _ORIGINAL.checkpoint):
         interval_secs: seconds between two checkpoints.
         save: saves one checkpoint, or raises.
         name: the thread's name.
-        policy: what becomes of errors.
+        policy: what happens to errors.
         on_failure: told of every failure.
     """
 
@@ -206,7 +206,7 @@ class LossReader(ServiceThread):
         newest: returns other losses, of hooks; None as long as there is none.
         tell: told whether all are finite, each time that there is one.
         name: the thread's name.
-        policy: what becomes of errors.
+        policy: what happens to errors.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class StepReader(ServiceThread):
         global_step: what to read.
         progress: told each reading.
         name: the thread's name.
-        policy: what becomes of errors.
+        policy: what happens to errors.
     """
 
     def __init__(

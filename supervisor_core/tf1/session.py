@@ -37,7 +37,7 @@ class RunObserver(Protocol):
     """Is told of runs as they end; called in the thread of the run, so it must be quick."""
 
     def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
-        """Take note of a run that went well.
+        """Record a run that went well.
 
         Args:
             is_step: whether the run moved the global step.

@@ -35,7 +35,7 @@ class StandardServices:
         supervisor: says what is summarized, counted and how often, and which writer to use.
         sess: the session.
         lifecycle: where the services are known.
-        options: what becomes of their errors.
+        options: what happens to their errors.
     """
 
     def __init__(

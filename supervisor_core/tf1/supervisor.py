@@ -316,7 +316,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> AbstractContextManager[Any]:
-        """Be a ``with`` block's session whose model is ready, and end everything in good order when the block ends.
+        """Be a ``with`` block's session whose model is ready, and end everything as planned when the block ends.
 
         An exception of the block or of a service is raised when the block ends; `OutOfRangeError`, exhausted input, is
         a clean end. SIGTERM and SIGINT make ``should_stop()`` true; the process then ends as the signal would have it.

@@ -44,7 +44,7 @@ class CheckpointPresence:
         self._roots = None
 
     def stamp(self, directory: str) -> int | None:
-        """Return what changes when a file comes to a local directory or goes; None where nothing tells that."""
+        """Return what changes when a file comes to a local directory or goes; None where that is not known."""
         local = local_path(directory)
         try:
             return None if local is None else os.stat(local).st_mtime_ns

@@ -1,4 +1,4 @@
-"""Which session each point was written by, and what became of it."""
+"""Which session each point was written by, and what happened to it."""
 
 from __future__ import annotations
 

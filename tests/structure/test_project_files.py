@@ -106,3 +106,16 @@ def words(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "scripts" / "words"), run_name="__main__")
     return ended.value.code
+
+
+def test_pages_and_screens_are_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The documentation, the command line and the alerts have no more of these words than comparable projects."""
+    parts = (
+        "docs",
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "supervisor_core/cli",
+        "supervisor_core/monitoring",
+    )
+    assert words(monkeypatch, *(str(ROOT / part) for part in parts)) == 0, "scripts/words --show PATH names the places"

@@ -1,1 +1,1 @@
-"""Chief, workers and parameter servers: who waits for whom, and what becomes of a model that outlives its chief."""
+"""Chief, workers and parameter servers: who waits for whom, and what happens to a model that outlives its chief."""

@@ -14,7 +14,7 @@ CLOSE_SECS = 5.0
 
 
 def close_session(session: Any) -> None:
-    """Close a plain session. TensorFlow waits for every process that it reached to answer, for ever: this does not.
+    """Close a plain session. TensorFlow waits for every process that it reached to answer, forever: this does not.
 
     Raises:
         Exception: what closing it raises.
@@ -50,5 +50,5 @@ def close_at_end(session: Any, secs: float) -> None:
 
 
 def is_remote(master: str | bytes) -> bool:
-    """Whether a session on this master goes through a server, whose cluster may keep it waiting for ever."""
+    """Whether a session on this master goes through a server, whose cluster may keep it waiting forever."""
     return "://" in (master.decode() if isinstance(master, bytes) else master)

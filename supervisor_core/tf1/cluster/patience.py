@@ -36,7 +36,7 @@ class Patience:
     """One wait, from now on.
 
     Args:
-        bound_secs: how long it may last; None: for ever.
+        bound_secs: how long it may last; None: forever.
         longest_poll_secs: the longest time between two polls.
         surroundings: whom to ask whether to give up, and to tell what is waited for.
     """
@@ -74,7 +74,7 @@ class Patience:
             self._cancel(what)
 
     def outlast(self, call: Callable[[], T], *, who: Callable[[], str], discard: Callable[[T], object]) -> T:
-        """Make a call that may block for ever, in a thread of its own, and return what it returns.
+        """Make a call that may block forever, in a thread of its own, and return what it returns.
 
         The call has five seconds at least, however little was asked: time for one look at a cluster that answers.
 

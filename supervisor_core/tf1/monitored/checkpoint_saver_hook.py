@@ -102,7 +102,7 @@ class CheckpointSaverHook(OwnHook, tf.compat.v1.train.CheckpointSaverHook):
         return self._saving is not None and not self._saving.on_timer
 
     def is_due(self, step: int) -> bool:
-        """Tell whether it is time at this step."""
+        """Return whether it is time at this step."""
         return self._timer.should_trigger_for_step(step)
 
     def begin(self) -> None:

@@ -40,7 +40,7 @@ class GlobalStepWaiterHook(OwnHook, tf.compat.v1.train.GlobalStepWaiterHook):
         return self._waits and self._step_fetch() is not None
 
     def is_due(self, step: int) -> bool:
-        """Tell whether it still waits."""
+        """Return whether it still waits."""
         return self._waits
 
     def begin(self) -> None:

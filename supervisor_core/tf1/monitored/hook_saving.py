@@ -23,7 +23,7 @@ class Saving(Protocol):
 
     @property
     def on_timer(self) -> bool:
-        """Whether it saves every so many seconds by itself, so that the hook has no run to watch."""
+        """Whether it saves at an interval in seconds by itself, so that the hook has no run to watch."""
 
     @property
     def at_end(self) -> bool:

@@ -40,13 +40,13 @@ class LossWatch:
             self._gate.leave()
 
     def saw(self, results: Mapping[int, Any]) -> None:
-        """Take note of a run's results, by the hooks' ids."""
+        """Record a run's results, by the hooks' ids."""
         for key in self.keys:
             if key in results:
                 self._newest[key] = results[key]
 
     def forget(self) -> None:
-        """Take note that the model is another one: restored, or initialised."""
+        """Record that the model is another one: restored, or initialised."""
         self._newest.clear()
 
     def newest(self) -> Any:

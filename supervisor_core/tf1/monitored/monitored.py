@@ -1,4 +1,4 @@
-"""`Monitored`: a session that initialises itself, calls hooks, is made anew when it is lost, and ends in good order.
+"""`Monitored`: a session that initialises itself, calls hooks, is recreated when it is lost, and ends as planned.
 
 Source: seed document 004 and ``tf.compat.v1.train.MonitoredSession``: same phases in the same order, same errors. What
 is behind it is `MonitoredRuntime`, the same as behind a `Supervisor`.
@@ -45,7 +45,7 @@ class Monitored(Additions):
         session_creator: makes the TensorFlow sessions.
         hooks: in the order in which they are called.
         stop_grace_period_secs: seconds that threads have to end.
-        recovers: whether a session that is lost is made anew.
+        recovers: whether a session that is lost is recreated.
         options: how the run behaves.
         logdir: the run's directory, for its name, where no hook says.
     """
@@ -108,7 +108,7 @@ class Monitored(Additions):
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """Run as ``tf.compat.v1.Session.run`` does, hooks included.
 
-        An error that means that the TensorFlow session is lost (`AbortedError`, `UnavailableError`) has it made anew,
+        An error that means that the TensorFlow session is lost (`AbortedError`, `UnavailableError`) has it recreated,
         from the newest checkpoint, and the run is done again: see `Options.max_recoveries`.
 
         Raises:
@@ -142,7 +142,7 @@ class Monitored(Additions):
                     raise
 
     def should_stop(self) -> bool:
-        """Tell whether the loop should end; cheap enough for every step. True once the session is closed."""
+        """Return whether the loop should end; cheap enough for every step. True once the session is closed."""
         if self._closed or self._runs is None:
             return True
         coord = self._runtime.coord
@@ -157,7 +157,7 @@ class Monitored(Additions):
         return True
 
     def close(self) -> None:
-        """End the training in good order: ``end`` of each hook, a last checkpoint, then threads and session.
+        """End the training as planned: ``end`` of each hook, a last checkpoint, then threads and session.
 
         Raises:
             RuntimeError: if it is closed already.

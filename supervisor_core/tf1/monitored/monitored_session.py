@@ -13,7 +13,7 @@ from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator
 
 
 class MonitoredSession(Monitored, tf.compat.v1.train.MonitoredSession):
-    """A session that initialises or restores its model, calls hooks, and is made anew when it is lost.
+    """A session that initialises or restores its model, calls hooks, and is recreated when it is lost.
 
     At the start, in this order: ``begin`` of each hook; the graph is finalized; the session is made and its model
     initialised or restored; queue runners are started; ``after_create_session`` of each hook. For each run:
@@ -65,7 +65,7 @@ class MonitoredSession(Monitored, tf.compat.v1.train.MonitoredSession):
 
 
 class SingularMonitoredSession(Monitored, tf.compat.v1.train.SingularMonitoredSession):
-    """As `MonitoredSession`, but always a chief, never made anew, and with access to the session inside.
+    """As `MonitoredSession`, but always a chief, never recreated, and with access to the session inside.
 
     Args:
         hooks: ``SessionRunHook`` objects.

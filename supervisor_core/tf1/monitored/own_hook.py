@@ -66,7 +66,7 @@ class OwnHook:
         return True
 
     def is_due(self, step: int) -> bool:
-        """Tell whether it has anything to do at this step."""
+        """Return whether it has anything to do at this step."""
         return True
 
     wake: Callable[[Any], None]

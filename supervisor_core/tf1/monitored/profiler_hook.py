@@ -58,7 +58,7 @@ class ProfilerHook(OwnHook, tf.compat.v1.train.ProfilerHook):
         return self._output_dir or "."
 
     def is_due(self, step: int) -> bool:
-        """Tell whether it is time at this step; it wants to see the first run of a session too."""
+        """Return whether it is time at this step; it wants to see the first run of a session too."""
         return self._next_step is None or self._timer.should_trigger_for_step(step)
 
     def begin(self) -> None:

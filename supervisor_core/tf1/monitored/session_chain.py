@@ -58,7 +58,7 @@ class _Link:
         return self._monitored._open_runs().run(fetches, feed_dict, options, run_metadata)
 
     def should_stop(self) -> bool:
-        """Tell whether the loop should end."""
+        """Return whether the loop should end."""
         return self._monitored.should_stop()
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ class SessionLoss:
         """Losses since a run ended well."""
 
     def delay_secs(self, error: Exception, runs: int) -> float:
-        """Return how long to wait before the session is made anew.
+        """Return how long to wait before the session is recreated.
 
         Args:
             error: what was raised.

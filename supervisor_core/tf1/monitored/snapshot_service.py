@@ -39,7 +39,7 @@ class SnapshotService(ServiceThread):
         interval_secs: seconds between two checkpoints; None: only when asked.
         save: saves one.
         name: the thread's name.
-        policy: what becomes of errors.
+        policy: what happens to errors.
         on_failure: told of every failure.
     """
 

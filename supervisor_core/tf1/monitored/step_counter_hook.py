@@ -70,7 +70,7 @@ class StepCounterHook(OwnHook, tf.compat.v1.train.StepCounterHook):
         return self._step_fetch() is not None
 
     def is_due(self, step: int) -> bool:
-        """Tell whether it is time at this step."""
+        """Return whether it is time at this step."""
         return self._timer.should_trigger_for_step(step)
 
     def begin(self) -> None:

@@ -8,7 +8,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 
 
 class StepTimer(tf.compat.v1.train.SecondOrStepTimer):
-    """Is due at first, and then every so many seconds or steps, whichever it was given.
+    """Is due at first, and then at an interval of seconds or steps, whichever it was given.
 
     Source: ``tf.compat.v1.train.SecondOrStepTimer``, which goes by the wall clock and stops when that is set back.
     Here seconds have passed when either clock says so: the monotonic one goes on when the wall clock is set back, the
@@ -41,7 +41,7 @@ class StepTimer(tf.compat.v1.train.SecondOrStepTimer):
         self._last_monotonic = self._last_wall = 0.0
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Tell whether it is time at this step; never twice at one step."""
+        """Return whether it is time at this step; never twice at one step."""
         last = self._last_step
         if last is None:
             return True

@@ -66,7 +66,7 @@ class SummarySaverHook(OwnHook, tf.compat.v1.train.SummarySaverHook):
         return self._summary_writer is not None and self._get_summary_op() is not None
 
     def is_due(self, step: int) -> bool:
-        """Tell whether it is time at this step."""
+        """Return whether it is time at this step."""
         return self._next_step is None or self._timer.should_trigger_for_step(step)
 
     def begin(self) -> None:

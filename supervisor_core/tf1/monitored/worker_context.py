@@ -30,7 +30,7 @@ def current_worker_context() -> Any:
 
 
 def is_collective(context: Any) -> bool:
-    """Tell whether every worker has to save, and to write summaries, at the same steps."""
+    """Return whether every worker has to save, and to write summaries, at the same steps."""
     return type(private.STRATEGY.get(context)).__name__ in _COLLECTIVE
 
 
