@@ -34,6 +34,8 @@ CHROMIUM_ARGUMENTS = (
 )
 STARTED = re.compile(r"TensorBoard \S+ at (http://\S+?)/? \(")
 PATIENCE_MS = 60_000
+PROGRAM = "import sys; sys.modules['tensorflow'] = None; from tensorboard.main import run_main; run_main()"
+"""TensorBoard as on a machine without TensorFlow, whose import is most of its start."""
 
 
 def _missing() -> str | None:
@@ -89,7 +91,7 @@ class TensorBoard:
         """Start it, and return once it says where it listens."""
         self.process = subprocess.Popen(
             [
-                sys.executable, "-m", "tensorboard.main", "--logdir", str(self.logdir), "--host", "127.0.0.1",
+                sys.executable, "-c", PROGRAM, "--logdir", str(self.logdir), "--host", "127.0.0.1",
                 "--port", str(port), "--supervisor_refresh_secs", "0.5", *self.arguments,
             ],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
