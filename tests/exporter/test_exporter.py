@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
 from supervisor_core.metrics.table import EXPORTER_METRICS
+from supervisor_core.run.bounds import MAX_THREADS
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import Snapshot
 
@@ -121,7 +122,8 @@ def test_the_runs_of_other_writers(tmp_path: Path, writing, clock, exporter_of, 
 
 def test_every_metric_of_its_own_is_served(tmp_path: Path, writing, clock, exporter_of) -> None:
     """A scrape has each of the exporter's metrics, with the type, unit and labels of the table, in both formats."""
-    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50)
+    too_many = tuple({"name": f"thread {number}", "state": "idle"} for number in range(MAX_THREADS + 1))
+    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50, threads=too_many)
     exporter = exporter_of(tmp_path)
     for format, parse in ((TEXT, text_string_to_metric_families), (OPENMETRICS, openmetrics_families)):
         families = {family.name: family for family in parse(exporter.scrape(format).decode())}
