@@ -30,8 +30,14 @@ ONE_PRESS_SECS = 0.5
 """Seconds after the first signal within which others count as the same one. ``timeout`` and other wrappers send it
 to the process and to its group, a terminal to all of the group: a program under them gets everything twice."""
 
+CATCH_UP_SECS = 5.0
+"""How long `SignalWatch.catch_up` waits at most for its thread, in seconds."""
+
 _HANDLED = 0x80
 """Set in the bytes that the Python handler writes; those of the interpreter's own C handler are the plain number."""
+
+_NOTHING = 0x7F
+"""No signal: written to learn when everything before it has been read."""
 
 _open_watches: weakref.WeakSet[SignalWatch] = weakref.WeakSet()
 
@@ -46,7 +52,9 @@ class SignalWatch:
     * A second SIGTERM ends the process at once, by that signal.
     * "Second" means later than `ONE_PRESS_SECS` after the first.
     * A Python handler that was installed before is called as before, after the record, each time; what it raises is
-      raised, and the end is its affair.
+      raised, and the end is its affair. So it is where the program installs one within the block.
+    * A SIGINT that was handed to the main thread, and after which the program works on (see ``work_done``), is over:
+      the next signal is a first one.
     * Afterwards the earlier handlers are back, unless others have been installed meanwhile.
     * A signal that was ignored before, or whose handler is not Python's, is left alone.
     * A forked child has the earlier handlers from its start.
@@ -68,6 +76,7 @@ class SignalWatch:
         on_again: OnSignal | None = None,
         others: Mapping[int, OnSignal] | None = None,
         ends: bool = True,
+        work_done: Callable[[], int] = lambda: 0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Prepare to watch; nothing is installed yet.
@@ -79,19 +88,21 @@ class SignalWatch:
                 at work. Default: a SIGTERM ends the process at once.
             others: more signals to watch, and what to call, each time, in a daemon thread of its own.
             ends: whether SIGTERM and SIGINT are watched; if not, only the others are.
+            work_done: returns a number that rises while the program does its work; called in signal handlers, so it
+                must not take locks. Default: that is not known.
             clock: whose monotonic hand dates the signals.
         """
         self._on_signal = on_signal
         self._on_again = on_again or self._end_again
         self._others = dict(others or {})
         self._signals = (*SIGNALS, *self._others) if ends else tuple(self._others)
+        self._work_done = work_done
         self._clock = clock
-        self._first: Latch[tuple[int, float]] = Latch()
-        self._again: Latch[int] = Latch()
-        self._interrupted: Latch[None] = Latch()
+        self._episode = _Episode()
         self._earlier: dict[int, Any] = {}
-        self._installed = False
-        self._handled = self._acted = self._interrupting = self._sent_by_us = False
+        self._replaced: set[int] = set()  # signals for which the program had a handler of its own at the end
+        self._installed = self._sent_by_us = False
+        self._caught_up = threading.Event()
         self._pid = os.getpid()
         self._read_fd = self._write_fd = -1
 
@@ -103,28 +114,56 @@ class SignalWatch:
     @property
     def received(self) -> int | None:
         """The number of the first signal; None before there was one. It is kept after the block."""
-        first = self._first.reason
+        first = self._episode.first.reason
         return None if first is None else first[0]
 
     @property
     def received_at(self) -> float | None:
         """When that was, on the monotonic clock."""
-        first = self._first.reason
+        first = self._episode.first.reason
         return None if first is None else first[1]
 
     @property
     def received_again(self) -> bool:
         """Whether there was a second signal."""
-        return self._again.is_set()
+        return self._episode.again.is_set()
 
     @property
     def interrupted(self) -> bool:
         """Whether a SIGINT was handed to the main thread, as `KeyboardInterrupt` unless the program decides."""
-        return self._interrupted.is_set()
+        return self._episode.interrupted.is_set()
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether the program has caught the `KeyboardInterrupt` of a SIGINT and works on."""
+        episode = self._episode
+        return episode.interrupted.is_set() and self._work_done() > episode.work_done
+
+    def forget(self) -> None:
+        """Be as before the first signal, where the program has gone on after it; safe in a signal handler."""
+        if self.has_gone_on:
+            episode = self._episode
+            self._episode = episode.following.setdefault(None, _Episode())
 
     def ends_process(self, signum: int) -> bool:
-        """Tell whether nothing but the signal's default was there before."""
-        return self._earlier.get(signum) in (signal.SIG_DFL, signal.default_int_handler)
+        """Tell whether nothing but the signal's default was there before, and the program has no handler since."""
+        return self._had_default(signum) and not self._is_replaced(signum)
+
+    def _had_default(self, signum: int) -> bool:
+        earlier = self._earlier.get(signum)
+        watch = _watch_of(earlier)
+        if watch is not None and not watch.installed:  # which goes on to what was there before it
+            return watch._had_default(signum)
+        return earlier in (signal.SIG_DFL, signal.default_int_handler)
+
+    def _is_replaced(self, signum: int) -> bool:
+        """Whether what is called for a signal is neither this watch nor another one within it."""
+        if not self._installed:
+            return signum in self._replaced
+        handler = signal.getsignal(signum)
+        while (watch := _watch_of(handler)) is not None and watch is not self:
+            handler = watch._earlier.get(signum)
+        return watch is None
 
     def __enter__(self) -> SignalWatch:
         if threading.current_thread() is not threading.main_thread():
@@ -163,14 +202,24 @@ class SignalWatch:
         nothing once the watch is over.
         """
         if self._installed:
-            self._interrupting = self._sent_by_us = True
+            self._episode.interrupting = self._sent_by_us = True
             ident = threading.main_thread().ident
             assert ident is not None
             signal.pthread_kill(ident, signal.SIGINT)
 
+    def catch_up(self) -> int | None:
+        """Return what `received` is once the watch's thread has seen the signals until now: one for which the program
+        has a handler of its own may be known to nothing else."""
+        if self._installed and self.received is None and os.getpid() == self._pid:
+            self._caught_up.clear()
+            with suppress(OSError):  # full of signals, or closed
+                os.write(self._write_fd, bytes([_NOTHING]))
+                self._caught_up.wait(CATCH_UP_SECS)
+        return self.received
+
     def wait_interrupted(self, secs: float) -> bool:
         """Wait ``secs`` seconds at most for a SIGINT to be handed to the main thread; tell whether it was."""
-        return self._interrupted.wait(secs)
+        return self._episode.interrupted.wait(secs)
 
     def finish(self) -> None:
         """End the process as the first signal would have ended it; return if there was none, or it would not have.
@@ -218,14 +267,16 @@ class SignalWatch:
             if callable(self._earlier[signum]):
                 self._as_before(signum, frame)
             return
-        now = self._clock.monotonic()
-        self._first.set((signum, now))
-        again, self._handled = self._handled and self._is_later(now), True
+        self.forget()
+        episode, now = self._episode, self._clock.monotonic()
+        episode.first.set((signum, now))
+        again, episode.handled = episode.handled and self._is_later(now), True
         self._write(signum)
-        if signum == signal.SIGINT and (again or self._interrupting or self._again.is_set()):
-            self._interrupted.set(None)
+        if signum == signal.SIGINT and (again or episode.interrupting or episode.again.is_set()):
+            episode.work_done = self._work_done()
+            episode.interrupted.set(now)
             self._as_before(signum, frame)
-        elif not self.ends_process(signum):
+        elif not self._had_default(signum):
             self._as_before(signum, frame)
 
     def _write(self, signum: int) -> None:
@@ -254,6 +305,8 @@ class SignalWatch:
             while numbers := os.read(self._read_fd, 64):
                 for number in numbers:
                     signum, handled = number & ~_HANDLED, bool(number & _HANDLED)
+                    if number == _NOTHING:
+                        self._caught_up.set()
                     if signum in self._earlier:
                         tally = seen.setdefault(signum, [0, 0])
                         before = max(tally)
@@ -270,13 +323,18 @@ class SignalWatch:
         if signum in self._others:
             return _in_thread(self._others[signum], signum)
         now = self._clock.monotonic()
-        self._first.set((signum, now))
-        if not self._acted:
-            self._acted = True
-            return _in_thread(self._on_signal, signum)
+        interrupted_at = self._episode.interrupted.reason
         if signum == signal.SIGINT and self._sent_by_us:
             self._sent_by_us = False
-        elif self._is_later(now) and self._again.set(signum):
+            return []
+        if signum != signal.SIGINT or interrupted_at is None or now - interrupted_at >= ONE_PRESS_SECS:
+            self.forget()  # else it may be the one that has interrupted the program, which this thread sees late
+        episode = self._episode
+        episode.first.set((signum, now))
+        if not episode.acted:
+            episode.acted = True
+            return _in_thread(self._on_signal, signum)
+        if self._is_later(now) and episode.again.set(signum):
             _call(self._on_again, signum)
         return []
 
@@ -285,6 +343,7 @@ class SignalWatch:
             self.end_process(signum)
 
     def _uninstall(self) -> None:
+        self._replaced = {signum for signum in self._earlier if self._is_replaced(signum)}
         for signum, earlier in self._earlier.items():
             if signal.getsignal(signum) == self._handle:
                 signal.signal(signum, earlier)
@@ -293,6 +352,24 @@ class SignalWatch:
             signal.set_wakeup_fd(present)
         self._installed = False
         _open_watches.discard(self)
+
+
+class _Episode:
+    """A first signal, and what follows from it."""
+
+    def __init__(self) -> None:
+        self.first: Latch[tuple[int, float]] = Latch()
+        self.again: Latch[int] = Latch()
+        self.interrupted: Latch[float] = Latch()
+        self.handled = self.acted = self.interrupting = False
+        self.work_done = 0
+        self.following: dict[None, _Episode] = {}  # whoever comes first makes it, for a handler and a thread alike
+
+
+def _watch_of(handler: Any) -> SignalWatch | None:
+    """Return the watch whose handler this is, if it is one's."""
+    owner = getattr(handler, "__self__", None)
+    return owner if isinstance(owner, SignalWatch) else None
 
 
 def _in_thread(act: OnSignal, signum: int) -> list[threading.Thread]:

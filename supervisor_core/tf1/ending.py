@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ class Ending:
     """The signal that asked for the end."""
     body_error: BaseException | None = None
     """What the training loop raised."""
+    handled_before: int = 0
+    """The ``id`` of the exception that was being handled when the session began: none of its own."""
     stop_was_requested: bool = False
     """Whether somebody had asked for a stop before the training loop ended."""
     exhausted: bool = False
@@ -35,6 +38,25 @@ class Ending:
     """Why the final checkpoint was given up after a signal."""
     final_checkpoint: str | None = None
     final_checkpoint_step: int | None = None
+
+    def note_error_under_way(self) -> None:
+        """Take the exception that is passing through the program's ``finally``, or is handled in its ``except``, for
+        what the training loop raised."""
+        error = sys.exc_info()[1]
+        if error is None or self.body_error is not None or id(error) == self.handled_before:
+            return
+        if isinstance(error, (tf.errors.OutOfRangeError, StopIteration)):
+            self.exhausted = True
+        else:
+            self.body_error = error
+
+    def failure(self, coord: Coordinator) -> BaseException | None:
+        """Return the error that makes the end a failure, as far as there is one yet."""
+        try:
+            coord.raise_requested_exception()
+        except BaseException as error:  # asked for, not handled: stopping raises it
+            return error
+        return None if self.body_error is None or self.is_clean(self.body_error, coord) else self.body_error
 
     def is_clean(self, error: BaseException, coord: Coordinator) -> bool:
         """Tell whether an error of the training loop is only the way in which it ended.

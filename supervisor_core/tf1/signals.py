@@ -27,6 +27,7 @@ def watch_signals(
     on_signal: OnSignal,
     on_again: OnSignal,
     checkpoints: Callable[[], Checkpointing | None],
+    work_done: Callable[[], int],
     clock: Clock,
 ) -> SignalWatch | None:
     """Return a watch for a session's signals, not yet entered; None where the options want none.
@@ -36,6 +37,7 @@ def watch_signals(
         on_signal: see `SignalWatch`.
         on_again: see `SignalWatch`.
         checkpoints: returns what saves the session under way at `Options.save_signal`; None where nothing does.
+        work_done: see `SignalWatch`.
         clock: the time.
     """
     if not options.handle_signals and options.save_signal is None:
@@ -55,4 +57,11 @@ def watch_signals(
             _LOG.warning("%s: the checkpoint could not be saved: %s", name, error_text(error))
 
     others = {} if options.save_signal is None else {int(signal.Signals[options.save_signal]): save}
-    return SignalWatch(on_signal, on_again=on_again, others=others, ends=options.handle_signals, clock=clock)
+    return SignalWatch(
+        on_signal,
+        on_again=on_again,
+        others=others,
+        ends=options.handle_signals,
+        work_done=work_done,
+        clock=clock,
+    )

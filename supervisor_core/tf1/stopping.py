@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,13 +34,13 @@ from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.dead_man import DeadMan
-from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.final_save import FinalSave
+from supervisor_core.tf1.grace import JOIN_SECS, Grace
 from supervisor_core.tf1.signals import watch_signals
 
 if TYPE_CHECKING:
@@ -48,16 +49,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("supervisor_core")
 _STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
 
-RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
-"""The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""
 INTERRUPT_SHARE = 0.5
 """Which part of the grace time after a Ctrl-C a loop that asks ``should_stop()`` has to end by itself."""
 DYING_SECS, AGAIN_SECS = 0.05, 1.0
 """What the process has to die at the end of that time, and for its last records after a second signal, in seconds."""
+RETURN_SECS = 3.0
+"""How long a run may take after a Ctrl-C to return by itself, before the services are stopped, in seconds."""
 UNWIND_SECS = 1.0
 """How long after a second Ctrl-C the main thread has to come out of native code, in seconds."""
-RECORDS_SECS, JOIN_SECS = 10.0, 5.0
-"""How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
 
 
 class Stopping:
@@ -74,8 +73,9 @@ class Stopping:
         self._session = session
         self._options = options
         self._clock = clock
-        self._pid, self._gone = os.getpid(), False
-        self._deadline = NEVER
+        self._pid: int | None = None
+        self._gone = False
+        self._grace = Grace(options.signal_grace_secs, clock)
         self._left = threading.Event()
         self._finished = threading.Event()
         self._watch: SignalWatch | None = None
@@ -86,9 +86,16 @@ class Stopping:
 
     def begin(self) -> None:
         """Forget the ending of the session before. A signal that came while this one was prepared still counts."""
-        self.facts = Ending(signum=self._watch.received if self._watch else None)
+        pid = os.getpid()
+        if (
+            self._pid not in (None, pid) and self._own_watch is not None
+        ):  # that of the process that this one is a child of
+            self._watch = self._own_watch = None
+        self._pid = pid
+        handled = id(sys.exc_info()[1])
+        self.facts = Ending(signum=self._watch.received if self._watch else None, handled_before=handled)
         if self.facts.signum is None:
-            self._deadline = NEVER
+            self._grace.forget()
         self._left.clear()
         self._finished.clear()
 
@@ -108,7 +115,7 @@ class Stopping:
     def hands_off(self) -> bool:
         """Whether this session is to be left alone: in a forked child of its process, and when the interpreter ends and
         has stopped it."""
-        return self._gone or os.getpid() != self._pid
+        return self._gone or self._pid not in (None, os.getpid())
 
     def leave_alone(self) -> None:
         """Do nothing from now on, whatever is called: what the interpreter still finalizes can start no threads."""
@@ -180,8 +187,11 @@ class Stopping:
             return
         coord = self._session.coord
         self.facts.stop_was_requested |= coord.should_stop()
-        if (watch := self._watch) is not None and watch.received is not None and self.facts.signum is None:
-            self._note_signal(watch, watch.received)  # whose thread has not come to it yet
+        self.facts.note_error_under_way()
+        self._forget_signal_if_gone_on()
+        watch = self._watch if self.facts.signum is None else None
+        if watch is not None and (signum := watch.catch_up()) is not None:
+            self._note_signal(watch, signum)  # whose thread has not come to it yet
         self._press(grace_secs)
         self._left.set()
         coord.request_stop()
@@ -190,7 +200,7 @@ class Stopping:
             try:
                 save()
             finally:
-                join(self._join_secs(grace_secs))
+                join(self._grace.join_secs(grace_secs))
         except BaseException as error:
             raised = error
             raise
@@ -231,7 +241,7 @@ class Stopping:
         Args:
             error: what stopping raised, if anything.
         """
-        run, deadline = self._session.begun, self._last_words()
+        run, deadline = self._session.begun, self._grace.for_records
         if run is None or self.hands_off or not self._record_lock.acquire(timeout=deadline.timeout):
             return
         try:
@@ -242,7 +252,7 @@ class Stopping:
 
     def close_writer(self) -> None:
         """Append STOP and close the writer, which the signal's thread may be doing at the same moment."""
-        writer, deadline = self._session.writer, self._last_words()
+        writer, deadline = self._session.writer, self._grace.for_records
         if writer is None or self.hands_off or getattr(writer, "closed", False):
             return
         if not self._close_lock.acquire(timeout=deadline.timeout):
@@ -264,7 +274,7 @@ class Stopping:
         if (run := self._session.begun) is None or self.hands_off:
             return
         linger_secs = self._options.metrics_linger_secs if self.facts.signum != signal.SIGINT else 0.0
-        run.close(linger_secs if self.facts.signum is None else self._work().remaining(linger_secs))
+        run.close(linger_secs if self.facts.signum is None else self._grace.for_work.remaining(linger_secs))
 
     def stopped(self) -> None:
         """End the watch of `watch_until_stopped`, and the process if a signal asked for that."""
@@ -283,7 +293,7 @@ class Stopping:
     @property
     def closing_secs(self) -> float:
         """How long to wait for the TensorFlow session to be closed, in seconds."""
-        return max(AGAIN_SECS, self._last_words().timeout)
+        return max(AGAIN_SECS, self._grace.for_records.timeout)
 
     # A signal, in a thread of its own.
 
@@ -294,23 +304,30 @@ class Stopping:
             return
         grace_secs = self._options.signal_grace_secs
         self._note_signal(watch, signum)
-        heeded = coord.is_heeded
-        _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
-        if watch.ends_process(signum):
-            self._dead_man.arm(self._deadline)
+        heeded, ends = coord.is_heeded, watch.ends_process(signum)
+        if ends:
+            _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
+        else:
+            _LOG.warning("%s: should_stop() is true now; another handler of the signal ends the process, or not.", name)
+        if ends:
+            self._dead_man.arm(self._grace.deadline)
             if self._watch is None:  # the block was left just before: its end has disarmed nothing
                 self._dead_man.disarm()
-        coord.request_stop()
+        goes_on = ends and signum == signal.SIGINT and not heeded and self._session.is_ready
+        if not goes_on:  # else the program may catch the interrupt and train on, with all of its services
+            coord.request_stop()
         if not self._left.is_set():
             self._save_beside()
-        if not watch.ends_process(signum):
+        if not ends:
             return  # a handler of the program's decides when, and how, the process ends
         if signum == signal.SIGINT:
-            self._left.wait(self._work().remaining(grace_secs * INTERRUPT_SHARE) if heeded else 0.0)
+            self._left.wait(self._grace.for_work.remaining(grace_secs * INTERRUPT_SHARE) if heeded else 0.0)
             if not self._left.is_set():
                 watch.interrupt()
+                if goes_on and not watch.wait_interrupted(self._grace.for_work.remaining(RETURN_SECS)):
+                    coord.request_stop()  # which releases a run that waits for the input's threads
                 if not self._await(watch.wait_interrupted):
-                    watch.wait_interrupted(self._deadline.remaining() / 2)  # the save took all the time
+                    watch.wait_interrupted(self._grace.deadline.remaining() / 2)  # the save took all the time
                 if watch.interrupted:
                     self._dead_man.disarm()  # the program's own clean-up takes the time that it takes
                     return
@@ -322,28 +339,35 @@ class Stopping:
             _LOG.error("The session did not end within %.0f s of %s; the process ends now.", grace_secs, name)
             self._end_process(watch, signum)
 
+    def _forget_signal_if_gone_on(self) -> None:
+        """End as without a signal, where the program has caught its `KeyboardInterrupt` and trained on."""
+        watch = self._watch
+        if watch is None or not watch.has_gone_on or isinstance(self.facts.body_error, KeyboardInterrupt):
+            return
+        watch.forget()
+        self.facts.signum = self.facts.save_error = None
+        self._grace.forget()
+
     def _note_signal(self, watch: SignalWatch, signum: int) -> None:
-        at = watch.received_at
-        since = self._clock.monotonic() if at is None else at
-        self._deadline = Deadline(since + self._options.signal_grace_secs, self._clock)
+        self._grace.signalled(watch.received_at)
         self.facts.signum = signum
 
     def _signalled_again(self, signum: int) -> None:
         """End the process now. A second Ctrl-C is `KeyboardInterrupt`, where the main thread can be interrupted."""
         if (watch := self._watch) is None or not watch.ends_process(signum):
             return
-        self._deadline = Deadline.after(AGAIN_SECS, self._clock)
+        self._grace.stopped(AGAIN_SECS)
         if signum == signal.SIGINT and watch.wait_interrupted(UNWIND_SECS):
             self._dead_man.disarm()
             return
-        self._deadline = Deadline.after(AGAIN_SECS, self._clock)
+        self._grace.stopped(AGAIN_SECS)
         _LOG.error("%s again: the process ends at once.", signal.Signals(signum).name)
         self._end_process(watch, signum)
 
     def _await(self, wait: Callable[[float], object]) -> bool:
         """Wait for something, or the end of the session, as long as there is time; return whether there was."""
-        while not self._work().is_over:
-            if self._finished.is_set() or wait(min(0.2, self._work().timeout)):
+        while not self._grace.for_work.is_over:
+            if self._finished.is_set() or wait(min(0.2, self._grace.for_work.timeout)):
                 return True
         return self._finished.is_set()
 
@@ -351,7 +375,7 @@ class Stopping:
         """Write the last records, as far as there is time, and end the process by the signal."""
         with suppress(RuntimeError):  # no more threads: then there are no last records
             writing = BlockingCall(self._write_last_records, name="supervisor-last-records")
-            writing.wait(self._deadline.earlier(DYING_SECS).timeout)
+            writing.wait(self._grace.deadline.earlier(DYING_SECS).timeout)
         watch.end_process(signum)
 
     def _write_last_records(self) -> None:
@@ -373,11 +397,7 @@ class Stopping:
         body_error, coord, watch = self.facts.body_error, self._session.coord, self._watch
         if isinstance(body_error, KeyboardInterrupt) and watch is not None and watch.interrupted:
             return False  # saved when the signal came; whoever sends a second one wants to be gone
-        failure = None if body_error is None or self.facts.is_clean(body_error, coord) else body_error
-        try:
-            coord.raise_requested_exception()
-        except BaseException as error:  # asked for, not handled: stopping raises it
-            failure = error
+        failure = self.facts.failure(coord)
         if isinstance(failure, LogdirInUseError):
             return False  # another chief's logdir by now
         return self._options.save_on_stop if failure is None else self._options.save_on_error
@@ -390,7 +410,7 @@ class Stopping:
     def _save_last(self, checkpoints: Checkpointing) -> None:
         trigger: Trigger = "final" if self.facts.signum is None else "signal"
         saved = self._final_save.run(
-            checkpoints, trigger, lambda: not self._is_wanted(), self._pressing, self._deadline
+            checkpoints, trigger, lambda: not self._is_wanted(), lambda: self._grace.for_save, self._grace.deadline
         )
         self.facts.final_checkpoint, self.facts.final_checkpoint_step = saved
         self.facts.save_error = None
@@ -402,30 +422,18 @@ class Stopping:
     def _press(self, grace_secs: float) -> None:
         """See to it that there is a deadline."""
         if self.facts.signum is None:
-            self._deadline = Deadline.after(grace_secs, self._clock)
+            self._grace.stopped(grace_secs)
         elif (watch := self._watch) is None or watch.interrupted:  # the program has taken what time it wanted
-            again = watch is not None and watch.received_again
-            self._deadline = Deadline.after(AGAIN_SECS if again else JOIN_SECS, self._clock)
-
-    def _pressing(self) -> Deadline:
-        """Until when there is time to save: without a signal a save takes the time that it takes."""
-        return NEVER if self.facts.signum is None else self._work()
-
-    def _work(self) -> Deadline:
-        """Until when there is time to wait for what has to end first."""
-        if self.facts.signum is None:
-            return self._deadline
-        return self._deadline.earlier(min(RESERVE_SECS, RESERVE_SHARE * self._options.signal_grace_secs))
-
-    def _join_secs(self, grace_secs: float) -> float:
-        left = self._work().remaining(grace_secs)
-        return left if self.facts.signum is not None else max(left, min(grace_secs, JOIN_SECS))
-
-    def _last_words(self) -> Deadline:
-        """Until when there is time for the last records."""
-        if self.facts.signum is not None:
-            return self._deadline
-        return Deadline.after(max(RECORDS_SECS, self._deadline.remaining()), self._clock)
+            self._grace.stopped(AGAIN_SECS if watch is not None and watch.received_again else JOIN_SECS)
+        elif not watch.ends_process(self.facts.signum):  # likewise: a handler of its own has let it go on
+            self._grace.stopped(self._options.signal_grace_secs)
 
     def _watch_signals(self) -> SignalWatch | None:
-        return watch_signals(self._options, self._signalled, self._signalled_again, self._checkpoints, self._clock)
+        return watch_signals(
+            self._options,
+            self._signalled,
+            self._signalled_again,
+            self._checkpoints,
+            lambda: 0 if (run := self._session.begun) is None else run.progress.changes,
+            self._clock,
+        )

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -138,6 +139,65 @@ def test_a_handler_installed_meanwhile_stays() -> None:
     with SignalWatch(print):
         signal.signal(signal.SIGTERM, newer)
     assert signal.getsignal(signal.SIGTERM) is newer
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("calls_ours", [True, False])
+def test_a_handler_installed_meanwhile_decides(calls_ours: bool) -> None:
+    """A signal for which the program has installed a handler within the block is recorded and acted upon, and ends
+    nothing, also if that handler goes on to the one that was there before."""
+    acted, calls = threading.Event(), []
+    with SignalWatch(lambda _: acted.set()) as watch:
+        ours: Any = signal.getsignal(signal.SIGTERM)
+
+        def newer(signum: int, frame: Any) -> None:
+            calls.append(signum)
+            if calls_ours:
+                ours(signum, frame)
+
+        assert watch.ends_process(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, newer)
+        assert not watch.ends_process(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert acted.wait(60)
+    watch.finish()
+    watch.end_process()
+    assert (calls, watch.received) == ([signal.SIGTERM], signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_watch_that_is_over_hides_no_default() -> None:
+    """Of two watches whose blocks overlap, the one that ends last still ends the process."""
+    first = SignalWatch(print).__enter__()
+    with SignalWatch(print) as second:
+        assert not second.ends_process(signal.SIGTERM)
+        first.__exit__(None, None, None)
+        assert second.ends_process(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_program_goes_on_after_an_interrupt(clock: Any) -> None:
+    """Where a program has caught the KeyboardInterrupt and works on, the next signal is a first one."""
+    acted, work = SimpleQueue[int](), [7]
+    with SignalWatch(acted.put, work_done=lambda: work[0], clock=clock) as watch:
+        signal.raise_signal(signal.SIGINT)
+        assert acted.get(timeout=60) == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_and_wait(watch)
+        assert (watch.interrupted, watch.has_gone_on) == (True, False)
+        work[0] += 1
+        assert watch.has_gone_on
+        clock.advance(5)
+        signal.raise_signal(signal.SIGTERM)
+        assert acted.get(timeout=60) == signal.SIGTERM
+        assert (watch.received, watch.received_at) == (signal.SIGTERM, 1005.0)
+        assert (watch.interrupted, watch.received_again) == (False, False)
+
+
+def interrupt_and_wait(watch: SignalWatch) -> None:
+    """Interrupt this thread, and be there when it comes."""
+    watch.interrupt()
+    threading.Event().wait(60)
 
 
 @pytest.mark.usefixtures("restored")

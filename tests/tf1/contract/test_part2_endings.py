@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core import MonitoredTrainingSession, Supervisor
 from supervisor_core.options import Options
 from supervisor_core.tf1 import managed_session
 
@@ -206,6 +207,68 @@ def test_a_session_that_is_not_managed_is_saved_by_stop(
     sess.close()
     assert newest(logdir) == "model.ckpt-5"
     assert Path(logdir, "model.ckpt-5.meta").exists()
+
+
+def open_session(facade: str, logdir: str) -> tuple[Any, Callable[[], None]]:
+    """Return a session without a block, and what ends it."""
+    if facade == "MonitoredTrainingSession":
+        sess = MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_secs=9999)
+        return sess, sess.close
+    supervisor = Supervisor(logdir=logdir, save_model_secs=9999)
+    sess = supervisor.prepare_or_wait_for_session()
+    supervisor.save_checkpoint()
+    return sess, supervisor.stop
+
+
+FACADES = pytest.mark.parametrize("facade", ["Supervisor", "MonitoredTrainingSession"])
+
+
+@FACADES
+def test_an_exception_on_its_way_through_finally(
+    build_model: Callable[..., Any], logdir: str, ending: Any, facade: str
+) -> None:
+    """It counts as the same exception in a block does: the run has failed, and its last step is not saved."""
+    model = build_model()
+    sess, stop = open_session(facade, logdir)
+    with pytest.raises(ValueError, match="exploded"):
+        try:
+            sess.run(model.train_op)
+            raise ValueError("exploded")
+        finally:
+            stop()
+    assert (ending().reason, ending().error) == ("error", "ValueError: exploded")
+    assert newest(logdir) == "model.ckpt-0"
+
+
+@FACADES
+@pytest.mark.parametrize("error", [StopIteration(), tf.errors.OutOfRangeError(None, None, "no more")])
+def test_exhausted_input_that_is_handled(
+    build_model: Callable[..., Any], logdir: str, ending: Any, facade: str, error: Exception
+) -> None:
+    """The end of the input is no failure, wherever the program ends the session."""
+    model = build_model()
+    sess, stop = open_session(facade, logdir)
+    try:
+        sess.run(model.train_op)
+        raise error
+    except (StopIteration, tf.errors.OutOfRangeError):
+        stop()
+    assert (ending().reason, newest(logdir)) == ("exhausted", "model.ckpt-1")
+
+
+@FACADES
+def test_a_session_begun_while_an_exception_is_handled(
+    build_model: Callable[..., Any], logdir: str, ending: Any, facade: str
+) -> None:
+    """An exception from before the session is none of its own."""
+    model = build_model()
+    try:
+        raise ValueError("an earlier one")
+    except ValueError:
+        sess, stop = open_session(facade, logdir)
+        sess.run(model.train_op)
+        stop()
+    assert (ending().reason, newest(logdir)) == ("completed", "model.ckpt-1")
 
 
 @pytest.mark.parametrize("whose", ["TensorFlow's", "ours"])

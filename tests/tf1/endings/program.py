@@ -285,6 +285,47 @@ def handler_of_its_own(t: Training) -> None:
         t.train_on(sess, t.sv.should_stop)
 
 
+def handler_in_the_block(t: Training) -> None:
+    """Install a handler for SIGTERM when training has begun."""
+    with t.supervisor().managed_session() as sess:
+        signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(7))
+        t.train_on(sess)
+
+
+def train_until_interrupted(t: Training, sess: Any) -> None:
+    """Train, catch the interrupt, and train on."""
+    try:
+        t.train_on(sess)
+    except KeyboardInterrupt:
+        say("caught")
+    t.train(sess)
+
+
+def catches_interrupt(t: Training) -> None:
+    """Catch an interrupt, train on, and leave the block."""
+    with t.supervisor().managed_session() as sess:
+        train_until_interrupted(t, sess)
+        say("should stop:", t.sv.should_stop())
+
+
+def catches_interrupt_and_trains_on(t: Training) -> None:
+    """Catch an interrupt and train on, whatever comes."""
+    with t.supervisor().managed_session() as sess:
+        train_until_interrupted(t, sess)
+        say("goes on")
+        t.train_on(sess)
+
+
+def made_before_a_fork(t: Training) -> None:
+    """Make a supervisor, and have a child train with it."""
+    t.supervisor()
+    pid = os.fork()
+    if pid:
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    with t.sv.managed_session() as sess:
+        t.train(sess)
+
+
 def left_open(t: Training) -> None:
     """End without stopping anything."""
     t.train(t.supervisor().prepare_or_wait_for_session())

@@ -113,7 +113,7 @@ def shows_stacks(start: Start) -> Any:
 
 
 ROWS: dict[str, list[Callable[[Start], Any]]] = {
-    "the block is left": [plain("clean_end")],
+    "the block is left": [plain("clean_end"), plain("made_before_a_fork")],
     "exhausted input": [plain("exhausted")],
     "request_stop()": [plain("requested")],
     "exception": [plain("exception")],
@@ -134,7 +134,9 @@ ROWS: dict[str, list[Callable[[Start], Any]]] = {
         signalled("hangs_after_asking", first, at="stuck", then=sends_again(signal.SIGTERM))
         for first in (signal.SIGTERM, signal.SIGINT)
     ],
-    "SIGTERM, a handler of the program's": [signalled("handler_of_its_own", signal.SIGTERM)],
+    "SIGTERM, a handler of the program's": [
+        signalled(name, signal.SIGTERM) for name in ("handler_of_its_own", "handler_in_the_block")
+    ],
     "Ctrl-C": [signalled(name, signal.SIGINT) for name in ("asks", "monitored_asks", "unmanaged_asks")],
     "Ctrl-C, the loop never asks": [
         cleans_up(signalled(name, signal.SIGINT))
@@ -147,6 +149,7 @@ ROWS: dict[str, list[Callable[[Start], Any]]] = {
         ),
         signalled("hangs", signal.SIGINT, at="stuck", then=sends_again(signal.SIGINT)),
     ],
+    "Ctrl-C, the program catches it": [signalled("catches_interrupt", signal.SIGINT)],
     "Ctrl-C, signals are not handled": [cleans_up(signalled("never_asks", signal.SIGINT, handle_signals=False))],
     "the interpreter ends": [plain("left_open"), plain("block_left_open"), plain("monitored_left_open")],
     "the interpreter ends by an exception": [plain("left_open_by_exception")],
@@ -198,6 +201,24 @@ def test_what_ends_how(start: Start, read_telemetry: Any, cause: str, number: in
     else:
         assert saved == "last step"
         assert steps[-1] == stop.step >= reached[-1]
+
+
+def test_a_signal_after_an_interrupt_that_was_caught(start: Start, read_telemetry: Any) -> None:
+    """A program that catches KeyboardInterrupt trains on as before: its services run, the next signal is a first one,
+    and what was trained since is saved."""
+    process = start("catches_interrupt_and_trains_on", **LONG)
+    process.expect("trained")
+    process.send(signal.SIGINT)
+    process.expect("goes on")
+    process.expect("trained")
+    process.send(signal.SIGTERM)
+    assert process.end().status_text == "SIGTERM", process.err
+    records = read_telemetry(process.logdir)
+    [stop] = [record for record in records if record.kind == "stop"]
+    steps = [record.step for record in records if record.kind == "checkpoint" and record.trigger == "signal"]
+    trained = [int(line.rpartition(" ")[2]) for line in process.lines if line.startswith("trained")]
+    assert (stop.reason, stop.signal, len(steps)) == ("signal", "SIGTERM", 2)
+    assert steps[0] < trained[-1] <= steps[1]
 
 
 def test_full_disk_says_what_was_given_up(start: Start, read_telemetry: Any) -> None:
