@@ -11,6 +11,9 @@ from supervisor_core.runtime.deadline import NEVER, Deadline
 
 _LOG = logging.getLogger("supervisor_core")
 
+SYNC_SECS = 10.0
+"""How long a disk is waited for at most before training, or its end, goes on without the record on it, in seconds."""
+
 
 class SummaryWriter(Protocol):
     """What telemetry needs of a summary writer: TensorFlow's own ``FileWriter`` will do, as any that looks like it."""
@@ -62,7 +65,7 @@ class Recorder:
             record: what to say.
             step: the event's step, as TensorBoard shows it.
             durable: return only when it is on the disk; for the records that recovery and alerts depend on.
-            deadline: until when to wait for that, where the writer can be waited for.
+            deadline: until when to wait for that, `SYNC_SECS` at most, where the writer can be waited for.
         """
         if self._writer is None:
             return
@@ -85,10 +88,8 @@ class Recorder:
         if sync is None:
             assert self._writer is not None
             self._writer.flush()
-        elif deadline is NEVER:
-            sync()
         else:
-            sync(deadline.timeout)
+            sync(deadline.remaining(SYNC_SECS))
 
     @property
     def dropped(self) -> int:

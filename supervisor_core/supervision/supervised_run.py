@@ -305,8 +305,8 @@ class SupervisedRun:
         """Be in a phase for the length of a ``with`` block."""
         return self._monitor.phase(phase)
 
-    def saved(self, record: CheckpointRecord) -> None:
-        """Count a save, good or bad, and write its record, durably."""
+    def saved(self, record: CheckpointRecord, deadline: Deadline = NEVER) -> None:
+        """Count a save, good or bad, and write its record, durably: the disk is waited for until the deadline."""
         if record.error is not None:
             self.saves.failed(record.error)
         elif record.path is not None:
@@ -320,7 +320,7 @@ class SupervisedRun:
             )
         if record.blocked_secs and self.progress.phase == "training":
             self.progress.held_up(record.blocked_secs)
-        self._recorder.write(record, record.step, durable=True)
+        self._recorder.write(record, record.step, durable=True, deadline=deadline)
 
     def status(self) -> RunStatus:
         """Return the session at this moment, as a scrape shows it."""

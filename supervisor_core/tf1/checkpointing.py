@@ -176,39 +176,48 @@ class Checkpointing:
         try:
             if self._sess is None or self._run is None:
                 raise SaveFailedError("There is no session to save: call managed_session() first.")
-            run = self._run
-            newest, counted = self._newest, self._counted
-            if not isinstance(self._sess, SupervisedSession):
-                newest = None  # nobody counts the runs of such a session, so there may always be something to save
-            if newest is not None and self._counts_all and run.progress.changes == counted[0]:
-                return newest[0]  # as it stands on the disk, so it is in memory
-            moment = _Moment(run.progress, None if newest is None else newest[1], counted)
-
-            def is_new(step: int | None) -> bool:
-                new = moment.is_new(step)
-                if self._saver.consistent:
-                    taken()
-                return new
-
-            _LOG.info("Saving checkpoint to path %s", self._save_path)
-            result = self._saver.save(self._sess, trigger, is_new, deadline.remaining() / 2)
-            if result.consistent and not isinstance(self._sess, SupervisedSession):
-                result = replace(result, consistent=False)  # its runs pass no gate
-            run.progress.moved()
-            if result.skipped and newest is not None:
-                self._counted = moment.counted
-                return newest[0]
-            self._tell(run, result)
-            if result.cause is not None:
-                raise result.cause
-            if result.error is not None or result.path is None:
-                return None
-            self._warn_if_stuck(result, moment.counted[0] - counted[0])
-            self._newest, self._counted = (result.path, result.step), moment.counted
-            self._last_failure = None
-            return result.path
+            run, writer = self._run, self._writer
+            result, path = self._save(run, self._sess, trigger, taken, deadline)
         finally:
             self._lock.release()
+        if result is not None:
+            # Without the lock: where the disk of the events does not answer, the next checkpoint need not wait for it.
+            self._tell(run, writer, result, deadline)
+            if result.cause is not None:
+                raise result.cause
+        return path
+
+    def _save(
+        self, run: SupervisedRun, sess: Any, trigger: Trigger, taken: Callable[[], None], deadline: Deadline
+    ) -> tuple[SaveResult | None, str | None]:
+        """Save, unless nothing has changed; return what became of it, None where nothing was, and the newest path."""
+        newest, counted = self._newest, self._counted
+        if not isinstance(sess, SupervisedSession):
+            newest = None  # nobody counts the runs of such a session, so there may always be something to save
+        if newest is not None and self._counts_all and run.progress.changes == counted[0]:
+            return None, newest[0]  # as it stands on the disk, so it is in memory
+        moment = _Moment(run.progress, None if newest is None else newest[1], counted)
+
+        def is_new(step: int | None) -> bool:
+            new = moment.is_new(step)
+            if self._saver.consistent:
+                taken()
+            return new
+
+        _LOG.info("Saving checkpoint to path %s", self._save_path)
+        result = self._saver.save(sess, trigger, is_new, deadline.remaining() / 2)
+        if result.consistent and not isinstance(sess, SupervisedSession):
+            result = replace(result, consistent=False)  # its runs pass no gate
+        run.progress.moved()
+        if result.skipped and newest is not None:
+            self._counted = moment.counted
+            return None, newest[0]
+        if result.cause is not None or result.error is not None or result.path is None:
+            return result, None
+        self._warn_if_stuck(result, moment.counted[0] - counted[0])
+        self._newest, self._counted = (result.path, result.step), moment.counted
+        self._last_failure = None
+        return result, result.path
 
     def save_last(
         self,
@@ -276,7 +285,7 @@ class Checkpointing:
             "process ends."
         )
 
-    def _tell(self, run: SupervisedRun, result: SaveResult) -> None:
+    def _tell(self, run: SupervisedRun, writer: Any, result: SaveResult, deadline: Deadline) -> None:
         run.saved(
             CheckpointRecord(
                 session=run.session_id,
@@ -289,16 +298,17 @@ class Checkpointing:
                 consistent=result.consistent,
                 verified=result.verified,
                 error=result.error,
-            )
+            ),
+            deadline,
         )
         if result.error is not None:
             _LOG.warning("Checkpoint of step %s failed: %s", result.step, result.error)
             return
         _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
                   result.path, result.bytes, result.secs, result.blocked_secs * 1e3)  # fmt: skip
-        if result.step is not None and self._writer:
+        if result.step is not None and writer:
             log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
-            self._writer.add_session_log(log, result.step)
+            writer.add_session_log(log, result.step)
 
     def _warn_if_stuck(self, result: SaveResult, runs: int) -> None:
         stuck = self._newest is not None and result.step is not None and result.step == self._newest[1]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from supervisor_core.events.telemetry import HeartbeatRecord
-from supervisor_core.runtime.recorder import Recorder
+from supervisor_core.runtime.deadline import NEVER, Deadline
+from supervisor_core.runtime.recorder import SYNC_SECS, Recorder
 
 RECORD = HeartbeatRecord(session="s", phase="training")
 
@@ -30,8 +32,13 @@ class Writer:
 class SyncingWriter(Writer):
     """One that can put things on the disk."""
 
-    def sync(self) -> None:
+    def __init__(self, broken: bool = False) -> None:
+        super().__init__(broken)
+        self.timeouts: list[float | None] = []
+
+    def sync(self, timeout_secs: float | None = None) -> None:
         self.calls.append("sync")
+        self.timeouts.append(timeout_secs)
 
 
 def test_a_durable_record_is_synced_where_that_is_possible() -> None:
@@ -39,6 +46,14 @@ def test_a_durable_record_is_synced_where_that_is_possible() -> None:
     for writer, how in ((SyncingWriter(), "sync"), (Writer(), "flush")):
         Recorder(writer).write(RECORD, 1, durable=True)
         assert writer.calls == ["add", how]
+
+
+def test_a_disk_is_not_waited_for_without_end(clock: Any) -> None:
+    """Neither where there is no deadline, nor where it is far away; a near one counts."""
+    writer = SyncingWriter()
+    for deadline in (NEVER, Deadline.after(3600.0, clock), Deadline.after(3.0, clock)):
+        Recorder(writer).write(RECORD, durable=True, deadline=deadline)
+    assert writer.timeouts == [SYNC_SECS, SYNC_SECS, 3.0]
 
 
 def test_a_record_that_need_not_last_waits_for_nothing() -> None:

@@ -45,7 +45,7 @@ class KeepingWriter:
     def flush(self) -> None:
         raise AssertionError("a writer that can sync is synced")
 
-    def sync(self) -> None:
+    def sync(self, timeout_secs: float | None = None) -> None:
         self.synced.append(self.records[-1].kind)
 
     def of(self, kind: str) -> list[Any]:

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,10 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.errors import SaveFailedError
+from supervisor_core.events.events_file import EventsFile
 from supervisor_core.options import Options
+from supervisor_core.runtime import recorder
+from supervisor_core.tf1 import grace
 
 v1 = tf.compat.v1
 CHECKPOINT = v1.SessionLog.CHECKPOINT
@@ -35,6 +39,35 @@ def disk_full() -> Exception:
 def disk_full_in_tensorflow() -> Exception:
     """Return what TensorFlow says of a full disk."""
     return tf.errors.ResourceExhaustedError(None, None, "model.ckpt.data; No space left on device")
+
+
+def test_checkpoints_go_on_where_the_events_disk_hangs(
+    ours: Any, build_model: Callable[..., Any], logdir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk of the events' own that does not answer costs their records: checkpoints are saved as before, and the
+    session ends, with its final one."""
+    monkeypatch.setattr(recorder, "SYNC_SECS", 0.1)
+    monkeypatch.setattr(grace, "RECORDS_SECS", 0.1)
+    model = build_model()
+    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0, stop_grace_secs=0.1)
+    sess = supervisor.prepare_or_wait_for_session()
+    supervisor.save_checkpoint()
+    answers, sync = threading.Event(), EventsFile.sync
+
+    def hang(self: Any) -> None:
+        answers.wait()
+        sync(self)
+
+    monkeypatch.setattr(EventsFile, "sync", hang)
+    try:
+        for _ in range(2):
+            sess.run(model.train_op)
+            assert os.path.exists(supervisor.save_checkpoint() + ".index")
+        sess.run(model.train_op)
+        supervisor.stop()
+        assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
+    finally:
+        answers.set()
 
 
 class FaultySaver(v1.train.Saver):
