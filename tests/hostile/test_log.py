@@ -11,6 +11,8 @@ from pathlib import Path, PurePath
 import pytest
 from click.testing import CliRunner
 
+import supervisor_core
+import tb_plugin
 from supervisor_core.cli import exporter, main
 from supervisor_core.errors import EventsWriteError, NoUsableCheckpointError
 
@@ -66,11 +68,10 @@ def test_a_trainers_log_shows_controls_as_escapes(log: Callable[[], str]) -> Non
 
 def test_everything_logs_to_the_logger_that_shows_text() -> None:
     """No module of the trainer, the exporter or the tab has a logger of its own, which others would not follow."""
-    root = Path(__file__).parents[2]
     names = {
         name
-        for package in ("supervisor_core", "tb_plugin")
-        for path in (root / package).rglob("*.py")
+        for package in (supervisor_core, tb_plugin)
+        for path in Path(package.__path__[0]).rglob("*.py")
         for name in re.findall(r"getLogger\((.*?)\)", path.read_text())
     }
     assert names == {'"supervisor_core"', "LOGGER", "", '"tensorflow"'}

@@ -129,6 +129,13 @@ class Talk:
         return socket.create_connection((host, int(port)))
 
     @staticmethod
+    def wait_until(condition: Callable[[], bool]) -> None:
+        """Return when something is true."""
+        pause = threading.Event()
+        while not condition():
+            pause.wait(0.01)
+
+    @staticmethod
     def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
         """Begin a call in a thread; return what waits for its result."""
         results: list[Any] = []

@@ -119,8 +119,8 @@ def test_the_logdir_that_hangs_is_named(promtool: Callable[..., None], directory
         ),
     ]
     test = {
-        "interval": "30s",
-        "input_series": [{"series": key, "values": values(value, 40 * MINUTE, 30)} for key, value in series.items()],
+        "interval": "15s",
+        "input_series": [{"series": key, "values": values(value, 40 * MINUTE, 15)} for key, value in series.items()],
         "alert_rule_test": [
             {
                 "eval_time": "40m",
@@ -140,7 +140,7 @@ def test_the_logdir_that_hangs_is_named(promtool: Callable[..., None], directory
         ],
     }
     path = directory / "named.yaml"
-    path.write_text(to_yaml({"rule_files": ["rules-30.yaml"], "evaluation_interval": "30s", "tests": [test]}))
+    path.write_text(to_yaml({"rule_files": ["rules-15.yaml"], "evaluation_interval": "15s", "tests": [test]}))
     promtool("test", "rules", path)
 
 
