@@ -89,7 +89,9 @@ class Options:
 
     snapshot_wait_secs: float = 10.0
     """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a
-    checkpoint says ``"consistent": false``."""
+    checkpoint says ``"consistent": false``. Where recent steps took longer, twice the longest of them is waited for,
+    20 times this option at most: steady steps of 30 s are consistent, but for a checkpoint that is due before the first
+    has ended."""
 
     max_save_failures: int | None = None
     """How many saves in a row may fail by faults of the outside world (disk full, I/O error, `UnavailableError`) before

@@ -67,14 +67,17 @@ class Gate:
         self._exclusive_lock = threading.RLock()
 
     def enter(self) -> None:
-        """Go inside; every call is followed by one of `leave` in the same thread."""
+        """Go inside; every call is followed by one of `leave` in the same thread, also if it was interrupted."""
         self._inside.append(get_ident())
         if self._turn is not None:
             self._give_way()
 
     def leave(self) -> None:
-        """Go outside again."""
-        self._inside.remove(get_ident())
+        """Go outside again; does nothing after an `enter` that was interrupted before it was inside."""
+        try:
+            self._inside.remove(get_ident())
+        except ValueError:
+            return
         turn = self._turn
         if turn is not None:
             turn.bell.put(None)

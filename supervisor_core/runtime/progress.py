@@ -93,6 +93,7 @@ class Progress:
         self._last_step: float | None = None
         self._last_progress = now
         self._step_secs = Histogram(STEP_BOUNDS)
+        self._longest = self._longest_before = 0.0
         self._first_read: tuple[int, int] | None = None
         self._read_step: int | None = None
         self._steps_at_read = 0
@@ -150,7 +151,19 @@ class Progress:
             if is_step:
                 self._steps += 1
                 self._last_step = ended
-                self._step_secs.add(ended - started)
+                secs = ended - started
+                self._step_secs.add(secs)
+                if secs > self._longest:
+                    self._longest = secs
+
+    def longest_step_secs(self) -> float:
+        """Return how long the longest of the recent steps took: of those since the last call but one, and of as many
+        calls more as there was no step in between. 0 before the first."""
+        with self._lock:
+            recent = max(self._longest, self._longest_before)
+            if self._longest:
+                self._longest_before, self._longest = self._longest, 0.0
+            return recent
 
     def moved(self) -> None:
         """Record that something moved, so that this is no stall: a part of a save, a chunk of a restore."""

@@ -205,7 +205,8 @@ class Checkpointing:
             return new
 
         _LOG.info("Saving checkpoint to path %s", self._save_path)
-        result = self._saver.save(sess, trigger, is_new, deadline.remaining() / 2)
+        longest = run.progress.longest_step_secs()
+        result = self._saver.save(sess, trigger, is_new, deadline.remaining() / 2, longest)
         if result.consistent and not isinstance(sess, SupervisedSession):
             result = replace(result, consistent=False)  # its runs pass no gate
         run.progress.moved()

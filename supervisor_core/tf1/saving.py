@@ -48,6 +48,20 @@ __all__ = ["CheckpointSaver", "SaveResult"]
 
 _LOG = logging.getLogger("supervisor_core")
 
+STEPS_WAITED, WAITS = 2, 20
+"""A snapshot waits this many times as long as the longest of the recent steps took, and at most so many times
+`Options.snapshot_wait_secs`."""
+
+
+def step_wait_secs(wait_secs: float, step_secs: float) -> float:
+    """Return how long a snapshot waits for the steps under way, in seconds.
+
+    Args:
+        wait_secs: `Options.snapshot_wait_secs`.
+        step_secs: how long the longest of the recent steps took; 0 where that is not known.
+    """
+    return max(wait_secs, min(STEPS_WAITED * step_secs, WAITS * wait_secs))
+
 
 class CheckpointSaver:
     """Writes the checkpoints of one saver, one at a time, from any thread but the one that trains. Thread-safe.
@@ -164,6 +178,7 @@ class CheckpointSaver:
         trigger: Trigger,
         is_new: Callable[[int | None], bool] = lambda step: True,
         wait_secs: float = math.inf,
+        step_secs: float = 0.0,
     ) -> SaveResult:
         """Save a checkpoint now, and return when it is durable, or has failed.
 
@@ -171,7 +186,8 @@ class CheckpointSaver:
             sess: the session; of a supervised one the plain session inside is used, past the gate.
             trigger: why, for the record.
             is_new: asked with the snapshot's step, between two steps, whether to write it at all.
-            wait_secs: how long to wait for the steps under way, if that is less than `Options.snapshot_wait_secs`.
+            wait_secs: how long to wait for the steps under way, if that is less than `step_wait_secs`.
+            step_secs: how long the longest of the recent steps took.
 
         Returns:
             What became of it; a failure is in the result, not raised.
@@ -184,7 +200,7 @@ class CheckpointSaver:
             try:
                 self._sweep_once()
                 self._rotation.set_aside_skipped()
-                self._wait_secs = min(wait_secs, self._options.snapshot_wait_secs)
+                self._wait_secs = min(wait_secs, step_wait_secs(self._options.snapshot_wait_secs, step_secs))
                 self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt, is_new)
             except Exception as error:
                 attempt.failed(error)

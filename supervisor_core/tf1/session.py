@@ -153,9 +153,9 @@ class SupervisedSession(tf.compat.v1.Session):
             return result
         supervised, is_step, changes = plan.traits
         gate = self._gate if supervised else None
-        if gate is not None:
-            gate.enter()
-        try:
+        try:  # an interrupt may come at any point, and must leave nobody inside
+            if gate is not None:
+                gate.enter()
             started = self._monotonic()
             values = plan.run(arrays)
             ended = self._monotonic()
@@ -205,9 +205,9 @@ class SupervisedSession(tf.compat.v1.Session):
     def _watched(self, traits: RunTraits, call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
         """Make a call as the run that it is; return its result, and how many seconds it took."""
         gate = self._gate if traits.supervised else None
-        if gate is not None:
-            gate.enter()
-        try:
+        try:  # an interrupt may come at any point, and must leave nobody inside
+            if gate is not None:
+                gate.enter()
             started = self._monotonic()
             result = call(*args, **kwargs)
             ended = self._monotonic()

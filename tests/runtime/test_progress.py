@@ -24,6 +24,18 @@ def test_only_steps_count_as_steps(clock) -> None:
     assert sum(progress.snapshot().step_secs.counts) == 3
 
 
+def test_the_longest_of_the_recent_steps(clock) -> None:
+    """It is that of the last two intervals between two calls, as far as there was a step in them."""
+    progress = Progress(clock)
+    assert progress.longest_step_secs() == 0.0
+    seen = []
+    for secs in ((30.0, 1.0), (), (2.0,), (3.0,)):
+        for each in secs:
+            steps(progress, clock, 1, each)
+        seen.append(round(progress.longest_step_secs(), 6))
+    assert seen == [30.0, 30.0, 30.0, 3.0]
+
+
 def test_between_two_readings_the_count_carries_the_step_on(clock) -> None:
     """The global step is exact though the variable is read rarely."""
     progress = Progress(clock)

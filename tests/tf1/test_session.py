@@ -248,6 +248,35 @@ def test_filling_queues_goes_around_the_gate(graph: Any, diary: Diary) -> None:
         assert diary.lines == STEP
 
 
+class InterruptedGate(Gate):
+    """A gate in which Ctrl-C arrives, before or after a run is inside."""
+
+    when: str | None = None
+
+    def enter(self) -> None:
+        if self.when == "before":
+            raise KeyboardInterrupt
+        super().enter()
+        if self.when == "after":
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("runs", [0, 3], ids=["without a plan", "planned"])
+def test_an_interrupt_at_the_gate_leaves_nobody_inside(graph: Any, build_model: Any, when: str, runs: int) -> None:
+    """A later snapshot has the gate to itself, wherever the interrupt came."""
+    model, gate = build_model(), InterruptedGate()
+    with SupervisedSession(gate=gate) as sess:
+        sess.run(v1.global_variables_initializer())
+        for _ in range(runs):
+            sess.run(model.train_op)
+        gate.when = when
+        with pytest.raises(KeyboardInterrupt):
+            sess.run(model.train_op)
+        with gate.exclusive(timeout_secs=0.0) as held:
+            assert held.consistent
+
+
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_blocked_enqueue_locks_no_snapshot_out(graph: Any, runs: int, wait_until: Any) -> None:
     """While an enqueue waits for room, a snapshot has the gate to itself at once."""

@@ -19,6 +19,7 @@ from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.options import Options
 from supervisor_core.runtime import recorder
+from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1 import grace
 
 v1 = tf.compat.v1
@@ -39,6 +40,33 @@ def disk_full() -> Exception:
 def disk_full_in_tensorflow() -> Exception:
     """Return what TensorFlow says of a full disk."""
     return tf.errors.ResourceExhaustedError(None, None, "model.ckpt.data; No space left on device")
+
+
+@pytest.mark.parametrize(("step_secs", "waited"), [(0.1, 10.0), (30.0, 60.0), (3600.0, 200.0)])
+def test_a_snapshot_waits_for_a_step_that_takes_as_long_as_those_before(
+    ours: Any,
+    build_model: Callable[..., Any],
+    logdir: str,
+    monkeypatch: pytest.MonkeyPatch,
+    step_secs: float,
+    waited: float,
+) -> None:
+    """Twice as long as the longest of the recent steps, though not without limit."""
+    build_model()
+    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0)
+    supervisor.prepare_or_wait_for_session()
+    secs, exclusive = [], Gate.exclusive
+
+    def record(self: Any, timeout_secs: float) -> Any:
+        secs.append(timeout_secs)
+        return exclusive(self, timeout_secs)
+
+    supervisor.save_checkpoint()
+    monkeypatch.setattr(Gate, "exclusive", record)
+    supervisor._lifecycle.run.progress.run_ended(True, 0.0, step_secs)
+    supervisor.save_checkpoint()
+    supervisor.stop()
+    assert secs[0] == waited
 
 
 def test_checkpoints_go_on_where_the_events_disk_hangs(
