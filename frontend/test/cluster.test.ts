@@ -49,7 +49,7 @@ test("hovering over one tells its error, how often, how long, what was done agai
   assert.equal(title, "↺ Restart 1 within a session");
   const told = Object.fromEntries(rows);
   assert.deepEqual(
-    ["Error", "Lost", "Took", "Got to step", "Went on from", "Done again", "Restored"].map((name) => told[name]),
+    ["Error", "Lost", "Took", "Last step", "Resumed at", "Recomputed", "Restored"].map((name) => told[name]),
     ["UnavailableError: Socket closed", "2 times", "40 s", "750", "700", "50 steps", "model.ckpt-700"],
   );
 });
@@ -152,12 +152,12 @@ test("workers in trouble are named in the second sentence, those that are well a
   const failed = worker("worker:2", ["failed"], { error: "OOM" });
   const sick = headline(detail(), [worker("ps:0", ["running"]), lost, failed], T0 + 5000)[1]!;
   assert.deepEqual([sick.tone, sick.lead], ["bad", "2 of 3 workers in trouble"]);
-  assert.equal(sick.rest, "worker:2 failed: OOM; worker:1 lost, last heard of 5 min ago");
+  assert.equal(sick.rest, "worker:2 failed: OOM; worker:1 lost, last seen 5 min ago");
   const waiting = worker("worker:1", ["waiting"], { waiting_for: "the chief" });
   const well = headline(detail(), [worker("ps:0", ["running"]), waiting], T0).at(-1)!;
   assert.equal(`${well.lead}: ${well.rest}`, "2 workers: 1 waiting for the chief, 1 running");
   const over = headline(detail({ state: "completed" }), [{ ...lost, sick: false }], T0).at(-1)!;
-  assert.deepEqual([over.tone, over.rest], ["calm", "as last told: 1 lost"]);
+  assert.deepEqual([over.tone, over.rest], ["calm", "as last reported: 1 lost"]);
 });
 
 test("restarts within a session are counted with the others, and their cost is told together", () => {
@@ -168,7 +168,7 @@ test("restarts within a session are counted with the others, and their cost is t
   assert.equal(
     said({ recoveries: [recovery(), recovery()], steps_lost: 200 }),
     "↻ 1 restart, 2 more within a session, cost 9 min 40 s: 6 min 40 s down, 1 min 20 s recovering, " +
-      "200 steps done again (1 min 40 s); 1 killed, 2 UnavailableError",
+      "200 steps recomputed (1 min 40 s); 1 killed, 2 UnavailableError",
   );
   assert.match(said({ restarts: [], recoveries: [recovery()] }), /^↺ 1 restart within a session cost 2 min 20 s: 40 s recovering, /);
 });

@@ -106,7 +106,7 @@ test("marks whose steps go back are put in order, and those without a place are 
   assert.deepEqual([...placed.index], [2, 0]);
 });
 
-test("flags say whether a save was good and whether its files are there, or nobody could look", () => {
+test("flags say whether a save was good and whether its files are there, or not known", () => {
   assert.deepEqual([GOOD, 4].map(isGood), [true, false]);
   assert.deepEqual([GOOD, GONE, 1].map(onDisk), [true, false, null]);
 });

@@ -161,8 +161,8 @@ test("of a long list only what can be seen is in the page", () => {
 test("what happened is told in sentences, with what it cost", () => {
   const said = headline(detail(), [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
   assert.deepEqual(said, [
-    "Step 900: 2.0 steps/s, last heard of now",
-    "1 restart cost 8 min 20 s: 6 min 40 s down, 100 steps done again (1 min 40 s); killed",
+    "Step 900: 2.0 steps/s, last seen now",
+    "1 restart cost 8 min 20 s: 6 min 40 s down, 100 steps recomputed (1 min 40 s); killed",
     "No good checkpoint: all 3 saves failed",
     "1 stall: 30 s without progress; stacks below",
   ]);
@@ -192,7 +192,7 @@ test("the recommended interval is beside the present one, with what it would sav
 
 test("the parts of the wall time are named, and a new one is not lost", () => {
   const parts = partsOf({ wall_secs: 100, ratio: 0.5, inferred: false, secs: { stall: 30, productive: 50, other: 0, new_thing: 20 } });
-  assert.deepEqual(parts.map((p) => [p.label, p.share]), [["Steps that were kept", 0.5], ["Stalled", 0.3], ["new thing", 0.2]]);
+  assert.deepEqual(parts.map((p) => [p.label, p.share]), [["Productive", 0.5], ["Stalled", 0.3], ["new thing", 0.2]]);
 });
 
 test("hovering tells what is known, and nothing that is not", () => {
@@ -230,8 +230,8 @@ test("a sparkline starts at 0, leaves gaps, and is nothing for a single reading"
   assert.equal(sparkline([0, 0], 10, 10), "M0 9L10 9");
 });
 
-test("steps done again after a kill are told with their bounds", () => {
+test("steps recomputed after a kill are told with their bounds", () => {
   assert.deepEqual([formatAtLeast(40, 40), formatAtLeast(40, 52), formatAtLeast(40, null)], ["40", "40 to 52", "at least 40"]);
   const said = headline(detail({ steps_lost: 100, steps_lost_most: 130 }), [], T0 + 5000).map((s) => s.rest).join();
-  assert.match(said, /100 to 130 steps done again/);
+  assert.match(said, /100 to 130 steps recomputed/);
 });

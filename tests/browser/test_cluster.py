@@ -115,13 +115,13 @@ def test_a_cluster_that_is_done_is_not_in_trouble(tab: Callable[..., Any], board
     shown = tab().open(board, run="done")
     words = shown.find(".sentences").inner_text()
     assert "5 workers: 5 stopped" in words and "in trouble" not in words
-    assert re.search(r"1 restart, 2 more within a session, cost \d+ min .* 190 steps done again", words)
+    assert re.search(r"1 restart, 2 more within a session, cost \d+ min .* 190 steps recomputed", words)
 
 
 def test_steps_that_a_session_did_again_itself_are_dashed(tab: Callable[..., Any], board: Any) -> None:
     """A curve goes back where its session did, and what was abandoned there is told apart."""
     shown = tab().open(board, run="done")
-    shown.find(".chart .muted", has_text="dashed: done again").first.wait_for()
+    shown.find(".chart .muted", has_text="dashed: recomputed").first.wait_for()
 
 
 def test_workers_and_recoveries_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:

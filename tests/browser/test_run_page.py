@@ -31,7 +31,7 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     words = tab().open(board, run="stormy").find(".sentences").inner_text()
     assert "completed" in words
     assert re.search(
-        r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d to 1,\d\d\d steps done again .*; 2 killed, 1 signal",
+        r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d to 1,\d\d\d steps recomputed .*; 2 killed, 1 signal",
         words,
     )
     assert re.search(r"2 of 2\d saves failed", words)
@@ -42,7 +42,7 @@ def test_names_every_part_of_the_goodput(tab: Callable[..., Any], board: Any) ->
     """The bar's parts are named, with seconds and percent, and sum to the whole."""
     parts = tab().open(board, run="stormy").find(".goodput-parts li").all_inner_texts()
     assert [re.split(r"\d", part)[0].strip() for part in parts] == [
-        "Steps that were kept", "Starting", "Restoring", "Held up by saves", "Work done again", "Down", "Stalled",
+        "Productive", "Starting", "Restoring", "Blocked by saves", "Recomputed", "Downtime", "Stalled",
     ]  # fmt: skip
     shares = [float(share) for part in parts for share in re.findall(r"([\d.]+) %", part)]
     assert sum(shares) == pytest.approx(100, abs=0.5)

@@ -36,7 +36,7 @@ def test_a_kill_shows_up_as_a_boundary_without_a_reload(
     scripted.Scripted(logdir / "live", time.time() - 60, attempt=2, step=2400).train(50)
     shown.find(".sentences", has_text="1 restart cost").wait_for()
     assert "2 sessions, 1 restart" in label.get_attribute("aria-label")
-    assert re.search(r"\d+ steps done again", shown.find(".sentences").inner_text())
+    assert re.search(r"\d+ steps recomputed", shown.find(".sentences").inner_text())
     shown.frame.get_by_role("button", name="All runs").click()
     scripted.Scripted(logdir / "newcomer", time.time() - 60).train(50)
     shown.find(".run-name", has_text="newcomer").wait_for()

@@ -11,16 +11,16 @@ export interface Part {
 
 /** In the order in which they are drawn: what was kept first, then what it cost. */
 const NAMES: [string, string, string][] = [
-  ["productive", "Steps that were kept", "The time that counts."],
+  ["productive", "Productive", "Steps that were kept."],
   ["program_startup", "Starting", "From a session's start until it restores or trains."],
   ["checkpoint_restore", "Restoring", "Reading a checkpoint."],
-  ["unproductive_checkpoint_save", "Held up by saves", "Training stood still while a checkpoint was taken."],
-  ["wasted_progress_from_disruption", "Work done again", "Steps after the restored checkpoint, lost with a session."],
-  ["infrastructure_recovery_from_disruption", "Down", "From a session's end until the next one's start."],
+  ["unproductive_checkpoint_save", "Blocked by saves", "Training waited for a checkpoint."],
+  ["wasted_progress_from_disruption", "Recomputed", "Steps after the restored checkpoint, lost with a session."],
+  ["infrastructure_recovery_from_disruption", "Downtime", "From the end of a session to the start of the next."],
   ["stall", "Stalled", "No progress for longer than the phase's budget."],
   ["silent", "Silent", "The process did not run: stopped, or its machine frozen."],
   ["at_risk", "At risk", "Steps that are in no checkpoint."],
-  ["other", "Other", "Evaluating, stopping, and what nothing tells of."],
+  ["other", "Other", "Evaluating, stopping, and time with no record."],
 ];
 
 export function partsOf(goodput: Goodput): Part[] {

@@ -53,7 +53,7 @@ function workerSentence(run: RunDetail, workers: readonly WorkerHistory[], now: 
   const waiting = present.filter((worker) => worker.state === "waiting" && worker.waiting_for);
   const whom = new Set(waiting.map((worker) => worker.waiting_for));
   const why = whom.size === 1 ? ` for ${[...whom][0]}` : "";
-  const last = run.state === "running" || run.state === "stalled" || Object.keys(counts).join() === "stopped" ? "" : "as last told: ";
+  const last = run.state === "running" || run.state === "stalled" || Object.keys(counts).join() === "stopped" ? "" : "as last reported: ";
   return { tone: "calm", sign: "⠿", lead: plural(present.length, "worker"), rest: `${last}${countWords(counts).replace("waiting", `waiting${why}`)}` };
 }
 
@@ -65,7 +65,7 @@ function stateSentence(run: RunDetail, now: number): Sentence {
   switch (run.state) {
     case "running": {
       const rate = run.steps_per_sec == null ? "" : `${formatRate(run.steps_per_sec)} steps/s, `;
-      return { tone: word.tone, lead, rest: `${rate}last heard of ${when}` };
+      return { tone: word.tone, lead, rest: `${rate}last seen ${when}` };
     }
     case "stalled":
       return { tone: word.tone, lead, rest: `no progress since ${formatAgo(last?.last_progress ?? null, now)}` };
@@ -98,7 +98,7 @@ function restartSentence(run: RunDetail): Sentence | null {
   if (restarts.length) parts.push(`${formatDuration(down)} down`);
   if (recoveries.length) parts.push(`${formatDuration(recovering)} recovering`);
   if (run.steps_lost > 0 || (run.steps_lost_most ?? 0) > 0) {
-    parts.push(`${formatAtLeast(run.steps_lost, run.steps_lost_most)} ${run.steps_lost === 1 && run.steps_lost_most === 1 ? "step" : "steps"} done again${again > 0 ? ` (${formatDuration(again)})` : ""}`);
+    parts.push(`${formatAtLeast(run.steps_lost, run.steps_lost_most)} ${run.steps_lost === 1 && run.steps_lost_most === 1 ? "step" : "steps"} recomputed${again > 0 ? ` (${formatDuration(again)})` : ""}`);
   }
   const within = `${restarts.length ? `, ${formatCount(recoveries.length)} more` : ""} within a session`;
   return {
@@ -123,7 +123,7 @@ function checkpointSentence(run: RunDetail, now: number): Sentence | null {
   if (!newest) return { tone: "bad", lead: "No good checkpoint", rest: `all ${plural(count, "save")} failed` };
   const age = newest.at == null ? null : now - newest.at;
   const late = run.state === "running" && every != null && age != null && age > 2 * every;
-  const gone = newest.on_disk === false ? ", its files are gone" : "";
+  const gone = newest.on_disk === false ? ", its files were deleted" : "";
   const rhythm = every == null ? "" : `, every ${formatDuration(every)}`;
   return {
     tone: late || failed > 0 || gone ? "warn" : "calm",

@@ -54,10 +54,10 @@ export function boundaryHover(boundary: Boundary): Hover {
     rows: [
       ["Before it", `${word.glyph} ${word.label}`],
       ["Started again", formatMoment(restart.at)],
-      ["Down", formatDuration(restart.downtime_secs)],
-      ["Got to step", formatCount(restart.from_step)],
-      ["Went on from", formatCount(restart.to_step)],
-      ["Done again", restart.rewind_steps == null ? "not known" : `${formatAtLeast(restart.rewind_steps, restart.rewind_steps_most)} steps`],
+      ["Downtime", formatDuration(restart.downtime_secs)],
+      ["Last step", formatCount(restart.from_step)],
+      ["Resumed at", formatCount(restart.to_step)],
+      ["Recomputed", restart.rewind_steps == null ? "not known" : `${formatAtLeast(restart.rewind_steps, restart.rewind_steps_most)} steps`],
     ],
     ...(adopted ? { note: ADOPTED } : restart.inferred ? { note: "Inferred from what was written." } : {}),
   };
@@ -69,7 +69,7 @@ export function boundariesHover(boundaries: readonly Boundary[]): Hover {
   if (boundaries.length === 1 && only) return boundaryHover(only);
   const rows = boundaries.slice(0, MOST_ROWS).map(({ number, restart }): [string, string] => [
     `↻ Restart ${number}`,
-    `${wordOf(OUTCOMES, restart.reason).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps done again, ${formatDuration(restart.downtime_secs)} down`,
+    `${wordOf(OUTCOMES, restart.reason).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps recomputed, ${formatDuration(restart.downtime_secs)} down`,
   ]);
   const more = boundaries.length - rows.length;
   return { title: `↻ ${plural(boundaries.length, "restart")} here`, rows, ...(more > 0 ? { note: `And ${formatCount(more)} more: the table has all.` } : {}) };
@@ -85,12 +85,12 @@ export function recoveryHover({ recovery, number }: RecoveryMark): Hover {
       ["Lost", recovery.losses === 1 ? "once" : plural(recovery.losses, "time")],
       ["Went on", formatMoment(recovery.at)],
       ["Took", formatDuration(recovery.secs)],
-      ["Got to step", formatCount(recovery.from_step)],
-      ["Went on from", formatCount(recovery.to_step)],
-      ["Done again", recovery.rewind_steps == null ? "not known" : plural(recovery.rewind_steps, "step")],
+      ["Last step", formatCount(recovery.from_step)],
+      ["Resumed at", formatCount(recovery.to_step)],
+      ["Recomputed", recovery.rewind_steps == null ? "not known" : plural(recovery.rewind_steps, "step")],
       ["Restored", recovery.restored_checkpoint ?? "no checkpoint"],
     ],
-    note: "TensorFlow's session was lost with a process of the cluster, and made anew; this one's process ran on.",
+    note: "TensorFlow's session was lost with a process of the cluster, and created again; this session's process continued.",
   };
 }
 
@@ -117,7 +117,7 @@ function markHover(marks: Marks, i: number): Hover {
       ["Size", formatBytes(known(marks.bytes[i]))],
       ["Took", formatDuration(known(marks.saveSecs[i]))],
       ["Held training up", formatDuration(known(marks.blockedSecs[i]))],
-      ["Files", there === null ? "nobody could look" : there ? "on disk" : "gone"],
+      ["Files", there === null ? "not known" : there ? "on disk" : "deleted"],
     ],
     ...(isGood(flags) ? {} : { note: brief(marks.errors.get(i) ?? "The table of checkpoints says why.") }),
   };
@@ -137,7 +137,7 @@ function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean
       ["To", formatMoment(known(marks.at[wanted.at(-1) ?? 0]))],
       ["Steps", steps.length ? `${formatCount(least(steps))} to ${formatCount(-least(steps.map((s) => -s)))}` : "not known"],
       ["Took, mean", formatDuration(mean(marks.saveSecs))],
-      ["Held up, mean", formatDuration(mean(marks.blockedSecs))],
+      ["Blocked, mean", formatDuration(mean(marks.blockedSecs))],
       ...(failedOnes ? [] : ([["On disk", formatCount(there)]] as [string, string][])),
     ],
     note: `${failedOnes ? newestError(marks, wanted) : ""}Zoom in to tell them apart.`,

@@ -55,7 +55,7 @@ export function marksOf(columns: Columns<MarksHeader>, before: Marks | null): Ma
 }
 
 export const isGood = (flags: number): boolean => (flags & GOOD) !== 0;
-/** Whether its files are there; null where nobody could look. */
+/** Whether its files are there; null where not known. */
 export const onDisk = (flags: number): boolean | null => (flags & DISK_KNOWN ? (flags & ON_DISK) !== 0 : null);
 
 /** Marks in the order of an axis. */

@@ -15,23 +15,23 @@ export interface Word {
 
 export const RUN_STATES: Record<RunState, Word> = {
   failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
-  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "It has fallen silent and left no word.", rank: 1 },
-  stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "It is heard of, but does not move.", rank: 2 },
-  running: { glyph: "▶", label: "running", tone: "live", meaning: "It moves.", rank: 3 },
+  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "No heartbeat; no stop record.", rank: 1 },
+  stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "Heartbeats, but no progress.", rank: 2 },
+  running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 3 },
   stopped: { glyph: "■", label: "stopped", tone: "calm", meaning: "It was asked to stop, and did.", rank: 4 },
   completed: { glyph: "✓", label: "completed", tone: "good", meaning: "It came to its end.", rank: 5 },
-  unknown: { glyph: "·", label: "unknown", tone: "dim", meaning: "Nothing tells; it is silent.", rank: 6 },
+  unknown: { glyph: "·", label: "unknown", tone: "dim", meaning: "No record of its state; silent.", rank: 6 },
 };
 
 export const OUTCOMES: Record<Outcome, Word> = {
   error: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
-  lost: { glyph: "✕", label: "killed", tone: "bad", meaning: "It left no word: killed, or its machine died.", rank: 1 },
+  lost: { glyph: "✕", label: "killed", tone: "bad", meaning: "No stop record: killed, or its machine died.", rank: 1 },
   signal: { glyph: "↯", label: "signal", tone: "warn", meaning: "A signal ended it in good order.", rank: 2 },
-  running: { glyph: "▶", label: "running", tone: "live", meaning: "It moves.", rank: 3 },
+  running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 3 },
   requested: { glyph: "■", label: "stopped", tone: "calm", meaning: "It was asked to stop, and did.", rank: 4 },
   exhausted: { glyph: "✓", label: "input ended", tone: "good", meaning: "Its input came to its end.", rank: 5 },
   completed: { glyph: "✓", label: "completed", tone: "good", meaning: "It came to its end.", rank: 5 },
-  unknown: { glyph: "·", label: "not known", tone: "dim", meaning: "Nothing tells how it ended.", rank: 6 },
+  unknown: { glyph: "·", label: "not known", tone: "dim", meaning: "How it ended is not recorded.", rank: 6 },
 };
 
 export const THREAD_STATES: Record<ThreadState, Word> = {
@@ -45,10 +45,10 @@ export const THREAD_STATES: Record<ThreadState, Word> = {
 
 export const WORKER_STATES: Record<WorkerState, Word> = {
   failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
-  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "It has fallen silent: killed, or cut off.", rank: 1 },
-  stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "It is heard of, but does not move.", rank: 2 },
+  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "No heartbeat: killed, or cut off.", rank: 1 },
+  stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "Heartbeats, but no progress.", rank: 2 },
   waiting: { glyph: "…", label: "waiting", tone: "calm", meaning: "It waits, and does no steps.", rank: 3 },
-  running: { glyph: "▶", label: "running", tone: "live", meaning: "It moves.", rank: 4 },
+  running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 4 },
   stopped: { glyph: "■", label: "stopped", tone: "dim", meaning: "It has ended in good order.", rank: 5 },
 };
 

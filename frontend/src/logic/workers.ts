@@ -95,7 +95,7 @@ export function stateSince(worker: WorkerHistory): number | null {
 /** A worker that needs somebody, in a few words. */
 export function troubleWords(worker: WorkerHistory, now: number): string {
   const label = `${worker.name} ${wordOf(WORKER_STATES, worker.state).label}`;
-  if (worker.state === "lost") return `${label}, last heard of ${formatAgo(worker.last_seen, now)}`;
+  if (worker.state === "lost") return `${label}, last seen ${formatAgo(worker.last_seen, now)}`;
   if (worker.state === "failed") return worker.error ? `${label}: ${brief(worker.error, 120)}` : label;
   const since = stateSince(worker);
   return since === null ? label : `${label} for ${roughDuration(Math.max(0, now - since))}`;

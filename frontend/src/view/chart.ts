@@ -94,7 +94,7 @@ export class Chart {
         axis.kind === "step" ? step : axis.ofWall(wall > 0 ? wall : momentOf(plot, step, sessions[segment]), sessions[segment]),
     );
     const { points, thinned } = scalars.header;
-    const again = this.lines.some((line) => line.abandoned) ? ", dashed: done again" : "";
+    const again = this.lines.some((line) => line.abandoned) ? ", dashed: recomputed" : "";
     setText(this.note, `${plural(points, "point")}${thinned ? ", extremes per pixel" : ""}${again}`);
     this.area.setAttribute("aria-label", this.describe());
   }
@@ -169,6 +169,6 @@ export class Chart {
     const smoothed = line.shown === line.raw ? "" : ` (smoothed ${formatValue(line.shown[i])})`;
     const wall = line.wall[i] as number;
     const when = wall > 0 ? `, ${formatMoment(wall)}` : "";
-    return `${formatValue(line.raw[i])}${smoothed} at step ${formatCount(line.step[i])}${when}${line.abandoned ? ", done again" : ""}`;
+    return `${formatValue(line.raw[i])}${smoothed} at step ${formatCount(line.step[i])}${when}${line.abandoned ? ", recomputed" : ""}`;
   }
 }

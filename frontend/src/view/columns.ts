@@ -38,24 +38,24 @@ export const SESSION_COLUMNS: Column<Session>[] = [
 export const RESTART_COLUMNS: Column<Restart>[] = [
   { name: "At", show: (r) => formatMoment(r.at), csv: [["at", (r) => isoMoment(r.at)]] },
   { name: "Reason", show: (r) => outcome(r.reason), csv: [["reason", (r) => r.reason], ["inferred", (r) => r.inferred]] },
-  { name: "Got to", number: true, show: (r) => formatCount(r.from_step), csv: [["from_step", (r) => r.from_step]] },
-  { name: "Went on from", number: true, show: (r) => formatCount(r.to_step), csv: [["to_step", (r) => r.to_step]] },
+  { name: "Last step", number: true, show: (r) => formatCount(r.from_step), csv: [["from_step", (r) => r.from_step]] },
+  { name: "Resumed at", number: true, show: (r) => formatCount(r.to_step), csv: [["to_step", (r) => r.to_step]] },
   {
-    name: "Done again",
+    name: "Recomputed",
     number: true,
     show: (r) => (r.rewind_steps == null ? formatCount(null) : formatAtLeast(r.rewind_steps, r.rewind_steps_most)),
     csv: [["rewind_steps", (r) => r.rewind_steps], ["rewind_steps_most", (r) => r.rewind_steps_most]],
   },
-  { name: "Down", number: true, show: (r) => formatDuration(r.downtime_secs), csv: [["downtime_secs", (r) => r.downtime_secs]] },
+  { name: "Downtime", number: true, show: (r) => formatDuration(r.downtime_secs), csv: [["downtime_secs", (r) => r.downtime_secs]] },
 ];
 
 export const RECOVERY_COLUMNS: Column<Recovery>[] = [
   { name: "At", show: (r) => formatMoment(r.at), csv: [["at", (r) => isoMoment(r.at)], ["session", (r) => r.session]] },
   { name: "Lost", number: true, show: (r) => `${formatCount(r.losses)}×`, csv: [["losses", (r) => r.losses]] },
   { name: "Took", number: true, show: (r) => formatDuration(r.secs), csv: [["secs", (r) => r.secs]] },
-  { name: "Got to", number: true, show: (r) => formatCount(r.from_step), csv: [["from_step", (r) => r.from_step]] },
-  { name: "Went on from", number: true, show: (r) => formatCount(r.to_step), csv: [["to_step", (r) => r.to_step]] },
-  { name: "Done again", number: true, show: (r) => formatCount(r.rewind_steps), csv: [["rewind_steps", (r) => r.rewind_steps]] },
+  { name: "Last step", number: true, show: (r) => formatCount(r.from_step), csv: [["from_step", (r) => r.from_step]] },
+  { name: "Resumed at", number: true, show: (r) => formatCount(r.to_step), csv: [["to_step", (r) => r.to_step]] },
+  { name: "Recomputed", number: true, show: (r) => formatCount(r.rewind_steps), csv: [["rewind_steps", (r) => r.rewind_steps]] },
   { name: "Error", wide: true, show: (r) => r.error, csv: [["error", (r) => r.error]] },
   {
     name: "Restored",
@@ -69,7 +69,7 @@ export const WORKER_COLUMNS: Column<WorkerHistory>[] = [
   { name: "Worker", show: (w) => w.name, csv: [["worker", (w) => w.name]] },
   {
     name: "State",
-    show: (w) => pill(wordOf(WORKER_STATES, w.state), w.present ? "" : " An earlier session told of it last."),
+    show: (w) => pill(wordOf(WORKER_STATES, w.state), w.present ? "" : " Last reported by an earlier session."),
     csv: [["state", (w) => w.state], ["present", (w) => w.present]],
   },
   { name: "Since", show: (w) => formatMoment(stateSince(w)), csv: [["since", (w) => isoMoment(stateSince(w))]] },
@@ -99,12 +99,12 @@ export const CHECKPOINT_COLUMNS: Column<Checkpoint>[] = [
   },
   {
     name: "Files",
-    show: (c) => (!c.ok ? "–" : c.on_disk === null ? "not known" : c.on_disk ? "on disk" : "gone"),
+    show: (c) => (!c.ok ? "–" : c.on_disk === null ? "not known" : c.on_disk ? "on disk" : "deleted"),
     csv: [["on_disk", (c) => c.on_disk]],
   },
   { name: "Size", number: true, show: (c) => formatBytes(c.bytes), csv: [["bytes", (c) => c.bytes]] },
   { name: "Took", number: true, show: (c) => formatDuration(c.save_secs), csv: [["save_secs", (c) => c.save_secs]] },
-  { name: "Held up", number: true, show: (c) => formatDuration(c.blocked_secs), csv: [["blocked_secs", (c) => c.blocked_secs]] },
+  { name: "Blocked", number: true, show: (c) => formatDuration(c.blocked_secs), csv: [["blocked_secs", (c) => c.blocked_secs]] },
   { name: "Why", show: (c) => c.trigger ?? "–", csv: [["trigger", (c) => c.trigger], ["session", (c) => c.session]] },
   {
     name: "Path or error",

@@ -4,12 +4,12 @@ import { h } from "./element";
 
 const SIGNS: [string, string, string][] = [
   ["▬", "bar", "a session, from its start to its end; its colour and the sign at its beginning say how it ended"],
-  ["▨", "red hatching", "done again by a later session; at the end of the last bar: steps at risk, in no checkpoint"],
+  ["▨", "red hatching", "recomputed by a later session; at the end of the last bar: steps at risk, in no checkpoint"],
   ["○", "blank stretch", "silent: the session's process did not run"],
-  ["↻", "dashed line", "a restart: steps done again, time in which nothing ran"],
+  ["↻", "dashed line", "a restart: recomputed steps, downtime"],
   ["↺", "dotted line", "a restart within a session"],
   ["◆", "filled", "a checkpoint on disk; a bar with a number stands for many"],
-  ["◇", "hollow", "a checkpoint whose files are gone"],
+  ["◇", "hollow", "a checkpoint whose files were deleted"],
   ["✕", "red", "a save that failed"],
   ["‖", "box", "a stall: no progress for longer than the phase's budget"],
   ["┼", "thin lanes", "service threads, a tick for each call; hatched while overdue or failing"],

@@ -16,7 +16,7 @@ import { Tables } from "./tables";
 const AXES: [AxisKind, string, string][] = [
   ["wall", "Wall time", "When it happened"],
   ["relative", "Running time", "Time since the first start, with the gaps clipped in which nothing ran"],
-  ["step", "Step", "Global steps: what was done again lies on itself"],
+  ["step", "Step", "Global steps: recomputed steps overlap"],
 ];
 
 const AGAIN_MS = 500;
