@@ -1,9 +1,9 @@
 """Reading events files on remote file systems, through the gfile that is at hand.
 
-The same choice as the writer's (`supervisor_core.events.remote`): TensorFlow's where it is loaded and knows the
-scheme, else TensorBoard's, which reaches whatever fsspec has a package for. fsspec itself is asked directly, because it
-can list a directory with the kinds of its entries in one request, and because its cached listings must be dropped: a
-file that grows would keep its first size.
+TensorFlow's where it is loaded and knows the scheme, as the writer's (`supervisor_core.events.remote`); else fsspec
+where it has a package for that; else TensorBoard's own client. fsspec itself is asked directly, because it can list a
+directory with the kinds of its entries in one request, and because its cached listings must be dropped: a file that
+grows would keep its first size.
 """
 
 from __future__ import annotations
@@ -271,17 +271,30 @@ def remote_source(path: str) -> RemoteSource:
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None and scheme in tensorflow.io.gfile.get_registered_schemes():
         return RemoteSource(_TensorFlowClient(tensorflow.io.gfile))
+    filesystem = _fsspec_filesystem(path, scheme)
+    if filesystem is not None:
+        return RemoteSource(_FsspecClient(filesystem))
     from tensorboard.compat.tensorflow_stub.io import gfile
 
     try:
-        filesystem = gfile.get_filesystem(path)
-        if not isinstance(filesystem, gfile.FSSpecFileSystem):
-            return RemoteSource(_TensorBoardClient(filesystem))
-        from fsspec.core import url_to_fs
-
-        return RemoteSource(_FsspecClient(url_to_fs(path)[0]))
+        return RemoteSource(_TensorBoardClient(gfile.get_filesystem(path)))
     except (ImportError, ValueError) as error:
         raise EventsError(
             f"Cannot read events from {path!r}: no file system for {scheme}:// is installed ({error}). Install fsspec "
             f"and its package for {scheme}:// (for gs:// that is gcsfs, for s3:// s3fs), or give a local directory."
         ) from error
+
+
+def _fsspec_filesystem(path: str, scheme: str) -> Any | None:
+    """Return fsspec's own file system for a path; None where its package is not installed.
+
+    It comes before TensorBoard's client for S3, which takes several requests for each directory. Like that one it goes
+    to the endpoint that ``S3_ENDPOINT`` names.
+    """
+    endpoint = os.environ.get("S3_ENDPOINT") if scheme == "s3" else None
+    try:
+        from fsspec.core import url_to_fs
+
+        return url_to_fs(path, **({"endpoint_url": endpoint} if endpoint else {}))[0]
+    except (ImportError, ValueError):
+        return None

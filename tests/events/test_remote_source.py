@@ -200,6 +200,18 @@ def test_grown_files_are_fetched_side_by_side(logdir: str, monkeypatch: pytest.M
     ]
 
 
+def test_fsspec_comes_before_tensorboard_s_own_client(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard has one for S3 where boto3 is installed, and that asks several times for each directory."""
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    with EventsWriter(f"{logdir}/run") as writer:
+        writer.scalar("loss", 1.0, 1)
+    monkeypatch.setitem(gfile._REGISTERED_FILESYSTEMS, "memory", object())
+    index = LogdirIndex(logdir)
+    assert index.refresh().added == ("run",)
+    assert isinstance(index._source, RemoteSource) and index._source.requests == 2  # a listing, a range
+
+
 def test_what_cannot_be_fetched_costs_no_other_file(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that the store refuses is named; it is read at the next look."""
     for run in range(20):
