@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from monitoring_end_to_end import FIRING, KILLED, RESOLVED, RESUMED, Trainer, assert_planned_stop_is_silent
-from monitoring_servers import Prometheus, Webhook, queries_of
+from monitoring_servers import Prometheus, Webhook, queries_of, wait_until
 
-from supervisor_core.events.telemetry import HeartbeatRecord
+from benchmarks.faults.small_disk import SmallDisk
+from supervisor_core.events.telemetry import HeartbeatRecord, StopRecord
 from supervisor_core.monitoring.dashboard import dashboard
 from supervisor_core.supervision.beacon import Beacon
 
@@ -22,20 +23,30 @@ def program() -> Path:
 
 
 @pytest.fixture
-def worker(exporter: str, tmp_path: Path) -> Iterator[None]:
-    """Another process of the training's cluster, as far as its chief can tell; the exporter has made the logdir."""
+def disk(exporter: str, tmp_path: Path) -> Iterator[SmallDisk]:
+    """The disk of the run's directory, which can be filled: a small one, or without the right to mount it a limit of
+    the training's process. The exporter has made the logdir."""
+    with SmallDisk(tmp_path / "logs" / "digits", megabytes=4) as small:
+        yield small
+
+
+@pytest.fixture
+def worker(disk: SmallDisk, tmp_path: Path) -> Iterator[Beacon]:
+    """Another process of the training's cluster, as far as its chief can tell."""
     beacon = Beacon(tmp_path / "logs" / "digits", "worker:1", "w" * 16, interval_secs=1.0)
     beacon.write(HeartbeatRecord(session="w" * 16, phase="training", step=5, steps=5))
     beacon.start()
-    yield
+    yield beacon
     beacon.close()
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("worker")
-def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webhook: Webhook) -> None:
+def test_a_supervisor_is_heard_of(
+    prometheus: Prometheus, trainer: Trainer, webhook: Webhook, disk: SmallDisk, worker: Beacon
+) -> None:
     """Hung inside `session.run`, then killed and resumed: each arrives, once, and resolves; so does a loss that is
-    NaN for a while; SIGTERM is silent.
+    NaN for a while, and a disk that is full for a while, of which neither source says that the training hangs or is
+    dead; SIGTERM is silent.
 
     By then the run has something to show in every panel of the dashboard but one: nothing is recommended yet.
     """
@@ -62,6 +73,20 @@ def test_a_supervisor_is_heard_of(prometheus: Prometheus, trainer: Trainer, webh
     for query in queries_of(dashboard(), "digits"):
         if "recommended" not in query:  # that takes three failures
             prometheus.data(query)
+
+    worker.write(StopRecord(session="w" * 16, reason="completed"))
+    worker.close()
+    assert trainer.process is not None
+    disk.fill(trainer.process)
+    # The last of the checkpoint service, once it has failed a few times.
+    full = {"SupervisorEventsNotWritten", "SupervisorSavesFailing", "SupervisorThreadDown"}
+    assert {webhook.next() for _ in full} == {("firing", name, "digits") for name in full}
+    read_from_the_lease = 'supervisor_events_failing{job="exporter"} == 1'
+    wait_until(lambda: prometheus.query(read_from_the_lease), "the exporter to know why nothing is written")
+    (state,) = prometheus.query('supervisor_run_state{job="exporter"} == 1')
+    assert state["metric"]["state"] == "running"
+    disk.free(trainer.process)
+    assert {webhook.next() for _ in full} == {("resolved", name, "digits") for name in full}
 
     trainer.send(signal.SIGTERM)
     assert trainer.wait() == -signal.SIGTERM
