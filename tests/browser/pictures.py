@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conftest import CHROMIUM, CHROMIUM_ARGUMENTS, ROOT, TensorBoard
 from scripted_run import Scripted
-from scripted_runs import write_big_cluster, write_cluster, write_stormy
+from scripted_runs import checkpoint_file, newest_saves, write_big_cluster, write_cluster, write_stormy
 
 IMAGES = ROOT / "docs" / "images"
 AHEAD_SECS = 60
@@ -39,6 +39,9 @@ def write_runs(logdir: Path) -> None:
     Scripted(logdir / "gan" / "progressive", now - 3600, rate=3.9).train(2200, failing_saves=True).stall(
         1400, ended=False
     )
+    for ended in (logdir / "resnet50" / "lr-1.0", logdir / "bert" / "large-bf16"):
+        for step in newest_saves(ended, 3):  # what is in no checkpoint on disk is not kept
+            checkpoint_file(ended, step)
     Scripted(logdir / "vae" / "beta-8", now - 18_600, rate=22.2).train(1700).stop("requested")
     Scripted(logdir / "vae" / "beta-4", now - 8700, rate=19.6).train(1800).stop()
 
