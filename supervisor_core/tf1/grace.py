@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from supervisor_core.clock import Clock
+from supervisor_core.errors import EventsWriteError, WaitTimeoutError
 from supervisor_core.runtime.deadline import NEVER, Deadline
+
+_LOG = logging.getLogger("supervisor_core")
 
 RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
 """The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""
@@ -66,3 +72,22 @@ class Grace:
         """Return how long threads may be waited for, of so many seconds that a stop was given."""
         left = self.for_work.remaining(grace_secs)
         return left if self._by_signal else max(left, min(grace_secs, JOIN_SECS))
+
+
+def close_in_time(writer: Any, last: Any, deadline: Deadline) -> None:
+    """Append a last session log, unless it is None, and close the writer; what fails is logged.
+
+    Args:
+        writer: the summary writer; only our own knows a time limit.
+        last: the session log.
+        deadline: until when to wait for the disk.
+    """
+    try:
+        if last is not None:
+            writer.add_session_log(last)
+        if hasattr(writer, "sync"):
+            writer.close(deadline.timeout)
+        else:
+            writer.close()
+    except (EventsWriteError, WaitTimeoutError) as error:  # what ended the session is what its end is to raise
+        _LOG.error("%s", error)

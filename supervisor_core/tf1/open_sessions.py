@@ -33,6 +33,17 @@ class OpenSession(Protocol):
     def record(self, error: BaseException | None) -> None:
         """Say that it has ended."""
 
+    @property
+    def is_heeded(self) -> bool:
+        """Whether the main thread asks it whether to stop."""
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether a signal to the process stops it, too."""
+
+    def ended_by(self, signum: int, at: float | None) -> None:
+        """Save and record: the process is about to end by a signal, which came at that time."""
+
 
 Stop = Callable[[BaseException | None], object]
 """Stops a session; is given the exception that ends the interpreter, if there is one."""
@@ -49,6 +60,22 @@ def opened(session: OpenSession, stop: Stop) -> None:
 def closed(session: OpenSession) -> None:
     """Leave a session alone, since it has ended."""
     _OPEN.pop(session, None)
+
+
+def others(session: OpenSession) -> list[OpenSession]:
+    """Return the sessions of this process besides one."""
+    return [each for each in list(_OPEN) if each is not session and not each.hands_off]
+
+
+def others_watching(session: OpenSession) -> bool:
+    """Tell whether there are others that a signal to the process stops, and that have not ended yet."""
+    return any(each.is_watching for each in others(session))
+
+
+def end_others(session: OpenSession, signum: int, at: float | None) -> None:
+    """Save and record the others, since the process is about to end by a signal."""
+    for each in others(session):
+        each.ended_by(signum, at)
 
 
 def end_abandoned(logdir: str | None) -> None:

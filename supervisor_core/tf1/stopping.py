@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from supervisor_core.clock import Clock
-from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, WaitTimeoutError
-from supervisor_core.events.telemetry import Trigger
+from supervisor_core.errors import SaveFailedError
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.dead_man import DeadMan
@@ -40,13 +39,14 @@ from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.final_save import FinalSave
-from supervisor_core.tf1.grace import JOIN_SECS, Grace
+from supervisor_core.tf1.grace import JOIN_SECS, Grace, close_in_time
 from supervisor_core.tf1.signals import watch_signals
 
 if TYPE_CHECKING:
     from supervisor_core.tf1.lifecycle import Lifecycle
 
 _LOG = logging.getLogger("supervisor_core")
+_PAUSE = threading.Event()  # never set
 _STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
 
 INTERRUPT_SHARE = 0.5
@@ -81,7 +81,7 @@ class Stopping:
         self._watch: SignalWatch | None = None
         self._own_watch: SignalWatch | None = None
         self._dead_man = DeadMan()
-        self._final_save = FinalSave()
+        self._final_save = FinalSave(session, options, self._grace)
         self._record_lock, self._close_lock = threading.RLock(), threading.RLock()
 
     def begin(self) -> None:
@@ -145,9 +145,9 @@ class Stopping:
                         self._finished.set()
             except tf.errors.CancelledError:
                 if self.facts.gave_up:  # there was no training yet that could have failed
-                    watch.finish()
+                    self._finish(watch)
                 raise
-            watch.finish()
+            self._finish(watch)
         finally:
             self._dead_man.disarm()
 
@@ -225,15 +225,16 @@ class Stopping:
         if run is None or run.ended or self.hands_off:
             return
         run.enter("stopping")
-        if (checkpoints := self._checkpoints(checkpoints)) is None or not self._is_wanted():
+        checkpoints = self._final_save.checkpoints(checkpoints)
+        if checkpoints is None or not self._final_save.is_wanted(self._was_interrupted()):
             return
         with run.phase("checkpointing"):
             try:
-                self._save_last(checkpoints)
+                self._final_save.save(checkpoints, self._was_interrupted)
             except SaveFailedError as error:
                 if self.facts.signum is None:
                     raise
-                self._give_up_save(error)
+                self._final_save.give_up(error)
 
     def record(self, error: BaseException | None) -> None:
         """Write the stop record and release the lock; once per session.
@@ -258,14 +259,7 @@ class Stopping:
         if not self._close_lock.acquire(timeout=deadline.timeout):
             return
         try:
-            if not self._session.is_guest:  # STOP would be that of another process's session
-                writer.add_session_log(_STOP)
-            if hasattr(writer, "sync"):  # our own, whose close has a time limit
-                writer.close(deadline.timeout)
-            else:
-                writer.close()
-        except (EventsWriteError, WaitTimeoutError) as error:  # what ended the session is what its end is to raise
-            _LOG.error("%s", error)
+            close_in_time(writer, None if self._session.is_guest else _STOP, deadline)
         finally:
             self._close_lock.release()
 
@@ -286,9 +280,37 @@ class Stopping:
         try:
             watch.__exit__(None, None, None)
             if threading.current_thread() is threading.main_thread():
-                watch.finish()
+                self._finish(watch)
         finally:
             self._dead_man.disarm()
+
+    def _finish(self, watch: SignalWatch) -> None:
+        """End the process as a signal would have; of several sessions that it stops, the last one to end does that."""
+        if open_sessions.others_watching(self):
+            return
+        if (signum := watch.received) is not None and watch.ends_process(signum) and not watch.interrupted:
+            open_sessions.end_others(self, signum, watch.received_at)
+        watch.finish()
+
+    @property
+    def is_heeded(self) -> bool:
+        """Whether the main thread asks whether to stop."""
+        return self._session.coord.is_heeded
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether a signal stops this session, and it has not ended."""
+        return self._watch is not None and self._watch.installed and self._options.handle_signals
+
+    def ended_by(self, signum: int, at: float | None) -> None:
+        """Save and record; another session of this process is about to end it by a signal, which came at that time."""
+        if self._options.handle_signals and not self.hands_off:
+            if self.facts.signum is None:
+                self._grace.signalled(at)
+                self.facts.signum = signum
+            self._session.coord.request_stop()
+            self._save_beside()
+            self._write_last_records()
 
     @property
     def closing_secs(self) -> float:
@@ -304,7 +326,8 @@ class Stopping:
             return
         grace_secs = self._options.signal_grace_secs
         self._note_signal(watch, signum)
-        heeded, ends = coord.is_heeded, watch.ends_process(signum)
+        heeded = coord.is_heeded or any(other.is_heeded for other in open_sessions.others(self))
+        ends = watch.ends_process(signum)
         if ends:
             _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
         else:
@@ -335,7 +358,7 @@ class Stopping:
             _LOG.warning("The training loop does not ask should_stop(): the process ends now.")
             self._end_process(watch, signum)
             return
-        if not self._await(self._finished.wait) and not watch.received_again:
+        if not self._await(self._wait_finished) and not watch.received_again:
             _LOG.error("The session did not end within %.0f s of %s; the process ends now.", grace_secs, name)
             self._end_process(watch, signum)
 
@@ -367,14 +390,24 @@ class Stopping:
     def _await(self, wait: Callable[[float], object]) -> bool:
         """Wait for something, or the end of the session, as long as there is time; return whether there was."""
         while not self._grace.for_work.is_over:
-            if self._finished.is_set() or wait(min(0.2, self._grace.for_work.timeout)):
+            if self._wait_finished() or wait(min(0.2, self._grace.for_work.timeout)):
                 return True
-        return self._finished.is_set()
+        return self._wait_finished()
+
+    def _wait_finished(self, secs: float = 0.0) -> bool:
+        if self._finished.wait(secs) and open_sessions.others_watching(self):
+            _PAUSE.wait(secs)
+        return self._finished.is_set() and not open_sessions.others_watching(self)
 
     def _end_process(self, watch: SignalWatch, signum: int) -> None:
         """Write the last records, as far as there is time, and end the process by the signal."""
+
+        def end() -> None:
+            self._write_last_records()
+            open_sessions.end_others(self, signum, watch.received_at)
+
         with suppress(RuntimeError):  # no more threads: then there are no last records
-            writing = BlockingCall(self._write_last_records, name="supervisor-last-records")
+            writing = BlockingCall(end, name="supervisor-last-records")
             writing.wait(self._grace.deadline.earlier(DYING_SECS).timeout)
         watch.end_process(signum)
 
@@ -385,39 +418,16 @@ class Stopping:
 
     def _save_beside(self) -> None:
         """Save a checkpoint while the loop goes on, so that nothing is lost whatever becomes of the loop."""
-        if (checkpoints := self._checkpoints()) is None or not self._is_wanted():
+        checkpoints = self._final_save.checkpoints()
+        if checkpoints is None or not self._final_save.is_wanted(self._was_interrupted()):
             return
         try:
-            self._save_last(checkpoints)
+            self._final_save.save(checkpoints, self._was_interrupted)
         except Exception as error:  # the process is about to end; the loop may still get to its own save
-            self._give_up_save(error)
+            self._final_save.give_up(error)
 
-    def _is_wanted(self) -> bool:
-        """Whether a session that ends like this is to be saved."""
-        body_error, coord, watch = self.facts.body_error, self._session.coord, self._watch
-        if isinstance(body_error, KeyboardInterrupt) and watch is not None and watch.interrupted:
-            return False  # saved when the signal came; whoever sends a second one wants to be gone
-        failure = self.facts.failure(coord)
-        if isinstance(failure, LogdirInUseError):
-            return False  # another chief's logdir by now
-        return self._options.save_on_stop if failure is None else self._options.save_on_error
-
-    def _checkpoints(self, given: Checkpointing | None = None) -> Checkpointing | None:
-        """Return what saves the session under way; None where nothing is to be saved."""
-        run, checkpoints = self._session.begun, given or self._session.checkpoints
-        return None if run is None or run.ended or checkpoints is None or not checkpoints.serving else checkpoints
-
-    def _save_last(self, checkpoints: Checkpointing) -> None:
-        trigger: Trigger = "final" if self.facts.signum is None else "signal"
-        saved = self._final_save.run(
-            checkpoints, trigger, lambda: not self._is_wanted(), lambda: self._grace.for_save, self._grace.deadline
-        )
-        self.facts.final_checkpoint, self.facts.final_checkpoint_step = saved
-        self.facts.save_error = None
-
-    def _give_up_save(self, error: BaseException) -> None:
-        self.facts.save_error = error
-        _LOG.error("%s", error, exc_info=None if isinstance(error, SaveFailedError) else error)
+    def _was_interrupted(self) -> bool:
+        return self._watch is not None and self._watch.interrupted
 
     def _press(self, grace_secs: float) -> None:
         """See to it that there is a deadline."""
@@ -433,7 +443,7 @@ class Stopping:
             self._options,
             self._signalled,
             self._signalled_again,
-            self._checkpoints,
+            self._final_save.checkpoints,
             lambda: 0 if (run := self._session.begun) is None else run.progress.changes,
             self._clock,
         )

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import several
 import tensorflow as tf
 
 import supervisor_core
@@ -316,16 +317,6 @@ def catches_interrupt_and_trains_on(t: Training) -> None:
         t.train_on(sess)
 
 
-def made_before_a_fork(t: Training) -> None:
-    """Make a supervisor, and have a child train with it."""
-    t.supervisor()
-    pid = os.fork()
-    if pid:
-        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    with t.sv.managed_session() as sess:
-        t.train(sess)
-
-
 def left_open(t: Training) -> None:
     """End without stopping anything."""
     t.train(t.supervisor().prepare_or_wait_for_session())
@@ -424,7 +415,9 @@ def start(request: dict[str, Any]) -> int:
         os.dup2(os.open(request["out"], os.O_WRONLY), 1)  # a pipe, whose other end the test reads
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         with tf.Graph().as_default():
-            globals()[request["start"]](Training(request["logdir"], request["options"]))
+            (globals().get(request["start"]) or getattr(several, request["start"]))(
+                Training(request["logdir"], request["options"])
+            )
         say("the end")
     return pid
 

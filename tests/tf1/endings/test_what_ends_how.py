@@ -221,6 +221,19 @@ def test_a_signal_after_an_interrupt_that_was_caught(start: Start, read_telemetr
     assert steps[0] < trained[-1] <= steps[1]
 
 
+@pytest.mark.parametrize("name", ["nested_ask", "nested_never_ask", "stopped_one_by_one"])
+def test_two_sessions_in_one_process(start: Start, read_telemetry: Any, name: str) -> None:
+    """A signal ends the process when both are saved and recorded, whichever of them comes to its end first."""
+    process = start(name, **LONG)
+    process.expect("both")
+    process.send(signal.SIGTERM)
+    assert process.end().status_text == "SIGTERM", process.err
+    for logdir in (process.logdir, f"{process.logdir}-2"):
+        [stop] = [record for record in read_telemetry(logdir) if record.kind == "stop"]
+        assert (stop.reason, stop.signal) == ("signal", "SIGTERM")
+        assert tf.train.load_checkpoint(logdir).get_tensor("global_step") == stop.final_checkpoint_step >= 3
+
+
 def test_full_disk_says_what_was_given_up(start: Start, read_telemetry: Any) -> None:
     """A final save that is given up at the deadline is explained in the log and in the stop record; the newest
     checkpoint is named."""
