@@ -34,7 +34,7 @@ def _kill(trial: Trial, trials: int, random_instant: bool) -> Iterator[Outcome]:
             harmed = trial.train(kill_at_removal=trial.rng.randrange(1, 12), kill_after_removal=after, **common)
         harmed.wait()
         reported = [*reported, *truth.checkpoints(trial.logdir).whole]  # some are there before a record says so
-        _age(trial.logdir)
+        _age_temporary_files(trial.logdir)
         next_one = trial.train(steps=trial.rng.choice([30, 60]), **common)
         next_one.until("ready")
         status = next_one.wait()
@@ -58,10 +58,10 @@ def _kill(trial: Trial, trials: int, random_instant: bool) -> Iterator[Outcome]:
         yield findings.outcome()
 
 
-def _age(logdir: Path) -> None:
-    """Let ten minutes go by for the files: what is new could be a save under way."""
-    for path in logdir.rglob("*"):
-        if path.name != ".supervisor.lease":
+def _age_temporary_files(logdir: Path) -> None:
+    """Let ten minutes go by for them: a new one could be of a save under way, TensorFlow's own, too."""
+    for path in logdir.rglob("*.tmp*"):
+        if "_temp_" not in str(path):
             written = path.stat().st_mtime - 600
             os.utime(path, (written, written))
 

@@ -103,6 +103,7 @@ def verify(
     data: bool = True,
     step_name: str = GLOBAL_STEP,
     on_progress: Progress | None = None,
+    filesystem: Filesystem | None = None,
 ) -> VerifiedCheckpoint:
     """Read a whole checkpoint back and check every checksum in it.
 
@@ -113,12 +114,13 @@ def verify(
         data: False checks the index, and that the data files are there and long enough, without reading them.
         step_name: the tensor that holds the global step.
         on_progress: called with (bytes done, bytes in all) while data is read.
+        filesystem: what to read it with. Default: what the path's scheme asks for.
 
     Raises:
         DamagedCheckpointError: for the first damage found; says in which file, what and where.
         UnreadableCheckpointError: where the file system refuses a file that may be whole.
     """
-    filesystem, name = filesystem_for(prefix)
+    filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
     with _damage_of(name):
         tables = legacy.files_of(filesystem, name)
         if tables:

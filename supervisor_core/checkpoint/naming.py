@@ -7,7 +7,8 @@ For the basename ``model.ckpt`` and step 1200:
     model.ckpt-1200.meta                                          its graph
     model.ckpt-1200.index.tempstate8531...                        being written, renamed when done; likewise .data-...
     model.ckpt-1200_temp/, model.ckpt-1200.part...                shards before they are merged
-    model.ckpt-1200_temp_4be1.../                                 all of it before it is moved into place, index last
+    model.ckpt-1200_temp_6f1d3c0a9b7e4d21_4be1.../                all of it before it is moved into place, index last;
+                                                                  the session first, where there is one
     model.ckpt-1200.meta.tmp0f3c..., checkpoint.tmp0f3c...        being written, renamed when done
 """
 
@@ -108,7 +109,7 @@ class CheckpointNames:
             rf"|{re.escape(latest_filename)}\.tmp[0-9a-f]{{32}}"
             r"|\.supervisor\.probe[0-9a-f]{32}"
         )
-        self._temporary_directory = re.compile(rf"({stem})_temp(?:_[0-9a-f]+)?")
+        self._temporary_directory = re.compile(rf"({stem})_temp(?:_(?:(?P<session>[0-9A-Za-z]+)_)?[0-9a-f]+)?")
 
     def prefixes(self, listing: Iterable[str]) -> set[str]:
         """Return the names of the checkpoints among the names of a directory."""
@@ -149,6 +150,11 @@ class CheckpointNames:
         """Return the checkpoint whose parts a save collects in a directory; None for any other directory."""
         match = self._temporary_directory.fullmatch(name)
         return match.group(1) if match else None
+
+    def staged_by(self, name: str) -> str | None:
+        """Return the session that wrote such a directory; None where its name does not say."""
+        match = self._temporary_directory.fullmatch(name)
+        return match["session"] if match else None
 
     def owner(self, name: str) -> str | None:
         """Return the checkpoint to which a data or graph file belongs; None for any other file."""

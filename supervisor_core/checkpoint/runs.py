@@ -13,7 +13,7 @@ from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state import read_state
 
 _NUMBER = re.compile(r"-\d{1,19}$")
-_STAGING = re.compile(r".+_temp_[0-9a-f]{32}")
+_STAGING = re.compile(r".+_temp_(?:[0-9A-Za-z]+_)?[0-9a-f]{32}")
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 
 

@@ -11,17 +11,19 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate, Survey
 from supervisor_core.checkpoint.deletable import deletable_files
-from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, unguarded
+from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, local_path, unguarded
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, without_shards
 from supervisor_core.checkpoint.recovery import Recovery, Skipped, Verify, choose
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside
+from supervisor_core.checkpoint.staging import finish_replacement
 from supervisor_core.checkpoint.state import (
     CheckpointState,
     SaveId,
@@ -45,6 +47,14 @@ class History:
     kept: tuple[Saved, ...]
     """Oldest first; only those that are there."""
     last_preserved_at: float | None
+
+
+class Swept(NamedTuple):
+    """What a sweep came to, by paths."""
+
+    deleted: tuple[str, ...]
+    too_young: tuple[str, ...]
+    """What may be a save under way."""
 
 
 class CheckpointStore:
@@ -76,6 +86,8 @@ class CheckpointStore:
         publisher: Publisher | None = None,
     ) -> None:
         default, self.logdir = filesystem_for(logdir) if filesystem is None else (filesystem, os.fspath(logdir))
+        self.session = None if publisher is None else publisher.session
+        """The session that changes it; None where nobody is asked."""
         self.check: Check = unguarded if publisher is None else publisher.check
         self._filesystem: Filesystem = default if publisher is None else GuardedFilesystem(default, publisher.check)
         parts = basename.split("/")
@@ -288,19 +300,41 @@ class CheckpointStore:
         """
         self._filesystem.remove_tree(item.path)
 
-    def sweep_leftovers(self, *, min_age_secs: float = 60.0, clock: Clock = SYSTEM_CLOCK) -> tuple[str, ...]:
+    def finish_replacements(self) -> None:
+        """Finish what earlier sessions were killed at while they replaced a checkpoint of the same name; see `staging`.
+
+        For the session that saves there, before it chooses what to resume from.
+
+        Raises:
+            LogdirInUseError: if another chief has taken the logdir over.
+        """
+        if local_path(self.directory) is None:
+            return
+        try:
+            for name in sorted(filter(self._names.staged, self._survey.list_names())):
+                if self.session is not None and self._names.staged_by(name) == self.session:
+                    continue  # under way
+                finished = finish_replacement(self._filesystem, self._path(name), self.directory)
+                if finished is not None:
+                    _LOG.warning("%s is whole again: an earlier save was cut short while it replaced it.", finished)
+        except OSError as error:
+            _LOG.warning("A save that was cut short in %s cannot be finished: %s", self.directory, error)
+
+    def sweep_leftovers(self, *, alone: bool = False, min_age_secs: float = 60.0, clock: Clock = SYSTEM_CLOCK) -> Swept:
         """Delete what saves that were killed have left behind; only files named as ours are.
 
         Temporary files and directories, and what was moved into place without its index, which is still in such a
         directory. Any other data without an index stays: it may be all that is left of a checkpoint.
 
         Args:
+            alone: whether no other chief can be at work: then what another session has staged is deleted at once.
             min_age_secs: leave what was written within so many seconds: it may be a save under way.
             clock: the time.
 
         Returns:
-            The paths that were deleted. What cannot be deleted is left for the next time.
+            What was deleted, and what is too young. What cannot be deleted is left for the next time.
         """
+        self.finish_replacements()
         listing = self._survey.list_names()
         moment = clock.wall() - min_age_secs
         half_moved = self._survey.half_moved(listing)
@@ -308,14 +342,16 @@ class CheckpointStore:
             finish_moves(self._filesystem, self.directory, listing)
         except OSError as error:
             _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self.directory, error)
-        swept = []
+        swept, young = [], []
         for name in sorted(listing):
             path = self._path(name)
             staging = self._names.staged(name) is not None
             if not (staging or self._names.is_temporary(name)):
                 continue
             try:
-                if not self._is_older(path, staging, moment):
+                another_s = alone and self._names.staged_by(name) not in (None, self.session)
+                if not (another_s or self._is_older(path, staging, moment)):
+                    young.append(path)
                     continue
                 for moved in map(self._path, half_moved.get(name, ())):
                     self._filesystem.remove(moved)
@@ -325,7 +361,7 @@ class CheckpointStore:
                 swept.append(path)
             except OSError as error:
                 _LOG.warning("%s, left behind by an earlier save, cannot be deleted: %s", path, error)
-        return tuple(swept)
+        return Swept(tuple(swept), tuple(young))
 
     def _is_older(self, path: str, directory: bool, moment: float) -> bool:
         inside = [os.path.join(path, name) for name in self._filesystem.list_names(path)] if directory else []

@@ -159,8 +159,15 @@ class SupervisedRun:
 
     def holds(self, directory: str) -> bool:
         """Say whether this session holds a directory as its logdir, and no other chief can be at work there."""
+        return self._tenancy.exclusive and not self._ended and self._is_logdir(directory)
+
+    def saves_in(self, directory: str) -> bool:
+        """Say whether this session is the chief that saves checkpoints in a directory."""
+        return self._publisher is not None and not self._gives_way and self._is_logdir(directory)
+
+    def _is_logdir(self, directory: str) -> bool:
         own = self._logdir
-        if own is None or self._ended or not self._tenancy.exclusive:
+        if own is None:
             return False
         return directory == own if "://" in own else os.path.realpath(directory) == os.path.realpath(own)
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import uuid
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
+from supervisor_core.checkpoint.staging import move_into_place, staging_path
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 
@@ -43,16 +43,15 @@ class Draft:
         self._place = filesystem_for(path)[1]
         self._directory, name = os.path.split(self._place)
         self._replaces = self._filesystem.is_file(f"{self._place}.index")
-        self._touched = False
+        self._file_count = 0  # that are moved into place
         self._is_published = False
         self._workshop: str | None = None
         self.path = self._place
         """Where to write it."""
         if local_path(path) is None:
             store.check()
-            self._touched = True
             return
-        workshop = f"{self._place}_temp_{uuid.uuid4().hex}"
+        workshop = staging_path(self._place, store.session)
         self._workshop = workshop
         try:
             os.mkdir(workshop)  # and not its parents: a logdir that has gone away is not to be had again by making one
@@ -93,36 +92,46 @@ class Draft:
             for file in os.listdir(self._workshop):
                 renamed = name + file.removeprefix(before)
                 os.replace(os.path.join(self._workshop, file), os.path.join(self._workshop, renamed))
-        self._touched = True
-        # The index makes a checkpoint of the files, so it goes last. Until then it shows, from where it was written,
-        # that data of that name was on its way (`CheckpointStore.sweep_leftovers`).
-        for file in sorted(os.listdir(self._workshop), key=lambda file: file.endswith(".index")):
-            self._filesystem.move(os.path.join(self._workshop, file), os.path.join(self._directory, file))
+        self._file_count = len(os.listdir(self._workshop))
+        move_into_place(self._filesystem, self._workshop, self._directory)
         self._is_published = True
-        self._filesystem.sync((), self._directory or ".")
         os.rmdir(self._workshop)
         return os.path.join(self._directory, name)
 
     def discard(self) -> None:
         """Delete what there is of it, unless it counts: once the state file names it, it stays, whatever failed then.
 
-        One that was there before stays, if it is whole. What has been moved into place stays where another chief has
-        taken the logdir over: it may be theirs by now. Raises nothing of all that.
+        One that was there before under its name stays as it was; where the move has begun, it is finished, since the
+        older one's data is gone. If that fails too, the rest stays staged for the next session. What has been moved
+        into place stays where another chief has taken the logdir over: it may be theirs by now. Raises nothing of all
+        that.
         """
         try:
-            try:
-                if self._touched and not self._counts() and not (self._replaces and self._is_whole()):
+            if self._workshop is None:
+                if not ((self._replaces or self._store.may_name(self._place)) and self._is_whole()):
                     self._store.delete(self._place)
-            finally:  # last, since it shows what was half moved into place; nobody else knows of it: it needs no check
-                if self._workshop is not None and os.path.isdir(self._workshop):
-                    shutil.rmtree(self._workshop)
+            elif self._replaces and self._has_begun:
+                if os.path.isdir(self._workshop):
+                    move_into_place(self._filesystem, self._workshop, self._directory)
+                    os.rmdir(self._workshop)
+            else:
+                self._take_back(self._workshop)
         except (OSError, LogdirInUseError) as error:  # the save's own error is the one to hear of
             _LOG.warning("What a failed save left of %s cannot be deleted: %s", self._place, error)
 
-    def _counts(self) -> bool:
-        """Whether all of it is in its place, and the state file names it, or may do so."""
-        moved = self._workshop is not None and self._is_published
-        return moved and self._store.may_name(self._place)
+    def _take_back(self, workshop: str) -> None:
+        try:
+            if self._has_begun and not (self._is_published and self._store.may_name(self._place)):
+                self._store.delete(self._place)
+        finally:  # last, since it shows what was half moved into place; nobody else knows of it: it needs no check
+            if os.path.isdir(workshop):
+                shutil.rmtree(workshop)
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether a file of it has left the directory where it was written."""
+        staged = os.listdir(self._workshop) if self._workshop and os.path.isdir(self._workshop) else []
+        return self._file_count > len(staged)
 
     def _is_whole(self) -> bool:
         try:

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.naming import last_part
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.store import CheckpointStore
@@ -88,6 +89,7 @@ def restore_newest(
     start_over: bool = False,
     *,
     waits: bool = False,
+    publisher: Publisher | None = None,
 ) -> tuple[Restored | None, tuple[Skipped, ...]]:
     """Restore the newest checkpoint of a directory that can be read.
 
@@ -98,6 +100,7 @@ def restore_newest(
         basename: what checkpoint files are called, for those that the state file does not name.
         on_restore: called before the first byte is read, if there is anything to restore.
         start_over: restore nothing where all are damaged, rather than raise.
+        publisher: the session that saves there, which first finishes what a killed save has begun; None for any other.
         waits: whether to come again for one: then none is restored where none is usable yet.
 
     Returns:
@@ -108,6 +111,8 @@ def restore_newest(
         tf.errors.NotFoundError, tf.errors.InvalidArgumentError: if the checkpoint is of another model.
     """
     store = CheckpointStore(directory, basename or "model.ckpt")
+    if publisher is not None:
+        CheckpointStore(directory, basename or "model.ckpt", publisher=publisher).finish_replacements()
     damaged: dict[str, DamagedCheckpointError] = {}
 
     def check(path: str) -> bundle.VerifiedCheckpoint:

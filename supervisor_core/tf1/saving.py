@@ -156,7 +156,8 @@ class CheckpointSaver:
                 skipped=skipped,
                 clock=self._clock,
             )
-            self._swept = self._blocking
+            self._taken_over = self._swept = self._blocking
+            self._holds = holds
 
     def hurry(self) -> None:
         """Say that another save is about to wait for the one under way, which then leaves out what can wait."""
@@ -198,7 +199,7 @@ class CheckpointSaver:
             started = self._clock.monotonic()
             attempt = Attempt()
             try:
-                self._sweep_once()
+                self._tidy()
                 self._rotation.set_aside_skipped()
                 self._wait_secs = min(wait_secs, step_wait_secs(self._options.snapshot_wait_secs, step_secs))
                 self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt, is_new)
@@ -370,13 +371,18 @@ class CheckpointSaver:
         padded = private.PAD_STEP.get(self._saver, False)
         return f"{self._save_path}-{step:08d}" if padded else f"{self._save_path}-{step}"
 
-    def _sweep_once(self) -> None:
+    def _tidy(self) -> None:
+        """Take over what earlier sessions left; again at each save as long as some of it may be a save under way."""
+        if not self._taken_over:
+            self._taken_over = True
+            self._rotation.take_over()
         if self._swept:
             return
         self._swept = True
-        self._rotation.take_over()
         try:
-            for path in self._store.sweep_leftovers(clock=self._clock):
+            swept = self._store.sweep_leftovers(alone=self._holds(self._store.logdir), clock=self._clock)
+            self._swept = not swept.too_young
+            for path in swept.deleted:
                 _LOG.info("Deleted %s, which an earlier save left behind.", path)
         except (OSError, CheckpointError) as error:
             _LOG.warning("What earlier saves left behind cannot be deleted: %s", error)

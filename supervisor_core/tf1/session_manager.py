@@ -401,7 +401,14 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             waits = wait and bool(patience.remaining_secs)
             name, surroundings = self._checkpoint_basename, self._surroundings
             self._restored, self._skipped = restore_newest(
-                sess, saver, directory, name, surroundings.restoring, surroundings.starts_over, waits=waits
+                sess,
+                saver,
+                directory,
+                name,
+                surroundings.restoring,
+                surroundings.starts_over,
+                waits=waits,
+                publisher=surroundings.publisher(directory),
             )
             if self._restored is not None or not waits:
                 patience.over()

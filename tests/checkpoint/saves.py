@@ -34,20 +34,24 @@ class Run:
 
     def __init__(self, logdir: str, publisher: Publisher, writer: Any, restored: str | None = None) -> None:
         self._writer = writer
+        self._publisher = publisher
         self._store = CheckpointStore(logdir, publisher=publisher)
+        self._store.finish_replacements()
         history = self._store.history().kept
         saver = Saver([(saved.path, saved.saved_at) for saved in history])
         self._rotation = Rotation(saver, self._store, restored=restored and os.path.join(logdir, restored))
-        self._begun = False
+        self._saves = 0
 
     def save(self, step: int, saved_at: float) -> None:
         """Save a step, as `tf1.saving` does."""
-        if not self._begun:
-            self._begun = True
+        if not self._saves:
             self._rotation.take_over()
+            self._store.sweep_leftovers(alone=True)
+        self._saves += 1
         path = os.path.join(self._store.logdir, f"model.ckpt-{step}")
         draft = Draft(self._store, path)
-        tensors = {"w": self._writer.floats(30, seed=step + 1), "global_step": self._writer.step(step)}
+        seed = 100 * self._publisher.attempt + self._saves  # no two saves write the same values
+        tensors = {"w": self._writer.floats(30, seed=seed), "global_step": self._writer.step(step)}
         self._writer.write_bundle(draft.path, tensors)
         self._store.sync(draft.path)
         plan = self._rotation.announce(draft.destination(draft.path), saved_at)

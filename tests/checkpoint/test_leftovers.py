@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.store import CheckpointStore
 
 HEX = "0123456789abcdef" * 2
@@ -68,7 +69,7 @@ def test_leftovers_go_and_everything_else_stays(logdir: Path) -> None:
     """Temporary files and directories, and what was half moved into place, are deleted and returned; no others."""
     before = names(logdir)
     swept = CheckpointStore(logdir).sweep_leftovers()
-    assert {os.path.basename(path) for path in swept} == {*LEFTOVERS, *STAGING}
+    assert {os.path.basename(path) for path in swept.deleted} == {*LEFTOVERS, *STAGING}
     assert names(logdir) == before - {*LEFTOVERS, *STAGING}
     chosen = CheckpointStore(logdir).newest_usable().chosen
     assert chosen is not None
@@ -78,12 +79,28 @@ def test_leftovers_go_and_everything_else_stays(logdir: Path) -> None:
 def test_a_save_under_way_is_left_alone(logdir: Path, clock_at: Any) -> None:
     """What was written within the last minute stays; of a directory, the newest file in it counts."""
     clock = clock_at(1050.0)
-    assert CheckpointStore(logdir).sweep_leftovers(clock=clock) == ()
+    swept = CheckpointStore(logdir).sweep_leftovers(clock=clock)
+    assert (swept.deleted, len(swept.too_young)) == ((), len(LEFTOVERS) + len(STAGING) - 1)
     clock.now = 1061.0
     for name in STAGING:
         os.utime(logdir / name / "part-00000-of-00001.index", (1030.0, 1030.0))
     swept = CheckpointStore(logdir).sweep_leftovers(clock=clock)
-    assert {os.path.basename(path) for path in swept} == {*LEFTOVERS} - {"model.ckpt-370.data-00000-of-00001"}
+    assert {os.path.basename(path) for path in swept.deleted} == {*LEFTOVERS} - {"model.ckpt-370.data-00000-of-00001"}
+
+
+def test_what_other_sessions_staged_goes_at_once(logdir: Path, clock_at: Any) -> None:
+    """Of a session that holds the logdir alone: what another one staged, however young; what it stages itself, and what
+    says no session, only when it is old."""
+    by = {session: f"model.ckpt-500_temp_{session}_{HEX}" for session in ("own", "other")}
+    for name in by.values():
+        (logdir / name).mkdir()
+        os.utime(logdir / name, (1000.0, 1000.0))
+    clock = clock_at(1050.0)
+    store = CheckpointStore(logdir, publisher=Publisher(session="own", attempt=2))
+    assert store.sweep_leftovers(clock=clock).deleted == ()
+    swept = store.sweep_leftovers(alone=True, clock=clock)
+    assert swept.deleted == (str(logdir / by["other"]),)
+    assert {by["own"], *STAGING} <= names(logdir)
 
 
 @pytest.mark.parametrize("state", [None, b"model_check", b"model_checkpoint_path: 'model.ckpt-300'"])
@@ -124,10 +141,10 @@ def test_what_cannot_be_deleted_is_said(
     """A leftover that cannot be deleted is logged, and the others are deleted all the same."""
     filesystem = failing_filesystem(remove=(LEFTOVERS[0], PermissionError(13, "Permission denied")))
     swept = CheckpointStore(logdir, filesystem=filesystem).sweep_leftovers()
-    assert len(swept) == len(LEFTOVERS) + len(STAGING) - 1
+    assert len(swept.deleted) == len(LEFTOVERS) + len(STAGING) - 1
     assert f"{LEFTOVERS[0]}, left behind by an earlier save, cannot be deleted" in caplog.text
 
 
 def test_a_logdir_that_does_not_exist(tmp_path: Path) -> None:
     """Nothing there, nothing swept."""
-    assert CheckpointStore(tmp_path / "none").sweep_leftovers() == ()
+    assert CheckpointStore(tmp_path / "none").sweep_leftovers() == ((), ())

@@ -48,8 +48,8 @@ def session(tmp_path: Path, saves: ModuleType, writer: ModuleType) -> Callable[.
 
 
 def on_disk(logdir: Path) -> set[str]:
-    """What there is of checkpoints, staged ones apart: a save under way is swept when it is old."""
-    return {path.name for path in logdir.glob("model.ckpt-*") if "_temp_" not in path.name}
+    """What there is of checkpoints, staged ones included."""
+    return {path.name for path in logdir.glob("model.ckpt-*")}
 
 
 def files(*steps: int) -> set[str]:
@@ -83,9 +83,22 @@ def test_a_kill_at_any_change_leaks_nothing(tmp_path: Path, session: Callable[..
     left = [step for step in there if step != 60][-2:]
     whole = steps_of(on_disk(tmp_path))
     assert whole == [*left, 60]
-    assert files(*whole) <= on_disk(tmp_path)
-    assert not {name for name in on_disk(tmp_path) - files(*whole) if name.endswith(".index")}
+    assert on_disk(tmp_path) == files(*whole)
     assert len(list((tmp_path / DIRECTORY).iterdir())) == 1
+
+
+@pytest.mark.parametrize("kill_at", changes_of_a_save())
+def test_a_kill_while_a_step_is_saved_again(tmp_path: Path, session: Callable[..., int], kill_at: int) -> None:
+    """Whatever the moment, the checkpoint of that name is whole once the next session begins: the old one or the new
+    one; and nothing staged stays."""
+    assert session(1, 10, 20, 30) == 0
+    session(2, 30, kill_at=kill_at)
+    CheckpointStore(tmp_path, publisher=Publisher(session="s3", attempt=3)).finish_replacements()
+    recovery = CheckpointStore(tmp_path).newest_usable()
+    assert recovery.chosen is not None
+    assert (recovery.chosen.step, recovery.skipped) == (30, ())
+    assert session(4, 40) == 0
+    assert on_disk(tmp_path) == files(20, 30, 40)
 
 
 def test_kill_after_kill_leaks_nothing(tmp_path: Path, session: Callable[..., int]) -> None:
@@ -98,6 +111,7 @@ def test_kill_after_kill_leaks_nothing(tmp_path: Path, session: Callable[..., in
     whole = steps_of(on_disk(tmp_path))
     assert len(whole) == 3
     assert whole[-1] == step + 1
+    assert on_disk(tmp_path) == files(*whole)
 
 
 def interrupted(session: Callable[..., int], tmp_path: Path, gone: set[str]) -> Path:

@@ -240,7 +240,7 @@ def test_older_formats_are_found_and_deleted(tmp_path: Path, writer: Any, write_
     assert store.newest_usable().chosen == candidates[0]
     write_state(tmp_path, candidates[0].path)
     assert [item.source for item in store.candidates()] == ["state", "disk"]
-    assert store.sweep_leftovers(min_age_secs=-60.0) == ()
+    assert store.sweep_leftovers(min_age_secs=-60.0).deleted == ()
     for candidate in candidates:
         store.delete(candidate.path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "model.ckpt-7"]

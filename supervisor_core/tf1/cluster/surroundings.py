@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.tf1.cluster.reach import unreachable_tasks
 from supervisor_core.tf1.lifecycle import Lifecycle
@@ -27,6 +28,10 @@ class Surroundings:
     def starts_over(self) -> bool:
         """Whether to begin at step 0 where all checkpoints are damaged, rather than raise."""
         return False
+
+    def publisher(self, directory: str) -> Publisher | None:
+        """Return who saves in a directory, if that is the session which prepares a model."""
+        return None
 
     def wait(self, secs: float) -> bool:
         """Wait so many seconds; tell whether to give up."""
@@ -81,6 +86,11 @@ class RunSurroundings(Surroundings):
     def starts_over(self) -> bool:
         """What the run's options say."""
         return self._lifecycle.options.unusable_checkpoints == "start_over"
+
+    def publisher(self, directory: str) -> Publisher | None:
+        """Return the run's, in its own directory."""
+        run = self._lifecycle.run
+        return run.publisher if run.saves_in(directory) else None
 
     def wait(self, secs: float) -> bool:
         """Wait so many seconds; tell whether a stop was requested."""

@@ -1,0 +1,108 @@
+"""Staging: a checkpoint is written in a directory of its own, and its files are moved from there into their place.
+
+``<checkpoint>_temp_<session>_<32 hex digits>/``; without the session where the writer holds no lease. The data goes
+first and the index last, since the index makes a checkpoint of the files. A save that is killed in between leaves
+
+* under a new name: data without an index, which is no checkpoint, and is swept;
+* under a name that was there before: new data with the old index, which is damaged, and the new index still staged.
+  Then the move is finished, by the save itself or by the next session before it chooses what to resume from. It is
+  finished only where that makes a whole checkpoint of a damaged one.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, LocalFilesystem, Reader
+from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
+
+
+def staging_path(prefix: str, session: str | None) -> str:
+    """Return a new name for the directory in which a checkpoint is written.
+
+    Args:
+        prefix: where the checkpoint is going to be.
+        session: the session that writes it, if it holds the logdir's lease.
+    """
+    owner = "" if session is None else f"{session}_"
+    return f"{prefix}_temp_{owner}{uuid.uuid4().hex}"
+
+
+def move_into_place(filesystem: Filesystem, staging: str, directory: str) -> None:
+    """Move all files of a staging directory into their place, the index last, durably.
+
+    Raises:
+        OSError: if that cannot be done.
+        LogdirInUseError: if another chief has taken the logdir over.
+    """
+    for file in sorted(os.listdir(staging), key=lambda file: file.endswith(".index")):
+        filesystem.move(os.path.join(staging, file), os.path.join(directory, file))
+    filesystem.sync((), directory or ".")
+
+
+def finish_replacement(filesystem: Filesystem, staging: str, directory: str) -> str | None:
+    """Finish a move that was cut short while it replaced a checkpoint; return the path of what is whole again.
+
+    Args:
+        filesystem: asks before each change.
+        staging: the directory in which the checkpoint was written, local.
+        directory: where it belongs.
+
+    Returns:
+        None where there is nothing to finish: the move had not begun, or it was a new checkpoint's, or what is in
+        place is whole, or would not be whole with what is staged.
+
+    Raises:
+        OSError: if it cannot be moved.
+        LogdirInUseError: if another chief has taken the logdir over.
+    """
+    try:
+        staged = os.listdir(staging)
+    except OSError:  # no directory, or gone
+        return None
+    name = next((file.removesuffix(".index") for file in staged if file.endswith(".index")), None)
+    if name is None or not LOCAL.is_file(os.path.join(directory, f"{name}.index")):
+        return None
+    prefix = os.path.join(directory, name)
+    try:
+        count = bundle.read_index(os.path.join(staging, name)).num_shards
+        if count <= sum(file.startswith(f"{name}.data-") for file in staged):
+            return None
+        if _is_whole(prefix, LOCAL) or not _is_whole(prefix, _Overlaid(staging)):
+            return None
+    except DamagedCheckpointError:
+        return None
+    move_into_place(filesystem, staging, directory)
+    filesystem.remove_tree(staging)
+    return prefix
+
+
+def _is_whole(prefix: str, filesystem: Filesystem) -> bool:
+    try:
+        bundle.verify(prefix, filesystem=filesystem)
+    except UnreadableCheckpointError:  # it may be whole
+        raise
+    except DamagedCheckpointError:
+        return False
+    return True
+
+
+class _Overlaid(LocalFilesystem):
+    """Files as they would be if all that is staged were in its place."""
+
+    def __init__(self, staging: str) -> None:
+        self._staging = staging
+
+    def open(self, path: str) -> Reader:
+        """See `Filesystem.open`."""
+        return super().open(self._place_of(path))
+
+    def is_file(self, path: str) -> bool:
+        """See `Filesystem.is_file`."""
+        return super().is_file(self._place_of(path))
+
+    def _place_of(self, path: str) -> str:
+        staged = os.path.join(self._staging, os.path.basename(path))
+        return staged if os.path.lexists(staged) else path
