@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import threading
@@ -67,6 +68,7 @@ class LogdirLease:
         gives_way: whether the session writes no checkpoints; see the module's docstring.
         host, pid, boot: this machine's name, this process, this kernel's boot id. Default: the operating system's.
         file: where the lease is kept. Default: in the logdir.
+        wait: waits so many seconds. Default: does so.
         spawn: how a renewal is run, so that a hanging file system holds up nobody. Default: in a daemon thread.
         on_taken_over: called once, in any thread, when it is found that another chief has taken over.
 
@@ -89,6 +91,7 @@ class LogdirLease:
         pid: int | None = None,
         boot: str | None = None,
         file: LeaseFile | None = None,
+        wait: Callable[[float], object] | None = None,
         spawn: Callable[[Callable[[], None]], None] | None = None,
         on_taken_over: Callable[[LogdirInUseError], None] = lambda error: None,
     ) -> None:
@@ -101,6 +104,7 @@ class LogdirLease:
         self._pid = pid or os.getpid()
         self._boot = boot or boot_id()
         self._file = file or _lease_file(logdir)
+        self._wait = wait or threading.Event().wait
         self._spawn = spawn or _in_daemon_thread
         self._record: LeaseRecord | None = None
         self._previous: LeaseRecord | None = None
@@ -140,8 +144,8 @@ class LogdirLease:
         previous, warning = self._read()
         writable = grip.verdict in ("ours", "lockless", "unlocked")
         alone = grip.verdict in ("ours", "lockless")
-        is_alive = previous is not None and self._is_alive(previous, locked=grip.verdict == "ours")
-        if grip.verdict == "theirs" or (writable and previous and self._is_kept_out_by(previous, is_alive)):
+        is_alive = previous is not None and self._is_alive(previous, locked=grip.verdict in ("ours", "unwritable"))
+        if grip.verdict == "theirs" or (previous and self._is_kept_out_by(previous, is_alive)):
             if self._exclusive:
                 self._file.let_go()
                 raise LogdirInUseError(self._in_use(previous, certain=grip.verdict == "theirs"))
@@ -311,7 +315,23 @@ class LogdirLease:
             return True
         if here and holder.host == self._host and (holder.pid == self._pid or not is_running(holder.pid)):
             return False
-        return self._age_secs(holder) < self._timeout_secs
+        age_secs = self._age_secs(holder)
+        return self._is_renewed(holder, -age_secs) if age_secs < -1.0 else age_secs < self._timeout_secs
+
+    def _is_renewed(self, holder: LeaseRecord, ahead_secs: float) -> bool:
+        """Watch whether a holder renews its lease, for as long as a living one would need to: its age says nothing."""
+        _LOG.warning("%s", lease_texts.ahead(self._file.path, ahead_secs, self._timeout_secs))
+        pause_secs = min(self._file.renewal_secs, self._timeout_secs)
+        for _ in range(math.ceil(self._timeout_secs / pause_secs)):
+            self._wait(pause_secs)
+            found, _ = self._read()
+            if found is not None and (found.session, found.renewals, found.ended) != (
+                holder.session,
+                holder.renewals,
+                holder.ended,
+            ):
+                return found.ended is None
+        return False
 
     def _age_secs(self, holder: LeaseRecord) -> float:
         age = self._file.age_secs()
@@ -326,7 +346,7 @@ class LogdirLease:
             self._logdir,
             self._holder(holder),
             is_this_process=holder is not None and _is_ours(holder),
-            free_in_secs=None if certain or holder is None else self._timeout_secs - self._age_secs(holder),
+            free_in_secs=None if certain or holder is None else self._timeout_secs - max(0.0, self._age_secs(holder)),
             path=self._file.path,
         )
 

@@ -4,17 +4,25 @@ On local file systems the truth is an exclusive ``flock`` on the lease file: the
 dies, however it dies. The lock belongs to the open file, which a forked child would share and so keep alive; the
 child's copy is closed right after the fork (`supervisor_core.checkpoint.lease`), and no program started by exec gets
 one. The file is therefore written in place and never replaced; through no link, and over nothing that is no lease.
+The exception is a file with several names, as ``cp -al`` makes: it is locked as it is, and the first write puts a copy
+of its own, locked before it has the name, in its place. A file that can be read and not written (another user's, a
+read-only mount) is locked, too: so its holder keeps others out, whoever they are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import uuid
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for, open_own
+from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for, open_own, open_regular
+
+_NOT_TO_BE_WRITTEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK)
+"""Why a file cannot be opened for writing that may be read, and locked, all the same."""
 
 _MAX_BYTES = 1 << 16
 """So much of a lease file is read at most; ours have 1,024 bytes, nearly always."""
@@ -24,11 +32,12 @@ _MAX_BYTES = 1 << 16
 class Grip:
     """What trying to take the lock came to."""
 
-    verdict: Literal["ours", "theirs", "lockless", "unlocked", "unavailable"]
+    verdict: Literal["ours", "theirs", "lockless", "unlocked", "unwritable", "unavailable"]
     """``lockless``: the file is kept where there are no locks, and renewals alone tell; ``unlocked``: it can be
-    written, but the lock it should have is not to be had; ``unavailable``: it cannot even be written."""
+    written, but the lock it should have is not to be had; ``unwritable``: it is locked, and cannot be written;
+    ``unavailable``: neither."""
     reason: str | None = None
-    """Why, for the last two."""
+    """Why, for the last three."""
 
 
 class LeaseFile(Protocol):
@@ -75,29 +84,47 @@ class LocalLeaseFile:
         self.path = path
         self._fd: int | None = None
         self._taken: os.stat_result | None = None
+        self._is_shared = False  # with other names, so that it is not to be written
 
     def take(self) -> Grip:
         """See `LeaseFile.take`."""
         self.let_go()
         for _ in range(3):
             try:
-                fd = open_own(self.path, os.O_RDWR | os.O_CREAT)
+                fd, flaw = self._open()
             except OSError as error:
                 return Grip("unavailable", error.strerror or str(error))
             self._fd, self._taken = fd, os.fstat(fd)
+            self._is_shared = flaw is not None and flaw.errno == errno.EMLINK
+            unwritable = None if flaw is None or self._is_shared else flaw.strerror or str(flaw)
             if not _is_ours(os.pread(fd, _MAX_BYTES, 0)):
                 self.let_go()
-                return Grip("unavailable", f"{self.path} is not a lease file; move it away")
+                what = "" if flaw is None else f"{flaw.strerror}; "
+                return Grip("unavailable", f"{what}{self.path} is not a lease file; move it away")
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return Grip("theirs")
             except OSError as error:
+                if unwritable is not None:
+                    return Grip("unavailable", unwritable)
                 return Grip("unlocked", error.strerror or str(error))
             if self.is_in_place():
-                return Grip("ours")
+                return Grip("ours") if unwritable is None else Grip("unwritable", unwritable)
             self.let_go()  # it was deleted between opening and locking: what was locked is nobody's any more
         return Grip("unlocked", "the lease file is deleted repeatedly")
+
+    def _open(self) -> tuple[int, OSError | None]:
+        """Open the file; for reading only, and with the reason, where it is not to be written."""
+        try:
+            return open_own(self.path, os.O_RDWR | os.O_CREAT), None
+        except OSError as error:
+            if error.errno not in _NOT_TO_BE_WRITTEN:
+                raise
+            try:
+                return open_regular(self.path, os.O_RDONLY | os.O_NOFOLLOW), error
+            except OSError:
+                raise error from None
 
     def read(self) -> bytes:
         """See `LeaseFile.read`."""
@@ -112,11 +139,31 @@ class LocalLeaseFile:
         """See `LeaseFile.write`."""
         if self._fd is None:
             raise FileNotFoundError(f"{self.path} is not open.")
+        if self._is_shared:
+            self._write_copy(data)
+            return
         os.pwrite(self._fd, data, 0)
         if os.fstat(self._fd).st_size > len(data):
             os.ftruncate(self._fd, len(data))
         # Closing any copy makes network file systems hand what was written to the server, where other hosts look.
         os.close(os.dup(self._fd))
+
+    def _write_copy(self, data: bytes) -> None:
+        """Put a file of its own in the place of one that has other names, too."""
+        temporary = f"{self.path}.tmp{uuid.uuid4().hex}"
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        try:
+            os.pwrite(fd, data, 0)
+            with contextlib.suppress(OSError):  # where there are no locks, renewals tell
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.replace(temporary, self.path)
+        except BaseException:
+            os.close(fd)
+            with contextlib.suppress(OSError):  # the first error is the one to hear of
+                os.unlink(temporary)
+            raise
+        self.let_go()
+        self._fd, self._taken = fd, os.fstat(fd)
 
     def look(self) -> tuple[bytes, bool]:
         """See `LeaseFile.look`; opens the file for it, since that makes network file systems ask their server."""
@@ -156,6 +203,7 @@ class LocalLeaseFile:
     def let_go(self) -> None:
         """See `LeaseFile.let_go`."""
         fd, self._fd = self._fd, None
+        self._is_shared = False
         if fd is not None:
             with contextlib.suppress(OSError):  # closed is all it has to be
                 os.close(fd)

@@ -14,7 +14,15 @@ def holder(record: LeaseRecord | None, *, age_secs: float, is_this_process: bool
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record.started_at))
     step = "" if record.last_step is None else f", at step {record.last_step:,}"
     who = "this very process" if is_this_process else f"process {record.pid} on {record.host}"
-    return f"{who} (session {record.session}) since {since}{step}, renewed {age_secs:.0f} s ago"
+    return f"{who} (session {record.session}) since {since}{step}, renewed {max(0.0, age_secs):.0f} s ago"
+
+
+def ahead(path: str, secs: float, timeout_secs: float) -> str:
+    """Return what is logged before a lease is watched that was renewed ``secs`` seconds in the future."""
+    return (
+        f"{path} was last renewed {secs:.0f} s in the future, so a clock was set back: waiting up to "
+        f"{timeout_secs:g} s for a renewal, to see whether its holder is alive"
+    )
 
 
 def in_use(logdir: str, by: str, *, is_this_process: bool, free_in_secs: float | None, path: str) -> str:

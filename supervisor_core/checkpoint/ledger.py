@@ -41,10 +41,13 @@ from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, re
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_record import LATEST
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
-from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative
+from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative, read_state
 
 DIRECTORY = ".supervisor.checkpoints"
 """Where in the logdir the ledgers are."""
+
+STATE_NAME = "checkpoint"
+"""The state file, as supervised sessions call it."""
 
 VERSION = 1
 MAX_BYTES = 16 << 20
@@ -125,13 +128,21 @@ def decode(data: bytes) -> Page:
 
 
 def newest_attempt(logdir: str | os.PathLike[str]) -> int:
-    """Return the newest attempt that has a file in a logdir's ledger; 0 where there is none, or it cannot be listed."""
+    """Return the newest attempt that a logdir's ledger or state file knows of; 0 where they know of none.
+
+    Both count: somebody may have deleted the ledger and the lease, and a number that the state file has must not be
+    given again, or what a later session saves would not count as later.
+    """
+    if not logdir:
+        return 0
+    filesystem, name = filesystem_for(logdir)
     try:
-        filesystem, name = filesystem_for(logdir)
         listing = filesystem.list_names(os.path.join(name, DIRECTORY))
     except OSError:
-        return 0
-    return max((int(match.group(1)) for match in map(_NAME.fullmatch, listing) if match), default=0)
+        listing = []
+    state = read_state(os.path.join(name, STATE_NAME), filesystem=filesystem).state
+    numbers = [int(match.group(1)) for match in map(_NAME.fullmatch, listing) if match]
+    return max([0, *numbers, *([state.save_id.attempt] if state is not None and state.save_id is not None else [])])
 
 
 def later_saves(state: CheckpointState | None, pages: Sequence[Page]) -> list[SavedAs]:

@@ -27,7 +27,7 @@ from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.faults import is_outside_fault
 from supervisor_core.tf1.restore import Restored
-from supervisor_core.tf1.saving import CheckpointSaver, SaveResult
+from supervisor_core.tf1.saving import CheckpointSaver, SavePlace, SaveResult
 from supervisor_core.tf1.session import SupervisedSession
 
 _LOG = logging.getLogger("supervisor_core")
@@ -53,6 +53,7 @@ class Checkpointing:
         interval_secs: seconds between two checkpoints; None where they are not taken on the clock.
         gate: keeps steps out while a snapshot is taken.
         options: how saves behave.
+        place: what it shares with others of the same ``save_path``. Default: nothing.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None where there is none.
         clock: the time.
     """
@@ -68,6 +69,7 @@ class Checkpointing:
         interval_secs: float | None,
         gate: Gate,
         options: Options,
+        place: SavePlace | None = None,
         watched: Callable[[], Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -77,6 +79,7 @@ class Checkpointing:
         self._options = options
         self._save_path = save_path
         self._clock = clock
+        place = place or SavePlace(save_path)
         self._saver = CheckpointSaver(
             graph=graph,
             saver=saver,
@@ -85,10 +88,11 @@ class Checkpointing:
             meta_graph_def=meta_graph_def,
             gate=gate,
             options=options,
+            place=place,
             watched=watched,
             clock=clock,
         )
-        self._lock = threading.RLock()
+        self._lock = place.lock
         self._pause = threading.Event()  # never set: to wait on
         self._last_failure: str | None = None  # of the save at the end
         self._sess: Any = None

@@ -53,6 +53,7 @@ class Rotation:
         holds: whether a directory is the session's own, so that a damaged checkpoint there may be moved.
         restored: the checkpoint that the session was restored from, whose checksums matched.
         skipped: the damaged checkpoints that were passed over on the way: they count no more.
+        hurry: set while another save waits: older checkpoints are not read back then.
         clock: the time.
     """
 
@@ -65,6 +66,7 @@ class Rotation:
         holds: Callable[[str], bool] = lambda directory: False,
         restored: str | None = None,
         skipped: Sequence[Skipped] = (),
+        hurry: threading.Event | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._saver = saver
@@ -77,8 +79,7 @@ class Rotation:
         self._good = set() if restored is None else {_key(restored)}
         self._bad = {_key(item.path) for item in skipped}
         self._skipped = [item for item in skipped if item.is_damaged]
-        self.hurry = threading.Event()
-        """Set while another save waits: older checkpoints are not read back then."""
+        self._hurry = threading.Event() if hurry is None else hurry
 
     def set_aside_skipped(self) -> None:
         """Move the damaged checkpoints that the session's start passed over out of the way, once."""
@@ -110,7 +111,7 @@ class Rotation:
             if damaged:
                 self._bad |= {_key(item.path) for item in damaged}
                 self._set_aside(item for item in damaged if item.is_damaged)
-                plan = self.announce(plan.path, plan.saved_at)
+                plan = self.announce(plan.path, plan.saved_at, reprieved=plan.retention.delete)
                 self._write_state(plan)
         deleted = []
         for saved in plan.retention.delete:
@@ -122,12 +123,13 @@ class Rotation:
         if self._ledger is not None:
             self._ledger.settle([saved.path for saved in plan.retention.keep], deleted)
 
-    def announce(self, path: str, saved_at: float) -> Plan:
+    def announce(self, path: str, saved_at: float, *, reprieved: Sequence[Saved] = ()) -> Plan:
         """Decide what becomes of the older checkpoints, and write it down in the ledger; nothing else is done yet.
 
         Args:
             path: where the new checkpoint is going to be.
             saved_at: wall time.
+            reprieved: older ones than all that are listed, which are decided again.
 
         Raises:
             OSError: if it cannot be written down.
@@ -138,7 +140,8 @@ class Rotation:
         # The saver's own saves write state files that do not know it.
         last_preserved_at = history.last_preserved_at or self._last_preserved_at
         listed = self._saver_list()
-        older = [saved for saved in _merged(history.kept, listed) if _key(saved.path) not in {_key(path), *self._bad}]
+        known = [*reprieved, *_merged(history.kept, listed)]
+        older = [saved for saved in known if _key(saved.path) not in {_key(path), *self._bad}]
         retention = decide(
             [*older, Saved(path, saved_at)],
             max_to_keep=saver_def.max_to_keep,
@@ -167,7 +170,7 @@ class Rotation:
             if _key(saved.path) in self._good or not saved.deletable:
                 continue
             try:
-                whole = self._read_data and not quick and not self.hurry.is_set()
+                whole = self._read_data and not quick and not self._hurry.is_set()
                 try:
                     bundle.verify(saved.path, data=whole, on_progress=lambda done, total: self._give_way())
                 except _GaveWayError:
@@ -180,7 +183,7 @@ class Rotation:
         return found
 
     def _give_way(self) -> None:
-        if self.hurry.is_set():
+        if self._hurry.is_set():
             raise _GaveWayError
 
     def _set_aside(self, damaged: Iterable[Skipped]) -> None:

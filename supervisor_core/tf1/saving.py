@@ -63,6 +63,33 @@ def step_wait_secs(wait_secs: float, step_secs: float) -> float:
     return max(wait_secs, min(STEPS_WAITED * step_secs, WAITS * wait_secs))
 
 
+class SavePlace:
+    """What those share that save under one name in one directory: one save at a time, one store with its ledger.
+
+    Args:
+        save_path: what checkpoints' paths begin with.
+        logdir: the run's directory, where the state file is. Default: the one of ``save_path``.
+        lock: held during each save. Shared with the other names of the directory, which have the same state file.
+    """
+
+    def __init__(self, save_path: str, *, logdir: str | None = None, lock: threading.RLock | None = None) -> None:
+        directory = os.path.dirname(save_path) if logdir is None else logdir
+        self._place = (directory, os.path.relpath(save_path, directory) if logdir else last_part(save_path))
+        self.lock = threading.RLock() if lock is None else lock
+        self.hurry = threading.Event()
+        """Set while another save waits: older checkpoints are not read back then."""
+        self._publisher: Publisher | None = None
+        self._store = CheckpointStore(*self._place)
+
+    def store(self, publisher: Publisher | None) -> CheckpointStore:
+        """Return the checkpoints on disk for a session: the same ones as long as it lasts, so that it goes on counting
+        when it has recovered."""
+        if publisher is None or publisher is not self._publisher:
+            self._publisher = publisher
+            self._store = CheckpointStore(*self._place, publisher=publisher)
+        return self._store
+
+
 class CheckpointSaver:
     """Writes the checkpoints of one saver, one at a time, from any thread but the one that trains. Thread-safe.
 
@@ -77,7 +104,7 @@ class CheckpointSaver:
         options: how saves behave.
         blocking: whether the caller keeps training waiting for as long as a save takes, without a lock on the
             directory: then nothing is swept, which may be another's save under way.
-        logdir: the run's directory, where the state file is. Default: the one of ``save_path``.
+        place: what it shares with others of the same ``save_path``. Default: nothing.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None as long as there is
             none.
         clock: the time.
@@ -97,7 +124,7 @@ class CheckpointSaver:
         gate: Gate,
         options: Options,
         blocking: bool = False,
-        logdir: str | None = None,
+        place: SavePlace | None = None,
         watched: Callable[[], Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -108,14 +135,11 @@ class CheckpointSaver:
         self._gate = gate
         self._options = options
         self._clock = clock
-        self._lock = threading.Lock()
+        self._place = place or SavePlace(self._save_path)
+        self._lock = self._place.lock
         self._wait_secs = options.snapshot_wait_secs  # in the present save
-        directory = os.path.dirname(self._save_path) if logdir is None else os.fspath(logdir)
-        basename = os.path.relpath(self._save_path, directory) if logdir else last_part(self._save_path)
-        self._place = (directory, basename)
         self._blocking = blocking
         self._is_last = False
-        self._publisher: Publisher | None = None
         self.attach()
         self._watched = watched
         self._loss: WatchedLoss | None = None
@@ -144,9 +168,7 @@ class CheckpointSaver:
             skipped: the damaged checkpoints that were passed over.
         """
         with self._lock:
-            if publisher is None or publisher is not self._publisher:  # a session that has recovered goes on counting
-                self._publisher = publisher
-                self._store = CheckpointStore(*self._place, publisher=publisher)
+            self._store = self._place.store(publisher)
             self._rotation = Rotation(
                 self._saver,
                 self._store,
@@ -154,6 +176,7 @@ class CheckpointSaver:
                 holds=holds,
                 restored=restored,
                 skipped=skipped,
+                hurry=self._place.hurry,
                 clock=self._clock,
             )
             self._taken_over = self._swept = self._blocking
@@ -161,7 +184,7 @@ class CheckpointSaver:
 
     def hurry(self) -> None:
         """Say that another save is about to wait for the one under way, which then leaves out what can wait."""
-        self._rotation.hurry.set()
+        self._place.hurry.set()
 
     @property
     def consistent(self) -> bool:
@@ -194,7 +217,7 @@ class CheckpointSaver:
             What became of it; a failure is in the result, not raised.
         """
         with self._lock:
-            self._rotation.hurry.clear()
+            self._place.hurry.clear()
             self._is_last = trigger in ("final", "signal")
             started = self._clock.monotonic()
             attempt = Attempt()

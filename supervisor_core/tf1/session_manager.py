@@ -399,16 +399,10 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
         while True:
             waits = wait and bool(patience.remaining_secs)
-            name, surroundings = self._checkpoint_basename, self._surroundings
+            name, around = self._checkpoint_basename, self._surroundings
+            publisher = around.publisher(directory)
             self._restored, self._skipped = restore_newest(
-                sess,
-                saver,
-                directory,
-                name,
-                surroundings.restoring,
-                surroundings.starts_over,
-                waits=waits,
-                publisher=surroundings.publisher(directory),
+                sess, saver, directory, name, around.restoring, around.starts_over, waits=waits, publisher=publisher
             )
             if self._restored is not None or not waits:
                 patience.over()

@@ -169,3 +169,27 @@ def test_a_lease_that_is_just_being_renewed_is_read_again(make: Make, monkeypatc
     monkeypatch.setattr(LocalLeaseFile, "read", torn_at_first)
     with pytest.raises(LogdirInUseError):
         make().acquire("b")
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_lease_dated_in_the_future_is_watched(
+    make: Make, foreign: Callable[..., Path], edit: Edit, caplog: pytest.LogCaptureFixture, lives: bool
+) -> None:
+    """The server's clock was set back, so the age says nothing: whether it is renewed within the timeout does."""
+    foreign(-3600.0)
+    waited: list[float] = []
+
+    def wait(secs: float) -> None:
+        waited.append(secs)
+        if lives and len(waited) == 3:
+            edit(renewals=7)
+
+    lease = make(boot="kernel-c", host="c", timeout_secs=60.0, wait=wait)
+    if lives:
+        with pytest.raises(LogdirInUseError, match=r"process 77 on b .* renewed 0 s ago.* try again in 60 s"):
+            lease.acquire("on c")
+        assert len(waited) == 3
+    else:
+        assert lease.acquire("on c").previous_outcome == "lost"
+        assert sum(waited) == 60.0
+    assert "was last renewed 3600 s in the future, so a clock was set back: waiting up to 60 s" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.checkpoint import lease_file
+from supervisor_core.checkpoint.filesystem import open_own
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_file import Grip, LocalLeaseFile
 from supervisor_core.errors import LogdirInUseError
@@ -127,6 +130,78 @@ def test_a_logdir_that_cannot_be_written(make: Make, caplog: pytest.LogCaptureFi
     lease.renew(last_step=3)
     lease.release("completed")
     assert len(caplog.records) == 1
+
+
+@pytest.fixture
+def unwritable(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Returns a function from which on no lease file can be opened for writing, with this error."""
+
+    def set_in(code: int) -> None:
+        def refuse(path: str, flags: int) -> int:
+            if flags & os.O_RDWR:
+                raise OSError(code, os.strerror(code), path)
+            return open_own(path, flags)
+
+        monkeypatch.setattr(lease_file, "open_own", refuse)
+
+    return set_in
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_lease_that_can_only_be_read_guards_all_the_same(
+    make: Make, unwritable: Callable[[int], None], on_disk: OnDisk, code: int
+) -> None:
+    """Another user's, or on a read-only mount: while its holder lives a second chief is refused; after that one goes on
+    without a record of its own, and keeps out a third by the lock."""
+    first = make()
+    first.acquire("a")
+    unwritable(code)
+    with pytest.raises(LogdirInUseError, match="session a"):
+        make().acquire("b")
+    regardless = make(exclusive=False)
+    assert not regardless.acquire("c").exclusive
+    first.release("completed")
+    regardless.release("completed")
+    later = make()
+    tenancy = later.acquire("d")
+    assert (tenancy.attempt, tenancy.exclusive, tenancy.previous_outcome) == (2, False, "completed")
+    assert f"cannot be guarded against a second chief: {os.strerror(code)}" in str(tenancy.warning)
+    with pytest.raises(LogdirInUseError):
+        make().acquire("e")
+    assert on_disk()["session"] == "a"
+
+
+def test_a_lease_of_the_living_that_can_only_be_read(make: Make, unwritable: Callable[[int], None], edit: Edit) -> None:
+    """One of another machine, where locks do not reach, is refused by its record."""
+    first = make()
+    first.acquire("a")
+    first.release("completed")
+    edit(session="on another", boot="kernel-b", host="b", pid=77, ended=None)
+    unwritable(errno.EACCES)
+    with pytest.raises(LogdirInUseError, match="process 77 on b"):
+        make().acquire("b")
+
+
+def test_a_lease_with_two_names(make: Make, tmp_path: Path, on_disk: OnDisk) -> None:
+    """As ``cp -al run backup`` makes: the next chief holds the logdir with a file of its own, and the copy stays."""
+    path, copy = tmp_path / "run" / LEASE_NAME, tmp_path / "copy"
+    first = make()
+    first.acquire("a")
+    os.link(path, copy)
+    with pytest.raises(LogdirInUseError):
+        make().acquire("while the first is at work")
+    first.release("completed")
+    content = copy.read_bytes()
+    second = make()
+    tenancy = second.acquire("b")
+    assert (tenancy.attempt, tenancy.exclusive, tenancy.warning) == (2, True, None)
+    second.check()
+    with pytest.raises(LogdirInUseError, match="session b"):
+        make().acquire("c")
+    second.renew(last_step=5)
+    assert (on_disk()["session"], on_disk()["last_step"]) == ("b", 5)
+    assert copy.read_bytes() == content
+    assert sorted(os.listdir(tmp_path / "run")) == [LEASE_NAME]
 
 
 class BrokenFile(LocalLeaseFile):

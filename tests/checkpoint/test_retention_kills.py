@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.ledger import DIRECTORY
+from supervisor_core.checkpoint.ledger import DIRECTORY, newest_attempt
 from supervisor_core.checkpoint.store import CheckpointStore
 
 
@@ -217,6 +218,24 @@ def test_a_later_attempt_wins_over_the_state_file_of_an_earlier_one(
     assert "names model.ckpt-20, saved by attempt 1, though attempt 2 has saved model.ckpt-40" in recovery.state_problem
     session(3, 50)
     assert on_disk(tmp_path) == files(30, 40, 50)
+
+
+def test_without_lease_and_ledger_numbers_go_on(tmp_path: Path, session: Callable[..., int]) -> None:
+    """Somebody has deleted both: the state file still says which attempt wrote it, and no number is given twice. So a
+    checkpoint is resumed from that was in its place when the process was killed before the next state file."""
+    session(7, 10, 20)
+    shutil.rmtree(tmp_path / DIRECTORY)
+    attempt = newest_attempt(tmp_path) + 1
+    assert attempt == 8
+    for kill_at in changes_of_a_save():
+        logdir = tmp_path / f"killed-{kill_at}"
+        shutil.copytree(tmp_path, logdir, ignore=shutil.ignore_patterns("killed-*"))
+        session(attempt, 30, kill_at=kill_at, logdir=logdir)
+        if files(30) <= on_disk(logdir) and "model.ckpt-30" not in (CheckpointStore(logdir).named() or ()):
+            break
+    chosen = CheckpointStore(logdir).newest_usable().chosen
+    assert chosen is not None
+    assert (chosen.step, chosen.source) == (30, "ledger")
 
 
 def test_a_later_attempt_that_is_damaged_does_not_win(tmp_path: Path, session: Callable[..., int]) -> None:

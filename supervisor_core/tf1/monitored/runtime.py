@@ -7,6 +7,8 @@ part in it (`OwnHook`) say what there is to do: without any of them nothing is w
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +36,7 @@ from supervisor_core.tf1.monitored.run_writers import RunWriters
 from supervisor_core.tf1.monitored.snapshot_saving import SnapshotSaving
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
 from supervisor_core.tf1.origin import Origin
+from supervisor_core.tf1.saving import SavePlace
 from supervisor_core.tf1.service_policy import reader_policy, service_policy
 from supervisor_core.tf1.services import LossReader, StepReader
 from supervisor_core.tf1.session_factory import SessionFactory
@@ -330,7 +333,12 @@ class MonitoredRuntime:
                 self._graph_record.write_events(self._writer)
 
     def _build_checkpoints(self, graph: Any) -> None:
+        locks: dict[str, threading.RLock] = {}  # of the directories
+        places: dict[str, SavePlace] = {}
         for hook in self._savers:
+            path = os.path.normpath(hook.save_path)
+            lock = locks.setdefault(os.path.dirname(path), threading.RLock())
+            place = places.setdefault(path, SavePlace(hook.save_path, lock=lock))
             saver = hook._get_saver()
             if saver is None or not _saves_anything(saver):
                 continue
@@ -343,6 +351,7 @@ class MonitoredRuntime:
                 interval_secs=hook.interval_secs,
                 gate=self._gate,
                 options=self.options,
+                place=place,
                 watched=self.losses.newest,
                 clock=self._clock,
             )

@@ -89,9 +89,10 @@ def taken_over(start: Start) -> Any:
     """A chief whose logdir another one takes, as after a suspension."""
     process = start("asks", lease_timeout_secs=4.0, **LONG)
     process.expect("trained")
-    os.remove(Path(process.logdir, LEASE_NAME))
-    lease = LogdirLease(process.logdir)
+    elsewhere = Path(f"{process.logdir}-successor")
+    lease = LogdirLease(elsewhere)
     lease.acquire("another")
+    os.replace(elsewhere / LEASE_NAME, Path(process.logdir, LEASE_NAME))  # all at once: it is never missing
     process.end()
     lease.release("completed")
     assert "LogdirInUseError" in process.err

@@ -6,6 +6,7 @@ import inspect
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core.errors import LogdirInUseError, NoUsableCheckpointError
+from supervisor_core.tf1.draft import Draft
+from supervisor_core.tf1.monitored import snapshot_saving
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
@@ -392,3 +395,36 @@ def test_everybody_who_asks_for_the_logdirs_writer_gets_the_one(run_steps: Any, 
     assert [event.step for event in events if event.session_log.status == START] == [0, 77]
     assert "global_step/sec" in [value.tag for event in events for value in event.summary.value]
     assert logdir not in v1.summary.FileWriterCache._cache
+
+
+def test_two_hooks_that_save_to_one_place(
+    build_model: Any, logdir: str, saved_steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's own hook and one of the program's, with one saver, beside training: one saves at a time, and what
+    is kept is what the saver says."""
+    monkeypatch.setattr(snapshot_saving, "SMALL_BYTES", 0)  # so that no save keeps training waiting
+    inside, overlapped = threading.Lock(), []
+    publish = Draft.publish
+
+    def noted(self: Any, *arguments: Any) -> str:
+        overlapped.append(not inside.acquire(blocking=False))
+        try:
+            return publish(self, *arguments)
+        finally:
+            if not overlapped[-1]:
+                inside.release()
+
+    monkeypatch.setattr(Draft, "publish", noted)
+    model = build_model()
+    scaffold = v1.train.Scaffold(saver=v1.train.Saver(max_to_keep=3))
+    hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=2, scaffold=scaffold)
+    with supervisor_core.MonitoredTrainingSession(
+        checkpoint_dir=logdir, save_checkpoint_steps=3, scaffold=scaffold, hooks=[hook]
+    ) as sess:
+        for _ in range(40):
+            sess.run(model.train_op)
+    assert len(overlapped) > 3 and not any(overlapped)
+    indexes = {name for name in os.listdir(logdir) if name.startswith("model.ckpt") and ".index" in name}
+    assert indexes == {f"model.ckpt-{step}.index" for step in saved_steps(logdir)}
+    assert len(indexes) == 3 and saved_steps(logdir)[-1] == 40
+    assert not [name for name in os.listdir(logdir) if "_temp_" in name or ".damaged" in name]

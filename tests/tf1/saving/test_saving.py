@@ -14,7 +14,7 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.options import Options
 from supervisor_core.tf1 import saving as module
-from supervisor_core.tf1.saving import SaveResult
+from supervisor_core.tf1.saving import SavePlace, SaveResult
 
 v1 = tf.compat.v1
 
@@ -103,7 +103,8 @@ def test_checkpoints_below_the_logdir(bench: Any, tmp_path: Path) -> None:
     """Where checkpoints have a directory of their own, the state file stays in the logdir, where recovery looks."""
     logdir = tmp_path / "run"
     (logdir / "saved").mkdir(parents=True)
-    model = bench(save_path=str(logdir / "saved" / "m"), logdir=str(logdir))
+    path = str(logdir / "saved" / "m")
+    model = bench(save_path=path, place=SavePlace(path, logdir=str(logdir)))
     model.save()
     assert model.listed() == ["saved/m-1"]
     assert CheckpointStore(logdir, "saved/m").newest_usable().skipped == ()
