@@ -6,6 +6,7 @@ same. So one run's samples are written once, for both, and put together for each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +30,7 @@ __all__ = [
     "lines",
 ]
 
+_CONTENT_TYPE = re.compile(r"[A-Za-z0-9/.;=+ -]+")
 END = b"# EOF\n"
 """What an OpenMetrics text ends in."""
 
@@ -46,11 +48,16 @@ OPENMETRICS = Format(True, "application/openmetrics-text; version=1.0.0; charset
 
 
 def choose_encoding(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """Return prometheus_client's encoder for what a client's ``Accept`` asks for, and what it writes; text for none."""
+    """Return prometheus_client's encoder for what a client's ``Accept`` asks for, and what it writes; text for none.
+
+    The library repeats the version that was asked for in what it writes, whatever characters that has: one that could
+    not be in a header of ours asks for none.
+    """
     try:
-        return choose_encoder(accept)
+        encode, content_type = choose_encoder(accept)
     except TypeError:  # a version that is no number
         return choose_encoder("")
+    return (encode, content_type) if _CONTENT_TYPE.fullmatch(content_type) else choose_encoder("")
 
 
 def choose_format(accept: str) -> Format:

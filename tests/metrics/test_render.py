@@ -109,6 +109,12 @@ def test_the_client_chooses(accept: str, openmetrics: bool) -> None:
     assert (chosen.openmetrics, chosen.content_type) == (openmetrics, choose_encoder(accept)[1])
 
 
+@pytest.mark.parametrize("version", ["2.0.\r\n Set-Cookie: a", "2.0.\x00", "2.0.\u00e9", "1.0.<b>"])
+def test_no_header_repeats_what_no_header_can_hold(version: str) -> None:
+    """A version with line breaks or controls in it, which the library would repeat in its content type, gets text."""
+    assert choose_format(f"application/openmetrics-text;version={version}") == TEXT
+
+
 def test_the_formats_by_name() -> None:
     """The two formats that can be asked for by name are what is served to one that has no wish, and to Prometheus."""
     assert choose_format("") == TEXT
