@@ -146,7 +146,10 @@ def _services(limits: Thresholds) -> tuple[Alert, ...]:
             severity="warning",
             expr=(
                 "(\n"
-                "  run:supervisor_thread_up:live == 0\n"
+                '  run:supervisor_thread_up:live{thread!="checkpoint"} == 0\n'
+                "  or\n"
+                '  run:supervisor_thread_up:live{thread="checkpoint"} == 0\n'
+                f"    unless on (run) run:supervisor_checkpoint_failures_in_a_row:live >= {limits.save_failures}\n"
                 "  or\n"
                 f"  run:supervisor_thread_overdue_seconds:live > {number(limits.overdue_secs)}\n"
                 ")\n"

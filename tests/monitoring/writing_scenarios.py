@@ -22,6 +22,11 @@ WRITING_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {70 * MINUTE: SILENT, 75 * MINUTE: {FAILING}, 79 * MINUTE: {FAILING}},
         ),
         (
+            "its service counts as failed after some of them: that is the same trouble, and told once",
+            [trainer(thread_up=until(HOUR + 700, always(1), always(0)), **FULL)],
+            {75 * MINUTE: {FAILING}, 85 * MINUTE: {FAILING}},
+        ),
+        (
             "saves that are far between",
             [trainer(interval=always(7200), saved=always(1), failed_saves=growing(7200))],
             {119 * MINUTE: SILENT, 129 * MINUTE: {FAILING}},

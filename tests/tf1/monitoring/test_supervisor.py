@@ -78,8 +78,7 @@ def test_a_supervisor_is_heard_of(
     worker.close()
     assert trainer.process is not None
     disk.fill(trainer.process)
-    # The last of the checkpoint service, once it has failed a few times.
-    full = {"SupervisorEventsNotWritten", "SupervisorSavesFailing", "SupervisorThreadDown"}
+    full = {"SupervisorEventsNotWritten", "SupervisorSavesFailing"}
     assert {webhook.next() for _ in full} == {("firing", name, "digits") for name in full}
     read_from_the_lease = 'supervisor_events_failing{job="exporter"} == 1'
     wait_until(lambda: prometheus.query(read_from_the_lease), "the exporter to know why nothing is written")
