@@ -309,10 +309,11 @@ def write(found: list[Row]) -> None:
     """Put what was measured into the page on alerts."""
     head, _, rest = PAGE.read_text().partition(BEGIN)
     tail = rest.partition(END)[2]
-    lines = ["| trouble | alert | measured | at most |", "|---|---|---|---|", *NOT_MEASURED]
+    lines = ["| trouble | alert | measured | at most |", "|---|---|---|---|"]
     for row in found:
         took = "no page" if row.ours is None else f"{row.ours:.0f} s"
         lines.append(f"| {row.what} | `{row.note}` | {took} | {row.goal.removeprefix('at most ')} |")
+    lines += NOT_MEASURED
     PAGE.write_text(head + BEGIN + "\n".join(lines) + "\n" + END + tail)
 
 
