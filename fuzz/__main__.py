@@ -11,31 +11,17 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import resource
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz.page import PAGE, write_row
+from fuzz.page import PAGE, Result, write_row
 from fuzz.targets import HERE, TARGETS, Target
 
 KEPT = HERE.parent / ".fuzz"
 INPUT_SECS = 20
 """No input may take longer, on a machine that does other things too."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What came of fuzzing one target."""
-
-    target: Target
-    executions: int
-    secs: int
-    features: int
-    corpus: int
-    """Inputs that reach something that no other does."""
-    broken: tuple[Path, ...]
-    """Inputs that break the promise."""
 
 
 def main() -> None:
@@ -59,7 +45,8 @@ def main() -> None:
     for target in chosen:
         result = fuzz(target, arguments.secs)
         print(
-            f"{target.name}: {result.executions:,} executions in {result.secs:,} s, {result.features:,} features, "
+            f"{target.name}: {result.executions:,} executions in {result.secs:,} s "
+            f"({result.processor_secs:,} s of a processor), {result.features:,} features, "
             f"{result.corpus:,} inputs, {len(result.broken)} findings",
             flush=True,
         )
@@ -67,7 +54,7 @@ def main() -> None:
             print(f"  {path}; again: python -m fuzz {target.name} --repeat {path}")
         failed |= bool(result.broken)
         if arguments.write and not result.broken:
-            write_row(result.target, result.executions, result.secs, result.features, result.corpus)
+            write_row(result)
     sys.exit(failed)
 
 
@@ -96,6 +83,7 @@ def fuzz(target: Target, secs: int) -> Result:
         *(f"-{name}={value}" for name, value in options.items()),
     ]
     log = home / "log"
+    spent = _processor_secs()
     with open(log, "w") as file:
         done = subprocess.run([*command, *seeds], stdout=file, stderr=subprocess.STDOUT, check=False)
     text = log.read_text(errors="replace")
@@ -108,10 +96,17 @@ def fuzz(target: Target, secs: int) -> Result:
         target=target,
         executions=_last(r"stat::number_of_executed_units: +(\d+)", text),
         secs=_last(r"Done \d+ runs in (\d+) second", text),
+        processor_secs=round(_processor_secs() - spent),
         features=_last(r" ft: (\d+)", text),
         corpus=_last(r" corp: (\d+)", text),
         broken=broken,
     )
+
+
+def _processor_secs() -> float:
+    """What the processes that have ended took."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _last(pattern: str, text: str) -> int:

@@ -7,6 +7,7 @@ a bundle's input, the length of its index; the rest is its data file.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -170,13 +171,11 @@ def _holding(data: bytes) -> Filesystem:
 
 
 @functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    memory = "/dev/shm"
-    return tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory if os.access(memory, os.W_OK) else None)
-
-
 def _directory() -> str:
-    return _folder().name
+    memory = "/dev/shm"
+    folder = tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory if os.access(memory, os.W_OK) else None)
+    atexit.register(folder.cleanup)
+    return folder.name
 
 
 def _write(path: str, data: bytes | None) -> None:

@@ -5,6 +5,7 @@ Byte 0 of an input says whether the pages ask for a password; the rest is what t
 
 from __future__ import annotations
 
+import atexit
 import functools
 import io
 import os
@@ -107,7 +108,7 @@ def _nothing() -> int:
 
 @functools.cache
 def _web(is_closed: bool) -> Web:
-    folder = _folder().name
+    folder = _folder()
     path = os.path.join(folder, "web.yml")
     with open(path, "w") as file:
         file.write(USERS)
@@ -119,5 +120,7 @@ def _web(is_closed: bool) -> Web:
 
 
 @functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="fuzz-")
+def _folder() -> str:
+    folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+    atexit.register(folder.cleanup)
+    return folder.name
