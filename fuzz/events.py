@@ -66,7 +66,7 @@ def check_growing(file: bytes, at_once: dict[str, Any]) -> None:
 
 @contextmanager
 def _together(fewest: int) -> Iterator[None]:
-    """Have so many records that stand one behind the other be decoded together; else it takes files of 8 KiB and 32."""
+    """Decode records together from this number on; outside of fuzzing that takes 32 of them and 8 KiB."""
     bounds: list[tuple[Any, str, int]] = [
         *((module, "FEWEST", fewest) for module in (records, bulk)),
         (records, "_TOGETHER_BYTES", 64),

@@ -210,7 +210,7 @@ def of_http() -> Seeds:
 
 
 def main() -> None:
-    """Write the corpus anew."""
+    """Replace the corpus."""
     for name, target in TARGETS.items():
         shutil.rmtree(target.corpus, ignore_errors=True)
         target.corpus.mkdir(parents=True)
