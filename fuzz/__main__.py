@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import re
 import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from fuzz.page import PAGE, Result, write_row
@@ -84,8 +86,11 @@ def fuzz(target: Target, secs: int) -> Result:
     ]
     log = home / "log"
     spent = _processor_secs()
-    with open(log, "w") as file:
-        done = subprocess.run([*command, *seeds], stdout=file, stderr=subprocess.STDOUT, check=False)
+    # The worker's end is libFuzzer's, which cleans up nothing; files of its own are in memory where that is possible.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with open(log, "w") as file, tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory) as scratch:
+        environment = {**os.environ, "TMPDIR": scratch}
+        done = subprocess.run([*command, *seeds], stdout=file, stderr=subprocess.STDOUT, env=environment, check=False)
     text = log.read_text(errors="replace")
     broken = tuple(sorted(set(home.glob("*-*")) - before))
     if done.returncode and not broken:

@@ -172,8 +172,7 @@ def _holding(data: bytes) -> Filesystem:
 
 @functools.cache
 def _directory() -> str:
-    memory = "/dev/shm"
-    folder = tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory if os.access(memory, os.W_OK) else None)
+    folder = tempfile.TemporaryDirectory(prefix="fuzz-")
     atexit.register(folder.cleanup)
     return folder.name
 
