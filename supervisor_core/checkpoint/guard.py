@@ -56,7 +56,7 @@ class Token:
     """
 
     def __init__(self, session: str, attempt: int) -> None:
-        self._session = session
+        self.session = session
         self._attempt = attempt
         text = json.dumps({"v": VERSION, "session": session, "attempt": attempt}, separators=(",", ":"))
         self._bytes = text.removesuffix("}").encode("ascii") + b","
@@ -67,13 +67,14 @@ class Token:
         Args:
             file: the lease file.
             retake: called with what is found in a file that is not the one which was taken (None: it is missing, or
-                blank); takes that one too and returns None, or returns who else has it.
+                blank; this session's own record: a copy, or mounted again); takes that one too and returns None, or
+                returns who else has it.
 
         Raises:
             OSError: if the file cannot be read.
         """
         data, is_taken_file = file.look()
-        if data.startswith(self._bytes):
+        if data.startswith(self._bytes) and is_taken_file:
             return None
         found: LeaseRecord | None = None
         for _ in range(READINGS):
@@ -82,10 +83,10 @@ class Token:
                 break
             except ValueError:
                 data, is_taken_file = file.look()
-        if found is not None and found.session == self._session:
-            return None
         if not is_taken_file:
             return retake(found)
+        if found is not None and found.session == self.session:
+            return None
         return found.holder if found is not None and found.attempt >= self._attempt else None
 
 

@@ -384,11 +384,16 @@ class LogdirLease:
         """Take a lease file that is not the one which was taken; return who else has it, if anybody has."""
         with self._file_lock:
             record = self._record
+            if found is not None and self._token is not None and found.session == self._token.session:
+                found = None
             if record is None:  # released
                 return None if found is None else found.holder
             if self._file.is_in_place():  # another thread was faster
                 return None
-            verdict = self._file.take().verdict
+            grip = self._file.take()
+            verdict = grip.verdict
+            if verdict == "unavailable" and found is None:
+                raise OSError(f"{self._file.path} cannot be opened: {grip.reason}")
             if verdict == "theirs":
                 return found.holder if found else "another process"
             if found is not None and (verdict != "ours" or found.attempt >= record.attempt):

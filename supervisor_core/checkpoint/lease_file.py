@@ -88,12 +88,12 @@ class LocalLeaseFile:
 
     def take(self) -> Grip:
         """See `LeaseFile.take`."""
-        self.let_go()
         for _ in range(3):
             try:
                 fd, flaw = self._open()
-            except OSError as error:
+            except OSError as error:  # a directory that is away: the file in it stays locked until it is back
                 return Grip("unavailable", error.strerror or str(error))
+            self.let_go()
             self._fd, self._taken = fd, os.fstat(fd)
             self._is_shared = flaw is not None and flaw.errno == errno.EMLINK
             unwritable = None if flaw is None or self._is_shared else flaw.strerror or str(flaw)

@@ -70,7 +70,7 @@ class Recorder:
         if self._writer is None:
             return
         try:
-            self._check()
+            self._ask()
             self._writer.add_summary(summary_bytes(record), step)
             if durable:
                 self._sync(deadline)
@@ -82,6 +82,13 @@ class Recorder:
         else:
             self._said = False
             self._error = None
+
+    def _ask(self) -> None:
+        try:
+            self._check()
+        except OSError:  # the check cannot be made: a writer that makes it itself keeps the record until it can
+            if getattr(self._writer, "failing", None) is None:
+                raise
 
     def _sync(self, deadline: Deadline) -> None:
         sync = getattr(self._writer, "sync", None)

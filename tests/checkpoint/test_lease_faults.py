@@ -46,6 +46,40 @@ def test_a_deleted_logdir_is_not_brought_back(make: Make, tmp_path: Path, caplog
     assert not (tmp_path / "run").exists()
 
 
+def test_a_logdir_that_was_away_is_still_held(
+    make: Make, tmp_path: Path, on_disk: OnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Moved away and back: the lease is renewed again, and a second chief is refused as before."""
+    lease = make()
+    lease.acquire("a")
+    (tmp_path / "run").rename(tmp_path / "away")
+    lease.renew(last_step=4)
+    assert "cannot be opened: No such file or directory" in caplog.text
+    with pytest.raises(OSError):
+        lease.check()
+    with pytest.raises(LogdirInUseError):
+        LogdirLease(tmp_path / "away", host="elsewhere").acquire("c")
+    (tmp_path / "away").rename(tmp_path / "run")
+    lease.check()
+    lease.renew(last_step=5)
+    assert on_disk()["last_step"] == 5
+    with pytest.raises(LogdirInUseError):
+        make().acquire("b")
+
+
+def test_a_copy_of_the_logdir_in_its_place_is_held(make: Make, tmp_path: Path, on_disk: OnDisk) -> None:
+    """Restored from a copy, or mounted again: the file of that name is another one, and is locked and renewed."""
+    lease = make()
+    lease.acquire("a")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    (tmp_path / "run").rename(tmp_path / "away")
+    (tmp_path / "copy").rename(tmp_path / "run")
+    lease.renew(last_step=5)
+    assert on_disk()["last_step"] == 5
+    with pytest.raises(LogdirInUseError):
+        make().acquire("b")
+
+
 def test_a_deleted_lease_file_that_another_took(make: Make, tmp_path: Path) -> None:
     """When the lease file was deleted and another chief has made its own, the first one hears of it."""
     first, second = make(), make()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.recorder import SYNC_SECS, Recorder
@@ -39,6 +40,13 @@ class SyncingWriter(Writer):
     def sync(self, timeout_secs: float | None = None) -> None:
         self.calls.append("sync")
         self.timeouts.append(timeout_secs)
+
+
+class WaitingWriter(Writer):
+    """One that keeps what it cannot write yet, and says whether it does."""
+
+    failing = True
+    last_error = None
 
 
 def test_a_durable_record_is_synced_where_that_is_possible() -> None:
@@ -77,3 +85,26 @@ def test_what_the_writer_dropped_is_known() -> None:
     """And nothing is known of no writer."""
     assert Recorder(Writer()).dropped == 7
     assert Recorder(None).dropped == 0
+
+
+def test_a_writer_that_waits_gets_what_cannot_be_checked() -> None:
+    """While nobody can say whose the logdir is, such a writer keeps the record; any other one does not get it."""
+
+    def cannot_tell() -> None:
+        raise OSError("the directory is away")
+
+    waiting, plain = WaitingWriter(), Writer()
+    for writer in (waiting, plain):
+        Recorder(writer, cannot_tell).write(RECORD, 1)
+    assert (waiting.calls, plain.calls) == (["add"], [])
+
+
+def test_a_chief_that_was_replaced_adds_nothing() -> None:
+    """Not even to a writer that would find out by itself."""
+
+    def replaced() -> None:
+        raise LogdirInUseError("another chief")
+
+    writer = WaitingWriter()
+    Recorder(writer, replaced).write(RECORD, 1)
+    assert writer.calls == []
