@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import count
 
+from supervisor_core.checkpoint.deletable import deletable_files
 from supervisor_core.checkpoint.filesystem import Filesystem, refuse_link
-from supervisor_core.checkpoint.naming import files_of, step_in_name
+from supervisor_core.checkpoint.naming import CheckpointNames, step_in_name
 
 NOTE = "why-set-aside.txt"
 """What marks such a directory, and says why."""
@@ -69,6 +70,28 @@ def find_set_aside(filesystem: Filesystem, directory: str, listing: Iterable[str
     return sorted(found, key=lambda item: (item.at, item.path))
 
 
+def own_set_aside(
+    filesystem: Filesystem, directory: str, listing: Iterable[str], names: CheckpointNames
+) -> list[SetAside]:
+    """Return those that this run may change: named as its checkpoints are, and in directories that are no links.
+
+    Args:
+        filesystem: that of the directory.
+        directory: where the checkpoints are.
+        listing: the names in it.
+        names: what this run's checkpoints are called.
+    """
+    found = []
+    for item in find_set_aside(filesystem, directory, listing):
+        try:
+            refuse_link(item.path)
+        except OSError:
+            continue
+        if names.matches(item.name):
+            found.append(item)
+    return found
+
+
 def move_aside(
     filesystem: Filesystem, directory: str, name: str, files: Iterable[str], *, reason: str, at: float
 ) -> SetAside:
@@ -97,20 +120,21 @@ def move_aside(
     return SetAside(path=path, name=name, step=step_in_name(name), at=at, reason=reason)
 
 
-def finish_moves(filesystem: Filesystem, directory: str, listing: Iterable[str]) -> None:
-    """Move what an interrupted move has left behind after the rest.
+def finish_moves(filesystem: Filesystem, directory: str, listing: Iterable[str], names: CheckpointNames) -> None:
+    """Move what an interrupted move has left behind after the rest, if it is a file of this run's own checkpoints.
 
     Args:
         filesystem: that of the directory.
         directory: where the checkpoints are.
         listing: the names in it.
+        names: what this run's checkpoints are called.
 
     Raises:
         OSError: if that cannot be done.
     """
     listing = list(listing)
-    for item in find_set_aside(filesystem, directory, listing):
-        left = files_of(item.name, listing)
+    for item in own_set_aside(filesystem, directory, listing, names):
+        left = deletable_files(filesystem, directory, item.name, listing, names)
         there = filesystem.list_names(item.path)
         was_moved = f"{item.name}.index" in there and f"{item.name}.index" not in left
         for file in left if was_moved else ():

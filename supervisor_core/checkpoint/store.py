@@ -16,13 +16,13 @@ from typing import NamedTuple
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate, Survey
 from supervisor_core.checkpoint.deletable import deletable_files
-from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, local_path, unguarded
+from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, local_path, refuse_link, unguarded
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, without_shards
 from supervisor_core.checkpoint.recovery import Recovery, Skipped, Verify, choose
 from supervisor_core.checkpoint.retention import Saved
-from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside
+from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside, own_set_aside
 from supervisor_core.checkpoint.staging import finish_replacement
 from supervisor_core.checkpoint.state import (
     CheckpointState,
@@ -285,19 +285,28 @@ class CheckpointStore:
         return move_aside(self._filesystem, directory, without_shards(name), files, reason=reason, at=clock.wall())
 
     def all_set_aside(self) -> list[SetAside]:
-        """Return the checkpoints that were set aside, oldest first.
+        """Return the checkpoints that were set aside, oldest first, whatever they are called.
 
         Raises:
             OSError: if the directory is there and cannot be listed.
         """
         return find_set_aside(self._filesystem, self.directory, self._survey.list_names())
 
+    def own_set_aside(self) -> list[SetAside]:
+        """Return those of `all_set_aside` that this run may delete.
+
+        Raises:
+            OSError: if the directory is there and cannot be listed.
+        """
+        return own_set_aside(self._filesystem, self.directory, self._survey.list_names(), self._names)
+
     def delete_set_aside(self, item: SetAside) -> None:
         """Delete a checkpoint that was set aside, with its directory.
 
         Raises:
-            OSError: if that cannot be done.
+            OSError: if that cannot be done, or the directory has become a link.
         """
+        refuse_link(item.path)
         self._filesystem.remove_tree(item.path)
 
     def finish_replacements(self) -> None:
@@ -339,7 +348,7 @@ class CheckpointStore:
         moment = clock.wall() - min_age_secs
         half_moved = self._survey.half_moved(listing)
         try:
-            finish_moves(self._filesystem, self.directory, listing)
+            finish_moves(self._filesystem, self.directory, listing, self._names)
         except OSError as error:
             _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self.directory, error)
         swept, young = [], []

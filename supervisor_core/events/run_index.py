@@ -75,6 +75,8 @@ class RunIndex:
     def pieces(self) -> Iterator[Chunk]:
         """Yield what is new in each file, in the files' order; a large file piece by piece, as each is asked for.
 
+        What is appended while a file is read is left to the next time, so that no writer can keep a look from ending.
+
         A file that is gone since the last time gives one chunk with ``from_start`` and nothing in it.
         """
         if not self._is_listed:
@@ -82,12 +84,17 @@ class RunIndex:
         if self._directory.events != self._names:
             yield from self._match_names()
         for reader in self._readers.values():
+            goal: int | None = None  # its size when it was looked at: one that grows while it is read ends, too
             reading = True
             while reading:
                 chunk = reader.read(PIECE_BYTES)
                 if chunk is not None:
                     yield chunk
                 reading = reader.has_more
+                if reading:
+                    facts = reader.facts()
+                    goal = goal or facts.size_bytes
+                    reading = goal is None or facts.read_bytes < goal
 
     def grown(self) -> Iterator[Range]:
         """Yield what `pieces` will read first, of each file in which there is something new."""

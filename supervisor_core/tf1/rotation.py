@@ -198,7 +198,7 @@ class Rotation:
                 if aside is not None:
                     moved += 1
                     _LOG.warning("The damaged checkpoint %s was moved to %s.", item.path, aside.path)
-            for extra in self._store.all_set_aside()[: -max(moved, MAX_SET_ASIDE)]:
+            for extra in self._store.own_set_aside()[: -max(moved, MAX_SET_ASIDE)]:
                 self._store.delete_set_aside(extra)
                 _LOG.warning(
                     "Deleted %s (%s): more than %d damaged checkpoints.", extra.path, extra.reason, MAX_SET_ASIDE

@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
 from supervisor_core.checkpoint.naming import last_part, without_shards
 
+MAX_DIRECTORIES = 16
+"""In how many directories other than its own a run's checkpoints are looked for; what is beyond is not known."""
+
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -61,6 +64,7 @@ class CheckpointPresence:
             directory: the run's.
         """
         own = {directory}
+        others: set[str] = set()
 
         def present(path: str) -> bool | None:
             name = without_shards(last_part(path))
@@ -73,6 +77,11 @@ class CheckpointPresence:
             if elsewhere in own or not (_store(path) or os.path.isabs(path)):
                 return unknown
             if not self._is_below_root(elsewhere):
+                return None
+            if not _store(elsewhere):
+                elsewhere = os.path.realpath(elsewhere)  # it may be spelled in many ways
+            others.add(elsewhere)
+            if len(others) > MAX_DIRECTORIES:
                 return None
             there = self._names(elsewhere)
             return unknown if there is None else name in there

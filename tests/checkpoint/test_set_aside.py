@@ -165,3 +165,38 @@ def test_names_that_count_something_else_are_no_damage(tmp_path: Path, writer: A
         assert recovery.chosen is not None
         assert os.path.basename(recovery.chosen.path) == chosen
         assert recovery.skipped == ()
+
+
+def test_files_that_are_not_this_runs_stay(logdir: Path, clock_at: Any) -> None:
+    """A directory that looks like an interrupted move takes neither a program nor another run's files with it."""
+    for name in ("train.py", "other-5.data-00000-of-00001", "other-5.meta"):
+        (logdir / name).write_bytes(b"mine")
+    for name in ("train.py", "other-5"):
+        made = logdir / f"{name}.damaged"
+        made.mkdir()
+        (made / NOTE).write_text("2020-01-01T00:00:00+00:00\nmine\n")
+        (made / f"{name}.index").write_bytes(b"mine")
+    before = names(logdir)
+    store = CheckpointStore(logdir)
+    store.sweep_leftovers(alone=True)
+    assert names(logdir) == before
+    assert store.own_set_aside() == []
+
+
+def test_nothing_is_moved_through_a_link(logdir: Path, tmp_path: Path) -> None:
+    """Nor is what a link leads to deleted."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / NOTE).write_text("2020-01-01T00:00:00+00:00\nmine\n")
+    (elsewhere / "model.ckpt-300.index").write_bytes(b"mine")
+    (logdir / "model.ckpt-300.index").unlink()
+    (logdir / "model.ckpt-300.damaged").symlink_to(elsewhere)
+    before = names(logdir), names(elsewhere)
+    store = CheckpointStore(logdir)
+    store.sweep_leftovers(alone=True)
+    assert (names(logdir), names(elsewhere)) == before
+    assert store.own_set_aside() == []
+    [linked] = store.all_set_aside()
+    with pytest.raises(OSError, match="symbolic link"):
+        store.delete_set_aside(linked)
+    assert names(elsewhere) == before[1]

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,27 @@ def test_a_run_can_be_watched_alone(tmp_path: Path) -> None:
     assert steps(run.refresh()) == [1]
     write(tmp_path / "a", 2)
     assert steps(run.refresh()) == [2]
+
+
+def test_a_file_that_grows_while_it_is_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever appends as fast as it is read keeps no look from ending; the rest comes with the next one."""
+    monkeypatch.setattr(run_index, "PIECE_BYTES", 2000)
+    path = Path(write(tmp_path, *range(1, 501)))
+    events = path.read_bytes()
+    index, taken = LogdirIndex(str(tmp_path)), []
+
+    def take(name: str, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            taken.append(chunk)
+            if len(taken) < 1000:
+                with path.open("ab") as file:
+                    file.write(events)
+
+    index.refresh(take=take)
+    first = len(taken)
+    assert first < 100
+    index.refresh(take=lambda name, chunks: taken.extend(chunks))
+    assert len(steps(taken)) == 500 * (first + 1)
 
 
 def test_a_large_file_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for
-from supervisor_core.watch.presence import CheckpointPresence
+from supervisor_core.watch.presence import MAX_DIRECTORIES, CheckpointPresence
 
 
 class Listing:
@@ -106,6 +106,27 @@ def test_a_directory_is_listed_once(tmp_path: Path) -> None:
     presence.forget()
     assert present("m-1") is True
     assert listing.asked == ["/run", "/run"]
+
+
+def test_one_directory_spelled_in_many_ways_is_listed_once(tmp_path: Path) -> None:
+    """A record costs a few bytes; what it has listed, and kept, must not grow with their number."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "big").mkdir()
+    (tmp_path / "big" / "model.ckpt-5.index").touch()
+    counting = Listing(LOCAL.list_names)
+    present = CheckpointPresence(str(tmp_path), counting.of).within(str(tmp_path / "run"))
+    assert all(present(f"{tmp_path}/{'./' * times}big/model.ckpt-5") for times in range(100))
+    assert counting.asked == [str(tmp_path / "run"), str(tmp_path / "big")]
+
+
+def test_a_run_has_few_directories_listed(tmp_path: Path) -> None:
+    """Beyond a bound it is not known whether a checkpoint is there."""
+    for number in range(MAX_DIRECTORIES + 1):
+        (tmp_path / f"d{number}").mkdir()
+        (tmp_path / f"d{number}" / "model.ckpt-5.index").touch()
+    present = CheckpointPresence(str(tmp_path)).within(str(tmp_path / "run"))
+    found = [present(f"{tmp_path}/d{number}/model.ckpt-5") for number in range(MAX_DIRECTORIES + 1)]
+    assert found == [True] * MAX_DIRECTORIES + [None]
 
 
 def test_a_directory_that_cannot_be_listed() -> None:
