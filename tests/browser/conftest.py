@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +102,17 @@ class TensorBoard:
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         assert listening.wait(PATIENCE_MS / 1000), "".join(self.said)
         assert self.url, "".join(self.said)
+        self._read_once()
         return self
+
+    def _read_once(self) -> None:
+        """Wait until the runs have been read: until then answers are 503, of which a browser complains."""
+        pause, deadline = threading.Event(), time.monotonic() + PATIENCE_MS / 1000
+        while time.monotonic() < deadline:
+            with contextlib.suppress(urllib.error.URLError):
+                if b'"reading":null' in self.fetch("runs").replace(b" ", b""):
+                    return
+            pause.wait(0.05)
 
     def _listen(self, listening: threading.Event) -> None:
         assert self.process is not None and self.process.stderr is not None
