@@ -396,12 +396,34 @@ def _flush() -> None:
             stream.flush()
 
 
+_masks: dict[int, set[int]] = {}
+"""By thread that forks: which signals it had blocked before."""
+
+
+def _hold_back() -> None:
+    """Before a fork: what comes to the child before it has its own handlers waits until it has them.
+
+    It would be handled as the parent's, through the parent's pipe: the parent would stop, and the child live on.
+    """
+    watched = {signum for watch in list(_open_watches) for signum in watch._signals}
+    if watched:
+        _masks[threading.get_ident()] = set(signal.pthread_sigmask(signal.SIG_BLOCK, watched))
+
+
+def _let_through() -> None:
+    mask = _masks.pop(threading.get_ident(), None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _leave_to_parent() -> None:
     """In a forked child: the pipe is the parent's, who would take the child's signals for its own."""
     for watch in list(_open_watches):
         watch._uninstall()
         os.close(watch._read_fd)
         os.close(watch._write_fd)
+    _let_through()
+    _masks.clear()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_leave_to_parent)

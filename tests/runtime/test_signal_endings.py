@@ -338,3 +338,20 @@ def test_forked_child(trainer: Any) -> None:
     process.expect("child ended by 15, received None")
     process.expect("acting upon 15")
     assert process.end()[0] == 0
+
+
+def test_a_signal_that_comes_while_a_child_is_forked() -> None:
+    """It is the child's, which dies of it, though it came before the child had its own handlers; not the parent's."""
+    program = textwrap.dedent("""
+        import os, signal, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+        from supervisor_core.runtime.signals import SignalWatch
+        with SignalWatch(lambda signum: None) as watch:
+            child = os.fork()
+            if child == 0:
+                os._exit(3)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), watch.received, signal.pthread_sigmask(0, ()))
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{-signal.SIGTERM.value} None set()\n"), done.stderr
