@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+REAP_SECS = 10.0
+"""How long a killed process is waited for through `subprocess`, in seconds; then the system is asked itself."""
+
 _METRICS_URL = re.compile(r"Metrics are served at (\S+)")
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -97,7 +100,9 @@ class Trainer:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)  # and what it may have started
-        self.wait(10.0)
+        if self.wait(REAP_SECS) is None:  # a Ctrl-C within Popen's wait may leave its lock taken: it reaps no more
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, 0)
         self._file.close()
 
     def _read(self, stream: IO[str], note: Any) -> None:

@@ -74,6 +74,19 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     os.close(alive)
 
 
+def test_a_process_is_reaped_though_popen_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C between two bytecodes of `Popen.wait` leaves its lock taken; the process is gone after the block."""
+    monkeypatch.setattr("examples.demo.trainer.REAP_SECS", 0.0)
+    command = [sys.executable, "-c", "__import__('threading').Event().wait()"]
+    with Trainer(command, tmp_path / "out.txt", tmp_path) as trainer:
+        lock = vars(trainer._process)["_waitpid_lock"]
+        assert lock.acquire(timeout=60)
+    with pytest.raises(ProcessLookupError):
+        os.kill(trainer.pid, 0)
+    lock.release()
+    assert trainer.wait(60.0) is not None  # Popen learns that the process is gone, and warns of no leak
+
+
 def test_tensorflow_is_kept_quiet_and_off_the_gpu(start: Start) -> None:
     """The process is told to log no trivia, and to use no GPU."""
     trainer = start("import json, os; print(json.dumps(dict(os.environ)))")

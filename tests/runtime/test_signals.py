@@ -18,9 +18,13 @@ from supervisor_core.runtime.signals import SignalWatch
 def restored() -> Iterator[None]:
     """Signal handlers as the test run has them, before and after."""
     handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
+    earlier = set(threading.enumerate())
     yield
     for signum, handler in handlers.items():
         signal.signal(signum, handler)
+    for thread in set(threading.enumerate()) - earlier:  # the next test counts open files
+        if thread.name == "signal-watch":
+            thread.join(60)
 
 
 def open_fds() -> int:
@@ -29,8 +33,8 @@ def open_fds() -> int:
 
 
 def watch_thread() -> threading.Thread | None:
-    """The thread of the watch that is open, if there is one."""
-    return next((thread for thread in threading.enumerate() if thread.name == "signal-watch"), None)
+    """The thread of the watch that is open, if there is one: the newest, since those of others may still be ending."""
+    return next((thread for thread in reversed(threading.enumerate()) if thread.name == "signal-watch"), None)
 
 
 @pytest.mark.usefixtures("restored")
