@@ -22,6 +22,8 @@ from supervisor_core.clock import Clock, boot_secs
 
 BLOCK_BYTES = 1024
 LARGEST = 1 << 63
+LARGEST_ATTEMPT = 10**15
+"""No run has so many sessions; readers of telemetry, and programs that count in floats (2**53), know no larger ones."""
 LATEST = 2.5e11
 """Seconds since the epoch, in the year 9892: what is later is no time that can be shown."""
 ERROR_LETTERS = 120
@@ -182,5 +184,7 @@ def _is_plausible(name: str, value: Any) -> bool:
     if isinstance(value, dict):
         return all(type(count) is int and abs(count) < LARGEST for count in value.values())
     if isinstance(value, (int, float)):
+        if name == "attempt":
+            return 0 <= value < LARGEST_ATTEMPT
         return abs(value) < (LATEST if float in _TYPES[name] else LARGEST)  # never so for NaN
     return True

@@ -39,9 +39,10 @@ from urllib.parse import quote
 from supervisor_core.checkpoint.deletable import deletable_files
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, refuse_link
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_record import LATEST
+from supervisor_core.checkpoint.lease_record import LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative, read_state
+from supervisor_core.checkpoint.tenancy import can_follow
 
 DIRECTORY = ".supervisor.checkpoints"
 """Where in the logdir the ledgers are."""
@@ -113,9 +114,9 @@ def decode(data: bytes) -> Page:
     try:
         return Page(
             session=str(raw["session"]),
-            attempt=int(raw["attempt"]),
+            attempt=_attempt(raw["attempt"]),
             saved=tuple(
-                SavedAs(_inside(path), SaveId(int(attempt), int(number)), _finite(saved_at))
+                SavedAs(_inside(path), SaveId(_attempt(attempt), int(number)), _finite(saved_at))
                 for path, attempt, number, saved_at in raw["saved"]
             ),
             let_go=tuple(
@@ -131,7 +132,7 @@ def newest_attempt(logdir: str | os.PathLike[str]) -> int:
     """Return the newest attempt that a logdir's ledger or state file knows of; 0 where they know of none.
 
     Both count: somebody may have deleted the ledger and the lease, and a number that the state file has must not be
-    given again, or what a later session saves would not count as later.
+    given again, or what a later session saves would not count as later. Of none is known that could not be counted on.
     """
     if not logdir:
         return 0
@@ -142,7 +143,9 @@ def newest_attempt(logdir: str | os.PathLike[str]) -> int:
         listing = []
     state = read_state(os.path.join(name, STATE_NAME), filesystem=filesystem).state
     numbers = [int(match.group(1)) for match in map(_NAME.fullmatch, listing) if match]
-    return max([0, *numbers, *([state.save_id.attempt] if state is not None and state.save_id is not None else [])])
+    if state is not None and state.save_id is not None:
+        numbers.append(state.save_id.attempt)
+    return max([0, *filter(can_follow, numbers)])
 
 
 def later_saves(state: CheckpointState | None, pages: Sequence[Page]) -> list[SavedAs]:
@@ -380,6 +383,12 @@ def _inside(path: Any) -> str:
     if not isinstance(path, str) or not path or path.startswith("/") or "://" in path or ".." in path.split("/"):
         raise ValueError(f"{path!r} is no path in the logdir")
     return path
+
+
+def _attempt(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < LARGEST_ATTEMPT:
+        raise ValueError(f"{value!r:.80} is no attempt")
+    return value
 
 
 def _finite(value: Any) -> float:

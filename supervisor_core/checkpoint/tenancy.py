@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor_core.checkpoint.lease_record import COSTS, LeaseRecord
+from supervisor_core.checkpoint.lease_record import COSTS, LARGEST, LARGEST_ATTEMPT, LATEST, LeaseRecord
 from supervisor_core.checkpoint.machine import boot_id
 
 CUT_OFF = ("lost", "signal")
@@ -73,7 +73,8 @@ class Tenancy:
         known."""
         if self.previous is None:
             return dict.fromkeys(COSTS, 0.0 if self.attempt == 1 else None)
-        return {name: getattr(self.previous, name) for name in COSTS}
+        costs = {name: getattr(self.previous, name) for name in COSTS}
+        return {name: cost if cost is None or abs(cost) <= LATEST / 2 else None for name, cost in costs.items()}
 
     @property
     def last_step(self) -> int | None:
@@ -89,20 +90,29 @@ def _secs_since(before: LeaseRecord | None, now_boot_secs: float | None) -> floa
     return secs if before.boot is not None and before.boot == boot_id() and secs >= 0 else None
 
 
+def can_follow(attempt: int) -> bool:
+    """Return whether sessions after an attempt have numbers that are plausible to those who read them."""
+    return 0 <= attempt <= LARGEST_ATTEMPT // 2
+
+
 def tenancy_after(
     previous: LeaseRecord | None, now: float, *, after_attempt: int = 0, exclusive: bool, warning: str | None
 ) -> Tenancy:
-    """Return the place of a session that starts now, after ``previous`` and any of a number up to ``after_attempt``."""
+    """Return the place of a session that starts now, after ``previous`` and any of a number up to ``after_attempt``.
+
+    A count above half of what is plausible is not carried on, so that what the session adds to it stays plausible.
+    """
+    attempt = max(filter(can_follow, (0, after_attempt, previous.attempt if previous else 0))) + 1
     if previous is None:
-        return Tenancy(attempt=after_attempt + 1, first_started_at=now, exclusive=exclusive, warning=warning)
-    restarts = dict(previous.restarts)
+        return Tenancy(attempt=attempt, first_started_at=now, exclusive=exclusive, warning=warning)
+    restarts = {reason: count for reason, count in previous.restarts.items() if abs(count) <= LARGEST // 2}
     restarts[previous.outcome] = restarts.get(previous.outcome, 0) + 1
     return Tenancy(
-        attempt=max(previous.attempt, after_attempt) + 1,
+        attempt=attempt,
         first_started_at=previous.first_started_at,
         previous=previous,
         restarts=restarts,
-        steps_lost=previous.steps_lost,
+        steps_lost=previous.steps_lost if abs(previous.steps_lost) <= LARGEST // 2 else 0,
         exclusive=exclusive,
         warning=warning,
     )

@@ -261,6 +261,38 @@ def test_how_often_a_lease_in_an_object_store_is_renewed() -> None:
     assert LogdirLease("memory://lease-in-a-store/run", timeout_secs=60.0).renewal_secs == 15.0
 
 
+@pytest.mark.parametrize("attempt", [10**15 // 2 + 1, 10**15 - 1, 10**15, 2**53, 2**63 - 2])
+def test_an_attempt_that_cannot_be_is_not_counted_on_from(make: Make, edit: Edit, tmp_path: Path, attempt: int) -> None:
+    """The next session counts on from the newest that can be, and what it writes can be read, by those after it too."""
+    first = make()
+    first.acquire("a")
+    first.release("completed")
+    edit(attempt=attempt)
+    for number, session in enumerate("bcd", 8):
+        lease = make()
+        assert lease.acquire(session, after_attempt=7).attempt == number
+        record = peek(tmp_path / "run")
+        assert record is not None
+        assert (record.session, record.attempt) == (session, number)
+        lease.release("completed")
+
+
+def test_counts_that_leave_no_room_are_not_carried_on(make: Make, edit: Edit, tmp_path: Path) -> None:
+    """What a lease says at the very bound of the plausible makes the lease after it no less readable."""
+    first = make()
+    first.acquire("a")
+    first.release("lost")
+    most = 2**63 - 1
+    edit(restarts={"lost": most, "signal": 2}, steps_lost=most, save_secs=2.4999e11, timed_saves=3, last_step=100)
+    lease = make()
+    lease.acquire("b")
+    lease.record_restore(0)
+    record = peek(tmp_path / "run")
+    assert record is not None
+    assert (record.restarts, record.steps_lost) == ({"lost": 1, "signal": 2}, 100)
+    assert (record.save_secs, record.timed_saves) == (None, 3)
+
+
 def test_whose_heir_a_session_is(tmp_path) -> None:
     """Of the last session that was ready, as long as all since then were cut off; of none once it is ready itself."""
     heirs: list[str | None] = []

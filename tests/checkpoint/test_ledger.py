@@ -22,7 +22,7 @@ from supervisor_core.checkpoint.ledger import (
     later_saves,
     newest_attempt,
 )
-from supervisor_core.checkpoint.state import CheckpointState, SaveId
+from supervisor_core.checkpoint.state import CheckpointState, SaveId, write_state
 
 PAGE = Page(
     session="6f1d3c0a9b7e4d21",
@@ -63,6 +63,8 @@ def changed(**changes: Any) -> bytes:
         BYTES[:-20],
         changed(v=2),
         changed(saved=None),
+        changed(attempt=2**53),
+        changed(saved=[["model.ckpt-1", 2**62, 1, 1.0]]),
         changed(saved=[["model.ckpt-1", 1]]),
         changed(saved=[["/etc/passwd", 1, 1, 1.0]]),
         changed(saved=[["model.ckpt-1", 1, 1, float("nan")]]),
@@ -157,6 +159,16 @@ def test_later_saves(path: str, save_id: SaveId | None, later: list[str]) -> Non
     state = CheckpointState(model_checkpoint_path=path, save_id=save_id)
     assert [item.path for item in later_saves(state, pages)] == later
     assert later_saves(None, pages) == []
+
+
+@pytest.mark.parametrize("beyond", [5 * 10**14 + 1, 2**53, 2**63 - 2])
+def test_an_attempt_that_cannot_be_is_not_counted_on_from(tmp_path: Path, beyond: int) -> None:
+    """Neither one in the name of a ledger's file nor one in the state file hides those that can be."""
+    (tmp_path / DIRECTORY).mkdir()
+    for attempt in (7, beyond):
+        (tmp_path / DIRECTORY / f"attempt-{attempt:06d}-a-model.ckpt.json").touch()
+    write_state(tmp_path / "checkpoint", CheckpointState(model_checkpoint_path="m-1", save_id=SaveId(beyond, 1)))
+    assert newest_attempt(tmp_path) == 7
 
 
 def test_newest_attempt_of_nothing(tmp_path: Path) -> None:
