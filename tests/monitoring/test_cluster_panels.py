@@ -9,14 +9,14 @@ from typing import Any
 
 from supervisor_core.metrics.render import lines
 from supervisor_core.metrics.table import RUN_METRICS
-from supervisor_core.monitoring.cluster_panels import cluster_panels
+from supervisor_core.monitoring.dashboard import dashboard
 from supervisor_core.monitoring.yaml_text import to_yaml
 from supervisor_core.run.status import RunStatus, WorkerState, WorkerStatus
 
 SHOWN = {"lost": "lost", "failed": "lost", "running": "up", "waiting": "waiting", "stalled": "stalled"}
 """State of a process -> the text that is shown. Of one that ended in good order nothing is."""
 
-PANELS = {panel["title"]: panel for panel, _, _ in cluster_panels()}
+PANELS = {panel["title"]: panel for panel in dashboard()["panels"]}
 
 
 def served() -> list[tuple[str, str]]:

@@ -11,7 +11,6 @@ import pytest
 
 from supervisor_core.metrics.table import ALL_METRICS, RUN_STATES
 from supervisor_core.monitoring.dashboard import dashboard
-from supervisor_core.monitoring.run_panels import STATES
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
 """Panels that every Grafana has, and that our users can read."""
@@ -46,8 +45,12 @@ def test_only_what_is_served_is_asked_for(expression: str) -> None:
 
 
 def test_every_state_of_a_run_has_a_text() -> None:
-    """None that is served is missing from the panel."""
-    assert {state for state, _ in STATES} == set(RUN_STATES)
+    """None that is served is missing from the panel, and each has the value that the query gives it."""
+    panel = next(panel for panel in PANELS if panel["title"] == "Run state")
+    (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
+    asked = re.findall(r'state="(\w+)",run="\$run"} == 1\) \* (\d+)', panel["targets"][0]["expr"])
+    assert {text["text"]: value for value, text in mapping["options"].items()} == dict(asked)
+    assert {state for state, _ in asked} == set(RUN_STATES)
 
 
 def test_ids_are_unique() -> None:
