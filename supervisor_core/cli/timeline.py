@@ -14,14 +14,18 @@ from supervisor_core.cli.overview import state
 from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, rate, share, size
 from supervisor_core.cli.tables import headed, literal, newest
 from supervisor_core.log import printable
-from supervisor_core.run.model import Advice, AtRisk, Checkpoint, Goodput, Restart, Run
+from supervisor_core.run.file_fold import LOSS
+from supervisor_core.run.model import Advice, AtRisk, Checkpoint, Goodput, Restart, Run, Session
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
 
-_OF_OUTCOME = {"running": "█", "lost": "▒", "error": "▓", "unknown": "░"}
+_KEPT, _UNKNOWN, _NOT_KEPT, _FAILED = "█", "░", "▒", "✗"
+_BAD_ENDS = ("lost", "error")
+SHOWN_NONFINITE = 5
+"""Tags with values that are not finite; ``--json`` has all."""
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
-_LEGEND = "█ session  ▒ lost  ▓ error  ░ unknown   ◆ checkpoint  ✗ failed   ! stall or overdue   ╌ silent   ─ idle"
+_LEGEND = "█ session  ▒ not kept  ░ unknown   ◆ checkpoint  ✗ killed or failed   ! stall or overdue   ╌ silent   ─ idle"
 _LEGEND_OF_CLUSTER = "↺ restarted   █ running  · waiting  ▒ lost  ▓ error  ! stalled"
 
 
@@ -30,6 +34,7 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     parts: list[RenderableType] = [Text.from_markup(_headline(run, now))]
     if run.at_risk is not None:
         parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
+    parts.extend(Text(printable(line), style="bold red") for line in nonfinite_lines(run))
     parts.append(Text())
     parts.extend(_bars(run, now, width))
     parts.append(_sessions(run))
@@ -74,6 +79,25 @@ def at_risk_text(at_risk: AtRisk) -> str:
     """Return which steps of a run are in no checkpoint, in one sentence."""
     where = "no checkpoint" if at_risk.saved_step is None else f"last checkpoint: step {count(at_risk.saved_step)}"
     return f"At risk: {count(at_risk.steps)} steps, {duration(at_risk.secs)}, are not saved ({where})."
+
+
+def nonfinite_lines(run: Run) -> list[str]:
+    """Return which tags have values that are NaN or infinite, a line each; those that look like a loss first."""
+    found = sorted(run.nonfinite_tags, key=lambda item: LOSS.search(item.tag) is None)
+    lines = [
+        f"Not finite: {item.tag}: {count(item.values)} {'value is' if item.values == 1 else 'values are'} NaN or "
+        f"infinite, {_steps(item.first_step, item.last_step)}."
+        for item in found[:SHOWN_NONFINITE]
+    ]
+    if len(found) > SHOWN_NONFINITE:
+        lines.append(f"Not finite: {count(len(found) - SHOWN_NONFINITE)} more tags (--json has all).")
+    if run.loss_finite is False:
+        lines.insert(0, "The newest loss is NaN or infinite.")
+    return lines
+
+
+def _steps(first: int, last: int) -> str:
+    return f"step {count(first)}" if first == last else f"steps {count(first)} to {count(last)}"
 
 
 def advice_text(advice: Advice) -> str | None:
@@ -123,12 +147,8 @@ def _bars(run: Run, now: float, width: int) -> Iterator[RenderableType]:
 
 
 def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
-    sessions = [
-        (item.started_at, item.ended_at or item.started_at, _OF_OUTCOME.get(item.outcome, "█"))
-        for item in run.sessions
-        if item.started_at
-    ]
-    yield "sessions", [*sessions, *((item.at - item.secs, item.at, cluster.RESTARTED) for item in run.recoveries)]
+    recoveries = ((item.at - item.secs, item.at, cluster.RESTARTED) for item in run.recoveries)
+    yield "sessions", [*_kept_and_lost(run), *recoveries]
     saves = [(item.at, item.at, "◆" if item.ok else "✗") for item in run.checkpoints if item.at]
     if saves:
         yield "checkpoints", sorted(saves, key=lambda save: save[2] == "✗")
@@ -143,6 +163,41 @@ def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
         lanes.setdefault(thread.name, []).extend([*spans, *ticks])
     yield from lanes.items()
     yield from cluster.lanes(run)
+
+
+def _kept_and_lost(run: Run) -> list[Stretch]:
+    """Each session, cut where the steps begin that were not kept: recomputed by a later session, or in no checkpoint at
+    the run's end. A session that ended badly has a sign at its end."""
+    resumed = {item.from_session: item.to_step for item in run.restarts if item.rewind_steps}
+    kept_until = inf
+    if run.at_risk is not None:
+        kept_until = -inf if run.at_risk.saved_step is None else run.at_risk.saved_step
+    drawn: list[list[Stretch]] = []
+    for session in reversed(run.sessions):
+        to_step = resumed.get(session.id)
+        kept_until = kept_until if to_step is None else min(kept_until, to_step)
+        began = session.started_at
+        if not began:
+            continue
+        ended = session.ended_at or began
+        cut = _moment_of(run, session, kept_until, began, ended)
+        parts = [(began, cut, _UNKNOWN if session.outcome == "unknown" else _KEPT)] if cut > began else []
+        parts += [(cut, ended, _NOT_KEPT)] if cut < ended else []
+        parts += [(ended, ended, _FAILED)] if session.outcome in _BAD_ENDS else []
+        drawn.append(parts or [(began, ended, _KEPT)])
+    return [stretch for parts in reversed(drawn) for stretch in parts]
+
+
+def _moment_of(run: Run, session: Session, step: float, began: float, ended: float) -> float:
+    """Return when a session was through with a step: when its checkpoint was saved, or else by the steps it did."""
+    first, last = session.first_step, session.last_step
+    if last is None or step >= last:
+        return ended
+    if first is None or step <= first:
+        return began
+    saved = (item.at for item in run.checkpoints if item.session == session.id and item.ok and item.step == step)
+    at = next((at for at in saved if at is not None and began <= at <= ended), None)
+    return began + (ended - began) * (step - first) / (last - first) if at is None else at
 
 
 def _sessions(run: Run) -> Table:

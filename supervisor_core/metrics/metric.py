@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 from supervisor_core.run.status import Distribution, RunStatus, ThreadStatus, WorkerStatus
 
 MetricType = Literal["gauge", "counter", "histogram", "info"]
+ServedBy = Literal["both", "trainer", "exporter"]
+"""Whose page has a metric: the training process's own, an exporter's, or both."""
 
 
 class Sample(NamedTuple):
@@ -44,6 +46,7 @@ class Metric:
     """The base unit that the name ends in (before ``_total``); empty for counts, steps and states."""
     labels: tuple[str, ...] = ("run",)
     """An ``info`` metric has one more label per fact."""
+    served_by: ServedBy = "both"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,13 @@ class RunMetric(Metric):
 
 
 def gauge(
-    name: str, help: str, value: Callable[[RunStatus], float | None], *, unit: str = "", type: MetricType = "gauge"
+    name: str,
+    help: str,
+    value: Callable[[RunStatus], float | None],
+    *,
+    unit: str = "",
+    type: MetricType = "gauge",
+    served_by: ServedBy = "both",
 ) -> RunMetric:
     """Return a metric that is one value of a run; a gauge where nothing else is said. None yields no sample."""
 
@@ -65,7 +74,7 @@ def gauge(
         if known is not None:
             yield Sample({"run": status.run}, known)
 
-    return RunMetric(name=name, type=type, help=help, unit=unit, read=read)
+    return RunMetric(name=name, type=type, help=help, unit=unit, served_by=served_by, read=read)
 
 
 def counter(name: str, help: str, value: Callable[[RunStatus], float | None]) -> RunMetric:
@@ -85,7 +94,13 @@ def age(name: str, help: str, since: Callable[[RunStatus], float | None]) -> Run
 
 
 def per_key(
-    name: str, help: str, label: str, values: Callable[[RunStatus], Mapping[str, float]], *, unit: str = ""
+    name: str,
+    help: str,
+    label: str,
+    values: Callable[[RunStatus], Mapping[str, float]],
+    *,
+    unit: str = "",
+    served_by: ServedBy = "both",
 ) -> RunMetric:
     """Return a counter with one sample for each key of a mapping."""
 
@@ -93,7 +108,9 @@ def per_key(
         for key, value in values(status).items():
             yield Sample({"run": status.run, label: key}, value)
 
-    return RunMetric(name=name, type="counter", help=help, unit=unit, labels=("run", label), read=read)
+    return RunMetric(
+        name=name, type="counter", help=help, unit=unit, labels=("run", label), served_by=served_by, read=read
+    )
 
 
 def per_thread(
@@ -139,7 +156,9 @@ def _per_part(
     return RunMetric(name=name, type=type, help=help, unit=unit, labels=("run", label), read=read)
 
 
-def histogram(name: str, help: str, values: Callable[[RunStatus], Distribution | None]) -> RunMetric:
+def histogram(
+    name: str, help: str, values: Callable[[RunStatus], Distribution | None], *, served_by: ServedBy = "both"
+) -> RunMetric:
     """Return a histogram of durations."""
 
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
@@ -153,7 +172,7 @@ def histogram(name: str, help: str, values: Callable[[RunStatus], Distribution |
         yield Sample({"run": status.run}, known.sum, "_sum")
         yield Sample({"run": status.run}, total, "_count")
 
-    return RunMetric(name=name, type="histogram", help=help, unit="seconds", read=read)
+    return RunMetric(name=name, type="histogram", help=help, unit="seconds", served_by=served_by, read=read)
 
 
 def facts_metric(name: str, help: str, facts: Callable[[RunStatus], Mapping[str, str]]) -> RunMetric:

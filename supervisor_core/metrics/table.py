@@ -117,6 +117,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "When the last training step ended.",
         lambda s: s.last_step_at,
         unit="seconds",
+        served_by="trainer",
     ),
     gauge(
         "supervisor_last_progress_timestamp_seconds",
@@ -135,6 +136,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "supervisor_step_duration_seconds",
         "Duration of the training steps, and of nothing else.",
         lambda s: s.step_secs,
+        served_by="trainer",
     ),
     age(
         "supervisor_checkpoint_age_seconds",
@@ -245,7 +247,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         lambda w: w.steps,
         type="counter",
     ),
-    counter("supervisor_steps_lost_total", "Steps done again after restarts.", lambda s: s.steps_lost),
+    counter(
+        "supervisor_steps_lost_total",
+        "Steps recomputed after restarts and recoveries, at least.",
+        lambda s: s.steps_lost,
+    ),
     per_key(
         "supervisor_time_seconds_total",
         "Time of the newest session by activity, as far as that is decided.",
@@ -255,16 +261,18 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     ),
     per_key(
         "supervisor_run_time_seconds_total",
-        "Wall time of the whole run by activity, including recomputed steps and downtime; served by exporters only.",
+        "Wall time of the whole run by activity, including recomputed steps and downtime.",
         "activity",
         lambda s: s.run_activity_secs,
         unit="seconds",
+        served_by="exporter",
     ),
     gauge(
         "supervisor_goodput_ratio",
         "Share of the run's wall time that went into steps which were kept, from 0 to 1.",
         lambda s: s.goodput,
         unit="ratio",
+        served_by="exporter",
     ),
     counter(
         "supervisor_events_dropped_total",
@@ -301,7 +309,9 @@ METRICS: tuple[Metric, ...] = (*RUN_METRICS, SCRAPE_SUCCESS)
 def _of_exporter(
     name: str, help: str, *, unit: str = "", type: MetricType = "gauge", labels: tuple[str, ...] = ()
 ) -> Metric:
-    return Metric(name=f"supervisor_exporter_{name}", type=type, help=help, unit=unit, labels=labels)
+    return Metric(
+        name=f"supervisor_exporter_{name}", type=type, help=help, unit=unit, labels=labels, served_by="exporter"
+    )
 
 
 EXPORTER_RUN_READ_SUCCESS = _of_exporter(

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from supervisor_core.events.chunk import Chunk, TelemetryMark
+from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord, RecoveryRecord
 from supervisor_core.run.bounds import MAX_NAME_CHARS, MAX_SESSIONS_OF_FILE, Allowance, DroppedKind, counted
 from supervisor_core.run.cadence import Cadence
 from supervisor_core.run.launches import Launches
+from supervisor_core.run.model import NonFinite
 from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.rates import RATE_TAG, RateTail
 from supervisor_core.run.session_fold import SessionFold
@@ -45,7 +46,8 @@ class FileFold:
         self.first_step: int | None = None
         self.last_step: int | None = None
         self.max_step: int | None = None
-        self.nonfinite = 0
+        self.nonfinite: dict[str, NonFinite] = {}
+        """By tag, of those that have values which are NaN or infinite."""
         self.losses: dict[str, bool] = {}
         """Of each tag that looks like a loss, whether its newest point is finite."""
         self.session_logs: Counter[str] = Counter()
@@ -109,7 +111,7 @@ class FileFold:
         self._heard_until(chunk, clock_set)
         self.rates.add(chunk.scalars.get(RATE_TAG))
         for tag, points in chunk.scalars.items():
-            self.nonfinite += int(len(points) - np.count_nonzero(np.isfinite(points.values)))
+            self._nonfinite(tag, points)
             if tag in self.losses or (tag not in self.tags and LOSS.search(tag)):
                 self.losses[tag] = math.isfinite(points.values[-1])
             self.tags.add(tag)
@@ -117,6 +119,12 @@ class FileFold:
         if not self.sessions:
             self.launches.add(chunk)
             self.cadence.add(chunk.scalars)
+
+    def _nonfinite(self, tag: str, points: Points) -> None:
+        steps = points.steps[~np.isfinite(points.values)]
+        if len(steps):
+            new = NonFinite(tag=tag, values=len(steps), first_step=int(steps.min()), last_step=int(steps.max()))
+            self.nonfinite[tag] = self.nonfinite[tag].joined(new) if tag in self.nonfinite else new
 
     def _allowed(self, chunk: Chunk) -> Chunk:
         """Return a chunk without the tags that are too many for the run."""

@@ -303,6 +303,28 @@ class Goodput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NonFinite:
+    """Values of one tag that are NaN or infinite."""
+
+    tag: str
+    values: int
+    """How many there are."""
+    first_step: int
+    """The lowest step of one of them."""
+    last_step: int
+    """The highest."""
+
+    def joined(self, other: NonFinite) -> NonFinite:
+        """Return both together, of the same tag."""
+        return NonFinite(
+            tag=self.tag,
+            values=self.values + other.values,
+            first_step=min(self.first_step, other.first_step),
+            last_step=max(self.last_step, other.last_step),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
     """Steps that are in no checkpoint, of a run that is lost or has failed, or that could not save them."""
 
@@ -373,6 +395,8 @@ class Run:
     scalar_tags: int
     nonfinite: int
     """Scalar values that are NaN or infinite."""
+    nonfinite_tags: tuple[NonFinite, ...] = ()
+    """The same by tag, in the order of the tags' names."""
     loss_finite: bool | None = None
     """Whether the newest watched loss, and the newest point of each tag that looks like a loss, is neither NaN nor
     infinite; of the newest session. None where there is none."""

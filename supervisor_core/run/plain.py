@@ -12,6 +12,7 @@ from supervisor_core.run.model import (
     AtRisk,
     Checkpoint,
     Goodput,
+    NonFinite,
     Recovery,
     Restart,
     Session,
@@ -163,6 +164,11 @@ def goodput_json(item: Goodput) -> dict[str, Any]:
         "inferred": item.inferred,
         "secs": dict(item.secs),
     }
+
+
+def nonfinite_json(item: NonFinite) -> dict[str, Any]:
+    """Return what of a tag is NaN or infinite."""
+    return {"tag": item.tag, "values": item.values, "first_step": item.first_step, "last_step": item.last_step}
 
 
 def at_risk_json(item: AtRisk | None) -> dict[str, Any] | None:

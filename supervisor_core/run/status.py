@@ -142,7 +142,7 @@ class RunStatus:
     """No two of one name: the name is what tells their metrics apart."""
     workers: tuple[WorkerStatus, ...] = ()
     """The other processes of the cluster, as the chief sees them; no two of one name."""
-    steps_lost: int | None = 0
+    steps_lost: int | None = None
     """Steps done again after restarts and recoveries; None where it is not known."""
     run_activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Seconds of the whole run by goodput bucket, as counters; empty where only the session is known."""

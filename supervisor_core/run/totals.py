@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from supervisor_core.run.file_fold import FileFold
+from supervisor_core.run.model import NonFinite
 from supervisor_core.run.rates import latest
 
 _N = TypeVar("_N", int, float)
@@ -23,7 +24,7 @@ class FileTotals:
     last_event_at: float | None
     session_logs: Mapping[str, int]
     scalar_tags: int
-    nonfinite: int
+    nonfinite_tags: tuple[NonFinite, ...]
     rates: tuple[float, ...]
 
 
@@ -41,11 +42,12 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
     last: int | None = None
     highest: int | None = None
     heard_at: float | None = None
-    nonfinite = 0
+    nonfinite: dict[str, NonFinite] = {}
     for file in files:
         tags |= file.tags
         logs.update(file.session_logs)
-        nonfinite += file.nonfinite
+        for tag, found in file.nonfinite.items():
+            nonfinite[tag] = nonfinite[tag].joined(found) if tag in nonfinite else found
         first = file.first_step if first is None else first
         last = last if file.last_step is None else file.last_step
         highest = _largest(highest, file.max_step)
@@ -58,7 +60,7 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         last_event_at=heard_at,
         session_logs=dict(logs),
         scalar_tags=len(tags),
-        nonfinite=nonfinite,
+        nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
         rates=latest([file.rates for file in files]),
     )
 

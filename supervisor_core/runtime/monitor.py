@@ -46,7 +46,8 @@ class SessionIdentity:
     """What saves and steps have cost the run's earlier sessions; None when not known."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """How the earlier sessions ended: reason -> count."""
-    steps_lost: int = 0
+    steps_lost: int | None = None
+    """Steps done again after restarts, up to now; None when not known."""
     recoveries: int = 0
     """Restarts within the session."""
     info: Mapping[str, str] = field(default_factory=dict)
@@ -214,7 +215,7 @@ class RunMonitor:
             recoveries=who.recoveries,
             global_step=now.global_step,
             steps=now.steps,
-            steps_per_second=now.steps_per_second,
+            steps_per_second=now.steps_per_second if self._ended is None else None,
             last_step_at=now.last_step_at,
             last_progress_at=now.last_progress_at,
             progress_timeout_secs=self._options.stall_timeout(now.phase),

@@ -191,7 +191,7 @@ class SupervisedRun:
                 attempt=before.attempt,
                 earlier_costs=_costs(before),
                 restarts=before.restarts,
-                steps_lost=before.steps_lost,
+                steps_lost=None if before.previous is None and before.attempt > 1 else before.steps_lost,
             )
             self._tenancy = before
             self._monitor.identify(self._identity)
@@ -284,7 +284,7 @@ class SupervisedRun:
         """
         self._identity = replace(self._identity, recoveries=self._identity.recoveries + 1)
         if step is not None and at_step is not None and step > at_step:
-            self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + step - at_step)
+            self._lost(step - at_step)
             if self._lease is not None:
                 self._lease.record_rewind(step - at_step, at_step)
         self._monitor.identify(self._identity)
@@ -400,8 +400,14 @@ class SupervisedRun:
             self._lease.record_rewind(0, restored_step)
             return
         lost = self._lease.record_restore(restored_step)
-        self._identity = replace(self._identity, steps_lost=self._identity.steps_lost + lost)
+        before = self._tenancy
+        self._lost(None if before.previous is not None and before.last_step is None else lost)
         self._monitor.identify(self._identity)
+
+    def _lost(self, steps: int | None) -> None:
+        """Count steps that are done again; None: nobody knows how many, so the sum is not known either."""
+        known = self._identity.steps_lost
+        self._identity = replace(self._identity, steps_lost=None if known is None or steps is None else known + steps)
 
     def _lease_costs(self) -> dict[str, float]:
         costs = self._monitor.run_costs

@@ -10,12 +10,13 @@ from rich.console import Console, RenderableType
 
 from supervisor_core.cli.overview import STATES, overview
 from supervisor_core.cli.tables import SHOWN_ROWS
-from supervisor_core.cli.timeline import advice_text, again_text, bar, timeline
+from supervisor_core.cli.timeline import SHOWN_NONFINITE, advice_text, again_text, bar, timeline
 from supervisor_core.run.model import (
     Advice,
     AtRisk,
     Checkpoint,
     Goodput,
+    NonFinite,
     Restart,
     Run,
     Session,
@@ -130,8 +131,78 @@ def test_a_timeline_tells_what_happened() -> None:
     assert "failed OSError: no space" in shown
     assert "90.0 %" in shown
     lines = {line.split("  ")[0].strip(): line for line in shown.splitlines()}
-    assert "▒" in lines["sessions"] and "█" in lines["sessions"]
+    assert "✗" in lines["sessions"] and "█" in lines["sessions"]
     assert "◆" in lines["checkpoints"] and "✗" in lines["checkpoints"]
+
+
+def lane(shown: str, name: str) -> str:
+    """Return what is drawn in a lane."""
+    (found,) = [line for line in shown.splitlines() if line.startswith(f"{name}  ")]
+    return found.removeprefix(name).strip(" ")
+
+
+def test_of_a_lost_session_what_was_kept_is_drawn_as_kept() -> None:
+    """Up to the checkpoint that the next session resumed from: 390 of its 400 seconds. Its bad end has a sign."""
+    sessions, _, after = lane(text(timeline(run(), START + 1000.0, 113)), "sessions").partition(" ")
+    assert sessions == "█" * 39 + "▒✗"
+    assert set(after.strip()) == {"█"}
+
+
+def test_a_lost_session_is_cut_by_its_steps_where_no_save_is_known() -> None:
+    """Half of the steps are half of the time; of a session none of whose steps were kept nothing is."""
+    runs = run().sessions
+    again = replace(run().restarts[0], to_step=425, rewind_steps=425)
+    drawn = lane(text(timeline(run(restarts=(again,)), START + 1000.0, 113)), "sessions").split(" ")[0]
+    assert drawn == "█" * 20 + "▒" * 20 + "✗"
+    whole = replace(again, to_step=0, rewind_steps=850)
+    drawn = lane(text(timeline(run(restarts=(whole,)), START + 1000.0, 113)), "sessions").split(" ")[0]
+    assert drawn == "▒" * 40 + "✗"
+    lost = run(state="lost", sessions=runs[:1], restarts=(), at_risk=AtRisk(steps=50, secs=10.0, saved_step=800))
+    drawn = lane(text(timeline(lost, START + 1000.0, 113)), "sessions")
+    assert drawn.rstrip("▒✗") == "█" * 97 and drawn.endswith("▒✗")
+
+
+def test_an_earlier_session_loses_what_a_later_one_goes_back_behind() -> None:
+    """The third session resumes before the second began: of the second nothing was kept, nor the end of the first."""
+    second = session(2, 500.0, 700.0, "error", first_step=800, last_step=900)
+    third = session(3, 800.0, 1000.0, "running", first_step=425, last_step=600)
+    again = Restart(
+        at=START + 800.0,
+        from_session="s2",
+        to_session="s3",
+        reason="error",
+        from_step=900,
+        to_step=425,
+        rewind_steps=475,
+        downtime_secs=100.0,
+        inferred=False,
+    )
+    eventful = run(sessions=(run().sessions[0], second, third), restarts=(run().restarts[0], again))
+    drawn = lane(text(timeline(eventful, START + 1000.0, 113)), "sessions").split()
+    assert drawn == ["█" * 20 + "▒" * 20 + "✗", "▒" * 20 + "✗", "█" * 20]
+
+
+def test_values_that_are_not_finite_are_shown_by_tag() -> None:
+    """Which tag, how many, the first and the last step; a loss comes first, and one that is NaN now is said to be."""
+    tags = (
+        NonFinite(tag="grads/norm", values=1, first_step=9, last_step=9),
+        NonFinite(tag="train/loss", values=1200, first_step=310, last_step=4200),
+    )
+    shown = text(timeline(run(nonfinite=1201, nonfinite_tags=tags, loss_finite=False), START + 1000.0, 120))
+    assert shown.splitlines()[1:4] == [
+        "The newest loss is NaN or infinite.",
+        "Not finite: train/loss: 1,200 values are NaN or infinite, steps 310 to 4,200.",
+        "Not finite: grads/norm: 1 value is NaN or infinite, step 9.",
+    ]
+    assert "finite" not in text(timeline(run(loss_finite=True), START + 1000.0, 120))
+
+
+def test_of_many_tags_that_are_not_finite_some_are_shown() -> None:
+    """A model whose every gradient is NaN does not push the rest off the screen; control characters are escaped."""
+    tags = tuple(NonFinite(tag=f"g\x1b{i}", values=1, first_step=1, last_step=1) for i in range(100))
+    shown = text(timeline(run(nonfinite=100, nonfinite_tags=tags), START + 1000.0, 120))
+    assert shown.count("Not finite: g") == SHOWN_NONFINITE
+    assert "Not finite: 95 more tags (--json has all)." in shown and "\x1b" not in shown
 
 
 def test_threads_and_stalls_have_lanes() -> None:

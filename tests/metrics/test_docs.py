@@ -39,7 +39,15 @@ def test_every_metric_is_documented() -> None:
     assert rows == [
         (
             metric.name,
-            " | ".join((metric.type, ", ".join(f"`{label}`" for label in metric.labels), metric.unit, metric.help)),
+            " | ".join(
+                (
+                    metric.type,
+                    ", ".join(f"`{label}`" for label in metric.labels),
+                    metric.unit,
+                    metric.served_by,
+                    metric.help,
+                )
+            ),
         )
         for metric in ALL_METRICS
     ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor_core.run import launches
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import Run
+from supervisor_core.run.model import NonFinite, Run
 
 RunOf = Callable[..., Run]
 T = 1_600_000_000.0
@@ -262,12 +262,17 @@ def test_wall_times_of_0_and_small_jumps_back(events_file: Any, log: Any, run_of
 
 
 def test_nan_and_infinite_values_are_counted(log: Any, run_of: RunOf) -> None:
-    """Values that are no numbers are counted and disturb nothing."""
-    file = log()
+    """Values that are no numbers are counted, by tag and over all files, with their steps; they disturb nothing."""
+    file, later = log(), log(T + 900)
     for step, value in enumerate([1.0, np.nan, np.inf, -np.inf, 2.0]):
         file.scalar("loss", step, T + step, value)
-    run = run_of(file)
-    assert (run.nonfinite, run.scalar_tags, len(run.sessions)) == (3, 1, 1)
+    later.scalar("loss", 7, T + 901, np.nan).scalar("a", 8, T + 902, np.inf).scalar("fine", 9, T + 903, 1.0)
+    run = run_of(file, later)
+    assert (run.nonfinite, run.scalar_tags, len(run.sessions)) == (5, 3, 1)
+    assert run.nonfinite_tags == (
+        NonFinite(tag="a", values=1, first_step=8, last_step=8),
+        NonFinite(tag="loss", values=4, first_step=1, last_step=7),
+    )
 
 
 def test_steps_are_those_of_the_records_in_file_order(log: Any, run_of: RunOf) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -60,6 +60,21 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
     assert samples["supervisor_checkpoint_age_seconds"] == 5
     assert samples["supervisor_stalled"] == 0
     assert 0 < samples["supervisor_goodput_ratio"] < 1
+
+
+def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, trainer: Any, run_of: RunOf) -> None:
+    """Of a run with a past, a cluster and services: every metric but those that only a trainer has."""
+    resumed.stop("error")
+    third = trainer("c", resumed.now + 60, attempt=3).spend(10).ready(1000, previous_outcome="error")
+    third.threads = ({"name": "checkpoint", "state": "idle", "ticks": 3, "last_tick_at": third.now},)
+    third.workers = ({"name": "worker:1", "state": "running", "steps": 3, "last_seen_at": third.now},)
+    third.loss_finite, third.rate = True, 1.0
+    third.train(30).save().beat()
+    status = run_status(run_of(killed, resumed, third), third.now)
+    status = replace(status, versions={"supervisor": "1"})
+    names = {metric.name for metric in RUN_METRICS if list(metric.read(status, third.now))}
+    not_now = {"supervisor_run_error_info", "supervisor_checkpoint_recommended_interval_seconds"}
+    assert names | not_now == {metric.name for metric in RUN_METRICS if metric.served_by in ("both", "exporter")}
 
 
 DAY = 86_400.0

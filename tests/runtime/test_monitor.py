@@ -164,14 +164,20 @@ def test_evaluating_has_a_budget_of_its_own(make, clock) -> None:
 
 @pytest.mark.parametrize(("state", "error"), [("completed", None), ("stopped", None), ("failed", "ValueError: nan")])
 def test_a_session_that_has_ended_is_not_active(make, clock, state, error) -> None:
-    """Its state says how it ended, and it was last seen alive then."""
-    monitor, _, _, _ = make()
-    clock.advance(5)
+    """Its state says how it ended, and it was last seen alive then. It has no speed any more: what is over would only
+    seem to slow down."""
+    monitor, _, progress, _ = make()
+    monitor.enter("training")
+    for _ in range(20):
+        clock.advance(1)
+        progress.run_ended(True, clock.now - 1, clock.now)
+        monitor.tick()
     assert (monitor.status().active, monitor.status().state) == (True, "running")
+    assert monitor.status().steps_per_second == pytest.approx(1.0)
     monitor.ended(state, error)
     ended_at = clock.wall()
     clock.advance(5)
-    assert monitor.status().session_seen_at == ended_at
+    assert (monitor.status().session_seen_at, monitor.status().steps_per_second) == (ended_at, None)
     assert (monitor.status().active, monitor.status().state, monitor.status().error) == (False, state, error)
 
 

@@ -72,11 +72,10 @@ def begin(tmp_path: Path, writer: KeepingWriter) -> Iterator[Callable[..., Super
 
     def begin(options: Options | None = None, **arguments: Any) -> SupervisedRun:
         run = SupervisedRun(
-            logdir=str(tmp_path),
             facade="Test",
             options=options or Options(),
             services=ServiceRegistry(),
-            **{"writer": writer, **arguments},
+            **{"logdir": str(tmp_path), "writer": writer, **arguments},
         )
         run.begin()
         runs.append(run)

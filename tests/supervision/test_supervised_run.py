@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import CheckpointRecord
+from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.status import ThreadStatus, WorkerStatus
 from supervisor_core.supervision.outcome import Outcome
 
 
@@ -152,6 +155,51 @@ def test_a_model_that_was_kept_loses_no_steps(begin) -> None:
     run = begin()
     run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
     assert run.status().steps_lost == 9
+
+
+def test_lost_steps_are_absent_where_they_are_not_known(begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No logdir; a session before that was killed before it knew its step; sessions before, but no lease of theirs.
+    Known: a first session has lost none, and until it has restored another has lost what those before had."""
+    assert begin(logdir=None).status().steps_lost is None
+    first = begin()
+    assert first.status().steps_lost == 0
+    first.progress.step_read(100)
+    first.end(Outcome(reason="error"))
+    second = begin()
+    second.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    second.end(Outcome(reason="error"))
+    third = begin()
+    assert third.status().steps_lost == 10
+    lease = tmp_path / LEASE_NAME
+    third.end(Outcome(reason="error"))
+    lease.write_bytes(json.dumps({**json.loads(lease.read_bytes()), "last_step": None}).encode())
+    fourth = begin()
+    fourth.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    assert fourth.status().steps_lost is None
+    fourth.recovered(error="E", losses=1, step=100, checkpoint="model.ckpt-90", at_step=90, secs=1.0)
+    assert fourth.status().steps_lost is None
+    fourth.end(Outcome(reason="error"))
+    lease.unlink()
+    monkeypatch.setattr("supervisor_core.supervision.supervised_run.newest_attempt", lambda logdir: 4)
+    fifth = begin().status()
+    assert (fifth.sessions, fifth.steps_lost) == (5, None)
+
+
+def test_the_table_says_what_a_trainer_serves(begin) -> None:
+    """Of a session with a past: every metric but those that only an exporter has."""
+    begin().end(Outcome(reason="error"))
+    run = begin(checkpoint_interval_secs=600)
+    run.ready(restored_step=5)
+    run.enter("training")
+    run.progress.run_ended(True, 0.0, 1.0)
+    run.saved(CheckpointRecord(session=run.session_id, trigger="timer", path="p", step=6, bytes=9, secs=3.0))
+    run.loss_read(True)
+    thread = ThreadStatus(name="checkpoint", state="idle", last_tick_at=1.0)
+    worker = WorkerStatus(name="worker:1", state="running", steps=1, last_seen_at=1.0)
+    status = replace(run.status(), steps_per_second=1.0, steps_lost=0, threads=(thread,), workers=(worker,))
+    names = {metric.name for metric in RUN_METRICS if list(metric.read(status, 1e9))}
+    not_now = {"supervisor_run_error_info", "supervisor_checkpoint_recommended_interval_seconds"}
+    assert names | not_now == {metric.name for metric in RUN_METRICS if metric.served_by in ("both", "trainer")}
 
 
 def test_a_second_chief_is_refused(begin) -> None:
