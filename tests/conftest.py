@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ def _load(path: str) -> ModuleType:
     return sys.modules[name]
 
 
-_load("ports.py")  # for modules that import it while they are collected
+for shared in ("ports.py", "forked.py"):
+    _load(shared)  # for modules that import it while they are collected
 
 # What mostly waits, for servers and browsers, goes first: at the end it would keep one processor busy with waiting.
 WAITING = (
@@ -111,6 +113,14 @@ def storage() -> Iterator[Storage]:
 def clock_at() -> type[StillClock]:
     """Makes a clock that shows a time, wall and monotonic, until it is set to another by its ``now``."""
     return StillClock
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[Any]:
+    """Starts programs in processes that have imported tensorflow already: a `ForkServer`, see `forked.py`."""
+    made = sys.modules["forked"].ForkServer()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import pytest
 import tensorflow as tf
+from forked import Forked, ForkServer
 
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.plan import Plan
@@ -56,12 +55,11 @@ class Training:
     """A program that trains in a process of its own."""
 
     logdir: str
-    process: subprocess.Popen[str]
+    process: Forked
 
     def lines_until(self, start: str) -> list[str]:
         """Return the program's lines up to the first that starts so; to the last, if none does."""
         lines: list[str] = []
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             lines.append(line.strip())
             if line.startswith(start):
@@ -70,10 +68,7 @@ class Training:
 
     def close(self) -> None:
         """Leave nothing of it behind."""
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.close()
 
 
 @pytest.fixture(autouse=True)
@@ -210,17 +205,15 @@ def wait_until() -> WaitUntil:
 
 
 @pytest.fixture(scope="module")
-def start_training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Training]]:
+def start_training(
+    tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer
+) -> Iterator[Callable[..., Training]]:
     """Returns a function that starts a program with a new logdir and further arguments; it does not wait for it."""
     with ExitStack() as stack:
 
         def start(program: Path, *arguments: str, logdir: str | None = None) -> Training:
             logdir = logdir or str(tmp_path_factory.mktemp("process") / "run")
-            command = [sys.executable, str(program), logdir, *arguments]
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=os.getcwd()
-            )
-            training = Training(logdir, process)
+            training = Training(logdir, fork_server.start([str(program), logdir, *arguments]))
             stack.callback(training.close)
             return training
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked import ForkServer
 
 from supervisor_core.checkpoint.bundle import read_index, read_scalar, verify
 from supervisor_core.checkpoint.lease import LogdirLease, peek
@@ -26,8 +25,7 @@ from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 tf1 = tf.compat.v1
 
 SAVING = """
-import os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import sys
 import tensorflow as tf
 tf1 = tf.compat.v1
 with tf.Graph().as_default(), tf1.Session() as session:
@@ -241,15 +239,11 @@ def test_a_random_state_file_reads_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sharded", ["plain", "sharded"])
-def test_what_a_killed_save_leaves_is_swept(tmp_path: Path, sharded: str) -> None:
+def test_what_a_killed_save_leaves_is_swept(tmp_path: Path, fork_server: ForkServer, sharded: str) -> None:
     """Killed in the middle of saving: the newest that is whole is chosen, and the rest is swept."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SAVING, str(tmp_path), sharded], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"saving\n"
-        process.send_signal(signal.SIGKILL)
+    process = fork_server.start(["-c", SAVING, str(tmp_path), sharded])
+    with closing(process):
+        assert process.stdout.readline() == "saving\n"
     store = CheckpointStore(tmp_path)
     chosen = store.newest_usable().chosen
     assert chosen is not None

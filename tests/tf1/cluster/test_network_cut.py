@@ -69,7 +69,7 @@ def test_a_worker_whose_network_is_cut_goes_on_when_it_is_healed(
     with open_cluster("MonitoredTrainingSession", network.here) as cluster:
         port = cluster.addresses["worker"][0].rpartition(":")[2]
         cluster.addresses["worker"] = [f"{network.there}:{port}"]
-        cluster.prefixes["worker:0"] = ["ip", "netns", "exec", network.space]
+        cluster.networks["worker:0"] = network.space
         cluster.start("ps:0", "chief:0", "worker:0")
         cluster["worker:0"].line("ready at step")
         until(cluster.sees("worker:0", "running"))

@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 @pytest.fixture(scope="module")
 def trainings(start_training: Callable[..., Any]) -> dict[str, Any]:
-    """One training for each test, all started at once: most of their time goes into importing tensorflow."""
+    """One training for each test, all started at once."""
     return {
         "SIGTERM": start_training(PROGRAM, "60", "heeds"),
         "deaf": start_training(PROGRAM, "1", "ignores"),

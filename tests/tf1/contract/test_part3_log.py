@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from forked import ForkServer
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?P<level>[A-Z]+) supervisor_core: (?P<text>.*)")
 
 SEEN = [r"global_step/sec: \d", r"Saving checkpoint to path .*model\.ckpt", r"Recording summary at step \d+"]
 
 TRAINING = """
-import logging, os, sys, threading
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import logging, sys, threading
 import tensorflow as tf
 from supervisor_core import Supervisor
 seen = threading.Event()
@@ -50,11 +51,22 @@ logging.getLogger("supervisor_core").info("an info")
 """
 
 
-def log_of(code: str, *args: str) -> list[str]:
+def log_of(code: str) -> list[str]:
     """Run a program and return the lines that it logs to standard error."""
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stderr.splitlines()
+
+
+def log_of_training(fork_server: ForkServer, directory: Path, level: str) -> list[str]:
+    """Let the training run to its end and return the lines that it logs to standard error."""
+    log = directory / "log"
+    with (
+        log.open("wb") as file,
+        closing(fork_server.start(["-c", TRAINING, str(directory / "run"), level], stderr=file.fileno())) as process,
+    ):
+        assert process.wait() == 0, log.read_text()
+    return log.read_text().splitlines()
 
 
 def messages(lines: list[str], level: str) -> list[str]:
@@ -64,16 +76,16 @@ def messages(lines: list[str], level: str) -> list[str]:
     return [match["text"] for match in found if match is not None and match["level"] == level]
 
 
-def test_under_tensorflow_s_verbosity_the_original_s_messages_are_seen(tmp_path: Path) -> None:
+def test_under_tensorflow_s_verbosity_the_original_s_messages_are_seen(tmp_path: Path, fork_server: ForkServer) -> None:
     """After set_verbosity(INFO) rates, saves and summaries are seen, each with time and name."""
-    texts = messages(log_of(TRAINING, str(tmp_path), "INFO"), "INFO")
+    texts = messages(log_of_training(fork_server, tmp_path, "INFO"), "INFO")
     for pattern in SEEN:
         assert [text for text in texts if re.match(pattern, text)], (pattern, texts)
 
 
-def test_without_set_up_warnings_are_seen(tmp_path: Path) -> None:
+def test_without_set_up_warnings_are_seen(tmp_path: Path, fork_server: ForkServer) -> None:
     """A program that has set nothing up sees warnings, with time and name, and nothing below."""
-    lines = log_of(TRAINING, str(tmp_path), "unset")
+    lines = log_of_training(fork_server, tmp_path, "unset")
     assert messages(lines, "WARNING") == [WARNING]
     assert messages(lines, "INFO") == []
 

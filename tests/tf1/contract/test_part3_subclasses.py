@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from forked import ForkServer
 from tensorflow.python.training import supervisor as original
 
 from supervisor_core.events.file_writer import FileWriter
@@ -265,6 +266,10 @@ def test_instances_pass_for_the_original_s(ours: Any, build_model: Any, logdir: 
 
 
 WITHOUT = """
+import logging, sys
+for name in [name for name in sys.modules if name.startswith("supervisor_core")]:
+    del sys.modules[name]  # to be imported where the classes are gone
+del logging.Logger.manager.loggerDict["supervisor_core"]  # it has handlers of the first import
 from tensorflow.python.training import supervisor
 del supervisor.SVSummaryThread, supervisor.SVStepCounterThread, supervisor.SVTimerCheckpointThread
 import tensorflow as tf
@@ -274,11 +279,13 @@ print([issubclass(service, tf.compat.v1.train.LooperThread) for service in
 """
 
 
-def test_a_tensorflow_without_the_service_classes_will_do() -> None:
+def test_a_tensorflow_without_the_service_classes_will_do(fork_server: ForkServer) -> None:
     """Where TensorFlow no longer has its classes of the services, ours are loopers, and warnings say so."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip() == "[True, True, True]", done.stderr
-    assert done.stderr.count("a service is an instance of LooperThread only") == 3
+    with closing(fork_server.start(["-c", WITHOUT], stderr=subprocess.STDOUT)) as process:
+        said = process.stdout.read()
+        assert process.wait() == 0, said
+    assert said.splitlines()[-1] == "[True, True, True]", said
+    assert said.count("a service is an instance of LooperThread only") == 3
 
 
 def test_the_original_s_services_work_on_ours(ours: Any, build_model: Any, logdir: str) -> None:

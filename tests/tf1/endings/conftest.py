@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
+from forked import ForkServer
 
 PROGRAM = Path(__file__).with_name("program.py")
-
-
-class Server:
-    """The process that the others are forked off."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self.answer() == "ready"
-
-    def ask(self, **request: Any) -> int:
-        """Ask for something; return the number that is the answer."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return int(self.answer())
-
-    def answer(self) -> str:
-        """Return the next line."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def close(self) -> None:
-        """End it."""
-        with self.process:
-            self.process.kill()
 
 
 class Ended:
     """A process under way, and then what is left of it."""
 
-    def __init__(self, server: Server, directory: Path, name: str, options: dict[str, Any]) -> None:
+    def __init__(self, server: ForkServer, directory: Path, name: str, options: dict[str, Any]) -> None:
         self.logdir = str(directory / "run")
-        self._server = server
         self._err = directory / "err"
-        out = directory / "out"
-        os.mkfifo(out)
-        self.pid = server.ask(start=name, logdir=self.logdir, options=options, out=str(out), err=str(self._err))
-        self._out: TextIO = out.open()  # waits until the process has opened it, too
+        run = [str(PROGRAM), name, self.logdir, json.dumps(options)]
+        with self._err.open("wb") as err:
+            self._process = server.start(run, stderr=err.fileno())
+        self.pid = self._process.pid
         self.lines: list[str] = []
         self.status: int | None = None
         self.grace_secs: float | None = None
@@ -62,7 +32,7 @@ class Ended:
 
     def expect(self, start: str) -> str:
         """Read on until a line that starts so, and return it."""
-        for line in self._out:
+        for line in self._process.stdout:
             self.lines.append(line.rstrip("\n"))
             if line.startswith(start):
                 return self.lines[-1]
@@ -70,7 +40,7 @@ class Ended:
 
     def send(self, signum: int) -> None:
         """Send a signal."""
-        os.kill(self.pid, signum)
+        self._process.send_signal(signum)
 
     def send_until_it_ends(self, signum: int) -> None:
         """Send a signal again and again: what comes right after the first one counts as the same."""
@@ -88,10 +58,13 @@ class Ended:
     def end(self) -> Ended:
         """Wait for its end."""
         if self.status is None:
-            self.lines += [line.rstrip("\n") for line in self._out]
-            self._out.close()
-            self.status = self._server.ask(wait=self.pid)
+            self.lines += [line.rstrip("\n") for line in self._process.stdout]
+            self.status = self._process.wait()
         return self
+
+    def close(self) -> None:
+        """Leave nothing of it behind."""
+        self._process.close()
 
     @property
     def err(self) -> str:
@@ -105,27 +78,17 @@ class Ended:
         return signal.Signals(-self.status).name if self.status < 0 else str(self.status)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A process that has imported tensorflow."""
-    made = Server()
-    yield made
-    made.close()
-
-
 @pytest.fixture
-def start(server: Server, tmp_path: Path) -> Iterator[Callable[..., Ended]]:
+def start(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Ended]]:
     """Returns a function that starts a process that does what a function of the program says, with options."""
     started: list[Ended] = []
 
     def begin(name: str, **options: Any) -> Ended:
         directory = tmp_path / str(len(started))
         directory.mkdir()
-        started.append(Ended(server, directory, name, options))
+        started.append(Ended(fork_server, directory, name, options))
         return started[-1]
 
     yield begin
     for each in started:
-        if each.status is None:
-            os.kill(each.pid, signal.SIGKILL)
-            each.end()
+        each.close()

@@ -1,16 +1,12 @@
 """A process that trains in one of many ways, and ends in one of many ways: what the rows of the table are tested with.
 
-It imports tensorflow once and then forks for each training that it is asked for, as a shell would start it: with an
-interpreter of its own that comes to its own end. Each line of standard input is a JSON object: ``{"start": name,
-"logdir": directory, "options": {...}, "out": path, "err": path}`` answers with a process id, ``{"wait": pid}`` with the
-wait status of a process that has ended.
+Usage: program.py NAME LOGDIR OPTIONS: a function below or of `several.py`, and the `Options` as a JSON object.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
-import gc
 import json
 import os
 import resource
@@ -405,39 +401,13 @@ def monitored_fork_leaves(t: Training) -> None:
     forks(t, t.monitored, lambda: None)
 
 
-def start(request: dict[str, Any]) -> int:
-    """Fork a process that trains as asked; return its id, or never, in the child: it returns to the end."""
-    for name in ("out", "err"):
-        assert os.path.exists(os.path.dirname(request[name]))
-    pid = os.fork()
-    if not pid:
-        os.dup2(os.open(request["err"], os.O_WRONLY | os.O_CREAT, 0o600), 2)
-        os.dup2(os.open(request["out"], os.O_WRONLY), 1)  # a pipe, whose other end the test reads
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        with tf.Graph().as_default():
-            (globals().get(request["start"]) or getattr(several, request["start"]))(
-                Training(request["logdir"], request["options"])
-            )
-        say("the end")
-    return pid
-
-
-def main() -> None:
-    """Serve requests until there are no more; in a child, return."""
-    gc.collect()
-    gc.freeze()  # else each child looks through all that was imported when it ends: a second of processor time
+def main(name: str, logdir: str, options: str) -> None:
+    """Train as asked, and come to an end."""
     stopping.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
-    say("ready")
-    while line := sys.stdin.readline():
-        request = json.loads(line)
-        if "start" in request:
-            pid = start(request)
-            if not pid:
-                return
-            say(pid)
-        else:
-            say(os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1]))
+    with tf.Graph().as_default():
+        (globals().get(name) or getattr(several, name))(Training(logdir, json.loads(options)))
+    say("the end")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

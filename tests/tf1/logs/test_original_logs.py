@@ -3,14 +3,13 @@ killed and started again, are understood: the model says what the test has seen.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from forked import Forked, ForkServer
 
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.run.fold import RunFold
@@ -25,38 +24,17 @@ FACADES = ("original", "hooks", "ours")
 class Process:
     """A training that does what it is told."""
 
-    facade: str
-    logdir: str
-    process: subprocess.Popen[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), self.facade, self.logdir],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+    process: Forked
 
     def hear(self) -> str:
         """Return the next answer."""
-        assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def tell(self, command: str) -> str:
         """Give a command; return the answer."""
-        assert self.process.stdin is not None
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
         return self.hear()
-
-    def kill(self) -> None:
-        """End it at once, if it is still there."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream is not None
-            stream.close()
 
 
 @dataclass(frozen=True)
@@ -70,10 +48,14 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Seen]]:
+def seen(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Iterator[dict[str, Seen]]:
     """Each facade's run: 7 steps, a save, 5 steps, SIGKILL, a restart, 3 steps, a save, the end. All at once."""
     logdirs = {facade: str(tmp_path_factory.mktemp("logs") / facade) for facade in FACADES}
-    first = {facade: Process(facade, logdir) for facade, logdir in logdirs.items()}
+
+    def start(facade: str) -> Process:
+        return Process(fork_server.start([str(PROGRAM), facade, logdirs[facade]]))
+
+    first = {facade: start(facade) for facade in FACADES}
     found = {}
     second: dict[str, Process] = {}
     try:
@@ -81,11 +63,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Seen]]:
         for facade, process in first.items():
             assert process.hear() == "ready"
             assert [process.tell(command) for command in ("train 7", "save", "train 5")] == ["7", "7", "12"]
-            process.kill()
+            process.process.close()
             killed_at[facade] = time.time()
             restored[facade] = max(int(path.stem.rpartition("-")[2]) for path in Path(logdirs[facade]).glob("*.index"))
         restarted_at = time.time()
-        second = {facade: Process(facade, logdir) for facade, logdir in logdirs.items()}
+        second = {facade: start(facade) for facade in FACADES}
         for facade, process in second.items():
             assert process.hear() == "ready"
             assert process.tell("train 3") == process.tell("save") == str(restored[facade] + 3)
@@ -98,7 +80,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Seen]]:
         yield found
     finally:
         for process in [*first.values(), *second.values()]:
-            process.kill()
+            process.process.close()
 
 
 @pytest.mark.parametrize("facade", FACADES)

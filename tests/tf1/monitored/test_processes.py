@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 @pytest.fixture(scope="module")
 def trainings(start_training: Callable[..., Any]) -> dict[str, Any]:
-    """One training for each test, both started at once: most of their time goes into importing tensorflow."""
+    """One training for each test, both started at once."""
     return {name: start_training(PROGRAM) for name in ("SIGTERM", "SIGKILL")}
 
 

@@ -1,0 +1,119 @@
+"""Programs in processes of their own that need not import tensorflow: they are forked off one that has."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+PROGRAM = Path(__file__).with_name("fork_server.py")
+PATIENCE_SECS = 120.0
+
+
+@dataclass
+class Forked:
+    """What the tests need of a `subprocess.Popen`."""
+
+    pid: int
+    stdin: IO[str]
+    stdout: IO[str]
+    _server: ForkServer
+    returncode: int | None = None
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal. Until its end is known here, no other process can have its id."""
+        if self.returncode is None:
+            os.kill(self.pid, signum)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._server.poll(self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE_SECS) -> int:
+        pause, deadline = threading.Event(), time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            pause.wait(0.01)
+        return status
+
+    def close(self) -> None:
+        """Leave nothing of it behind."""
+        self.kill()
+        self.wait()
+        self.stdin.close()
+        self.stdout.close()
+
+
+class ForkServer:
+    """The process that the others are forked off: it has imported tensorflow. It starts with the first of them."""
+
+    def __init__(self) -> None:
+        self._channel: socket.socket | None = None
+
+    def start(
+        self,
+        run: list[str],
+        environment: dict[str, str] | None = None,
+        *,
+        stderr: int = subprocess.DEVNULL,
+        network: str | None = None,
+    ) -> Forked:
+        """Start a program: its path, or ``-c`` and its source, and its arguments.
+
+        ``stderr`` is a descriptor, or one of subprocess's DEVNULL and STDOUT; ``network`` one of ``ip netns``.
+        """
+        read_input, write_input = os.pipe()
+        read_output, write_output = os.pipe()
+        null = os.open(os.devnull, os.O_WRONLY)
+        error = {subprocess.DEVNULL: null, subprocess.STDOUT: write_output}.get(stderr, stderr)
+        request = {"run": run, "environment": environment or {}, "network": network}
+        pid = self._ask(request, read_input, write_output, error)
+        for descriptor in (read_input, write_output, null):
+            os.close(descriptor)
+        assert isinstance(pid, int)
+        return Forked(pid, os.fdopen(write_input, "w"), os.fdopen(read_output), self)
+
+    def poll(self, pid: int) -> int | None:
+        """Return a process's status if it has ended."""
+        return self._ask({"poll": pid})
+
+    def close(self) -> None:
+        """End it, if it was needed."""
+        if self._channel is not None:
+            self._channel.close()
+            self._process.wait()
+
+    def _ask(self, request: dict[str, Any], *descriptors: int) -> int | None:
+        if self._channel is None:
+            self._channel = self._begin()
+        socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
+        answer: int | None = json.loads(self._channel.recv(64))
+        return answer
+
+    def _begin(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), str(theirs.fileno())],
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        assert ours.recv(5) == b"ready"
+        return ours
