@@ -18,11 +18,11 @@ from itertools import pairwise
 from types import TracebackType
 from typing import cast
 
-from supervisor_core.checkpoint.bundle import read_index, read_scalar, verify
+from supervisor_core.checkpoint.bundle import read_index, verify
+from supervisor_core.checkpoint.bundle_writer import encode_table, mask
 from supervisor_core.checkpoint.filesystem import Filesystem
 from supervisor_core.checkpoint.state import SaveId, format_state, read_state
 from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table, extend, take_varint
-from supervisor_core.checkpoint.table_writer import encode_table, mask
 from supervisor_core.errors import DamagedCheckpointError
 
 _MENDED, _LEGACY = 1, 2
@@ -49,7 +49,7 @@ def check_table(data: bytes) -> None:
 
 
 def check_bundle(data: bytes) -> None:
-    """Verify a checkpoint with its data and without, and read its step."""
+    """Verify a checkpoint with its data and without."""
     flags = data[0] if data else 0
     prefix = os.path.join(_directory(), "model.ckpt-5")
     if flags & _LEGACY:
@@ -72,11 +72,6 @@ def check_bundle(data: bytes) -> None:
     except DamagedCheckpointError:
         return
     assert whole == without or flags & _LEGACY, f"{whole} is not {without}"
-    try:
-        step = read_scalar(prefix)
-    except (KeyError, ValueError):
-        step = None
-    assert step == whole.step, f"{step} is not {whole.step}"
 
 
 def check_state(data: bytes) -> None:

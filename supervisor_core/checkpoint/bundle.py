@@ -6,7 +6,13 @@ tensorflow's ``core/util/tensor_bundle``):
     <prefix>.index                  a `supervisor_core.checkpoint.table.Table`: key "" holds the header (how many
                                     data files, byte order), every other key a tensor's name with its type, shape,
                                     data file, offset, size and masked CRC32C
-    <prefix>.data-00000-of-00001    the tensors' bytes, see `supervisor_core.checkpoint.tensors`
+    <prefix>.data-00000-of-00001    the tensors' bytes, one after the other:
+
+        numbers   the values, in the byte order that the header names; CRC32C of those bytes
+        string    a varint for each string's length, 4 bytes, then the strings. CRC32C of the lengths as uint32 (uint64
+                  from 2**32), of the 4 bytes, and of the strings; the 4 bytes are the masked CRC32C up to there
+        variant   for each: varint length, that many bytes, 4 bytes. CRC32C of the length as uint64, the bytes, and the
+                  4 bytes, running on from one to the next; the 4 bytes are the masked CRC32C up to there
 
 A prefix without an ``.index`` may be a checkpoint of the older, single-file format (`legacy`).
 """
@@ -16,6 +22,8 @@ from __future__ import annotations
 import errno
 import math
 import os
+import struct
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,8 +32,7 @@ from types import MappingProxyType
 from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.filesystem import Filesystem, Reader, filesystem_for
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import Table, extend, unmask
-from supervisor_core.checkpoint.tensors import checksum, dtype_name, expected_bytes
+from supervisor_core.checkpoint.table import CHUNK_BYTES, Table, crc_of, extend, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
 GLOBAL_STEP = "global_step"
@@ -33,10 +40,10 @@ GLOBAL_STEP = "global_step"
 
 _INTEGERS = (("int32", 4), ("int64", 8))
 _WRONG_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
-"""What the operating system says of something that is no file, whoever asks, however often."""
+"""Errors that mean: this is no file, and never will be readable. Any other error may pass."""
 
 _MAX_ENTRY_BYTES = 1 << 20
-"""What the index says of one tensor is no longer: room for its name in 50,000 slices."""
+"""Limit of one tensor's entry in the index: room for its name in 50,000 slices."""
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
@@ -57,7 +64,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class BundleIndex:
-    """What an index file says. Names that are not text (slices of partitioned variables) show their bytes escaped."""
+    """A decoded index file. Names that are not text (slices of partitioned variables) show their bytes escaped."""
 
     num_shards: int
     big_endian: bool
@@ -68,7 +75,7 @@ class BundleIndex:
 
 @dataclass(frozen=True)
 class VerifiedCheckpoint:
-    """A checkpoint whose files are whole: what they hold."""
+    """What a checkpoint holds whose files passed `verify`."""
 
     bytes: int
     """Size of all its files that a restore reads."""
@@ -105,19 +112,19 @@ def verify(
     on_progress: Progress | None = None,
     filesystem: Filesystem | None = None,
 ) -> VerifiedCheckpoint:
-    """Read a whole checkpoint back and check every checksum in it.
+    """Read a whole checkpoint and check every checksum in it.
 
-    Reads at most 256 KiB at a time. Bytes that no tensor uses (padding, a longer data file) are not looked at.
+    Reads at most 256 KiB at a time. Bytes that no tensor uses (padding, a longer data file) are not read.
 
     Args:
         prefix: the checkpoint's path without ``.index``.
-        data: False checks the index, and that the data files are there and long enough, without reading them.
+        data: False checks the index, and that the data files exist and are long enough, without reading them.
         step_name: the tensor that holds the global step.
         on_progress: called with (bytes done, bytes in all) while data is read.
-        filesystem: what to read it with. Default: what the path's scheme asks for.
+        filesystem: reads the files. Default: by the path's scheme.
 
     Raises:
-        DamagedCheckpointError: for the first damage found; says in which file, what and where.
+        DamagedCheckpointError: for the first damage found; names file, tensor and bytes.
         UnreadableCheckpointError: where the file system refuses a file that may be whole.
     """
     filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
@@ -135,30 +142,9 @@ def verify(
         return VerifiedCheckpoint(size, sum(not name.startswith("\0") for name in index.entries), stored_step)
 
 
-def read_scalar(prefix: str | os.PathLike[str], name: str = GLOBAL_STEP) -> int:
-    """Return an int32 or int64 tensor of one element, such as the global step.
-
-    Raises:
-        KeyError: if the checkpoint has no tensor of that name.
-        ValueError: if it is not one integer.
-        DamagedCheckpointError: if it cannot be read; says why.
-    """
-    filesystem, path = filesystem_for(prefix)
-    with _damage_of(path):
-        tables = legacy.files_of(filesystem, path)
-        value = legacy.read_scalar(filesystem, tables, name) if tables else None
-    if not tables:
-        index = _read_index(filesystem, path)
-        with _Shards(filesystem, path, index) as shards:
-            value = shards.integer(name, index.entries[name])
-    if value is None:
-        raise ValueError(f"The tensor {name!r} of {path} is not one integer.")
-    return value
-
-
 @contextmanager
 def _damage_of(path: str) -> Iterator[None]:
-    """Say of which file an `OSError` is, in the words of a damaged checkpoint."""
+    """Turn an `OSError` into the error of a damaged or unreadable checkpoint, with the file's name."""
     file = os.path.basename(path)
     try:
         yield
@@ -193,9 +179,9 @@ def _entry(data: bytes) -> Entry:
         raise ValueError(f"it has {len(data):,} bytes")
     raw = message_class("BundleEntry").FromString(data)
     shape = tuple(dim.size for dim in raw.shape.dim)
-    expected_bytes("", shape)
+    _expected_bytes("", shape)
     return Entry(
-        dtype_name(raw.dtype), shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices)
+        _dtype_name(raw.dtype), shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices)
     )
 
 
@@ -220,7 +206,7 @@ class _Shards:
         ends: dict[int, tuple[int, str]] = {}
         totals: dict[int, int] = {}
         for name, entry in self._stored():
-            wanted = expected_bytes(entry.dtype, entry.shape)
+            wanted = _expected_bytes(entry.dtype, entry.shape)
             if entry.offset < 0 or entry.size < 0 or (wanted is not None and entry.size != wanted):
                 file = os.path.basename(self._prefix) + ".index"
                 raise DamagedCheckpointError(
@@ -286,7 +272,7 @@ class _Shards:
         reader = self._reader(entry.shard)
         try:
             with _damage_of(data_path(self._prefix, entry.shard, self._index.num_shards)):
-                crc = checksum(
+                crc = _checksum(
                     reader,
                     entry.dtype,
                     entry.shape,
@@ -306,3 +292,178 @@ class _Shards:
 
     def _where(self, name: str, entry: Entry) -> str:
         return f"{self._file(entry.shard)}: tensor {name!r} (bytes {entry.offset:,} to {entry.offset + entry.size:,})"
+
+
+_DTYPES: dict[int, tuple[str, int | None]] = {
+    1: ("float32", 4),
+    2: ("float64", 8),
+    3: ("int32", 4),
+    4: ("uint8", 1),
+    5: ("int16", 2),
+    6: ("int8", 1),
+    7: ("string", None),
+    8: ("complex64", 8),
+    9: ("int64", 8),
+    10: ("bool", 1),
+    11: ("qint8", 1),
+    12: ("quint8", 1),
+    13: ("qint32", 4),
+    14: ("bfloat16", 2),
+    15: ("qint16", 2),
+    16: ("quint16", 2),
+    17: ("uint16", 2),
+    18: ("complex128", 16),
+    19: ("float16", 2),
+    20: ("resource", None),
+    21: ("variant", None),
+    22: ("uint32", 4),
+    23: ("uint64", 8),
+    24: ("float8_e5m2", 1),
+    25: ("float8_e4m3fn", 1),
+}
+"""tensorflow's numbers for types -> name and bytes per element (None: it varies)."""
+
+_MAX_DIMENSIONS = 254
+"""The limit of tensorflow's shapes."""
+_MAX_ELEMENTS = 1 << 48
+
+_WIDTHS = dict(_DTYPES.values())
+
+
+def _dtype_name(number: int) -> str:
+    """Return the name of a type by tensorflow's number; ``dtype<number>`` for one that came later."""
+    return _DTYPES.get(number, (f"dtype{number}", None))[0]
+
+
+def _expected_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Return how many bytes a tensor must have; None where that varies.
+
+    Raises:
+        ValueError: if there can be no tensor of that shape.
+    """
+    if len(shape) > _MAX_DIMENSIONS or any(not 0 <= size <= _MAX_ELEMENTS for size in shape):
+        raise ValueError(f"a shape of {len(shape):,} dimensions, or of one that is negative or too large")
+    elements = 1
+    for size in shape:
+        elements *= size
+        if elements > _MAX_ELEMENTS:
+            raise ValueError(f"a shape of more than {_MAX_ELEMENTS:,} elements")
+    width = _WIDTHS.get(dtype)
+    return None if width is None else width * elements
+
+
+def _checksum(
+    reader: Reader,
+    dtype: str,
+    shape: tuple[int, ...],
+    offset: int,
+    size: int,
+    *,
+    big_endian: bool = False,
+    done: Callable[[int], None] | None = None,
+) -> int:
+    """Return the (unmasked) CRC32C of one tensor's bytes.
+
+    Raises:
+        EOFError: if the file ends before the tensor does.
+        ValueError: if the bytes cannot be a tensor of that type.
+    """
+    if dtype == "string":
+        return _string_checksum(reader, math.prod(shape), offset, size, big_endian, done)
+    if dtype == "variant":
+        return _variant_checksum(reader, math.prod(shape), offset, size, big_endian, done)
+    return crc_of(reader, offset, size, done=done)
+
+
+def _string_checksum(
+    reader: Reader, count: int, offset: int, size: int, big_endian: bool, done: Callable[[int], None] | None
+) -> int:
+    if size == 0:
+        return 0
+    order = ">" if big_endian else "<"
+    cursor = _Cursor(reader, offset, size)
+    crc, narrow = 0, array("I")
+    for _ in range(count):
+        length = cursor.varint()
+        if length <= 0xFFFFFFFF:
+            narrow.append(length)
+        if length > 0xFFFFFFFF or len(narrow) >= 1 << 16:
+            crc = extend(crc, struct.pack(f"{order}{len(narrow)}I", *narrow))
+            narrow = array("I")
+        if length > 0xFFFFFFFF:
+            crc = extend(crc, struct.pack(f"{order}Q", length))
+    crc = extend(crc, struct.pack(f"{order}{len(narrow)}I", *narrow))
+    for data in cursor.rest():
+        crc = extend(crc, data)
+    if done is not None:
+        done(size)
+    return crc
+
+
+def _variant_checksum(
+    reader: Reader, count: int, offset: int, size: int, big_endian: bool, done: Callable[[int], None] | None
+) -> int:
+    order = ">" if big_endian else "<"
+    cursor = _Cursor(reader, offset, size)
+    crc = 0
+    for _ in range(count):
+        length = cursor.varint()
+        crc = extend(crc, struct.pack(f"{order}Q", length))
+        for data in cursor.parts(length + 4):
+            crc = extend(crc, data)
+    if done is not None:
+        done(size)
+    return crc
+
+
+class _Cursor:
+    """Reads a part of a file from its start, at most one chunk in memory."""
+
+    def __init__(self, reader: Reader, offset: int, size: int) -> None:
+        self._reader = reader
+        self._offset = offset
+        self._end = offset + size
+        self._chunk = b""
+        self._position = 0
+
+    @property
+    def left(self) -> int:
+        return self._end - self._offset + len(self._chunk) - self._position
+
+    def varint(self) -> int:
+        value = shift = 0
+        while shift < 70:
+            if self._position >= len(self._chunk):
+                self._fill()
+            byte = self._chunk[self._position]
+            self._position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> 64:
+                    break
+                return value
+            shift += 7
+        raise ValueError("one of its lengths cannot be read")
+
+    def parts(self, length: int) -> Iterator[bytes]:
+        if length > self.left:
+            raise ValueError(f"an element is said to have {length:,} bytes, and {self.left:,} are left")
+        while length:
+            if self._position >= len(self._chunk):
+                self._fill()
+            data = self._chunk[self._position : self._position + length]
+            self._position += len(data)
+            length -= len(data)
+            yield data
+
+    def rest(self) -> Iterator[bytes]:
+        return self.parts(self.left)
+
+    def _fill(self) -> None:
+        if self._offset >= self._end:
+            raise ValueError("it ends within a length")
+        self._chunk = self._reader.read_at(self._offset, min(CHUNK_BYTES, self._end - self._offset))
+        if not self._chunk:
+            raise EOFError(f"the file ends at byte {self._offset:,}, {self._end - self._offset:,} bytes too early")
+        self._offset += len(self._chunk)
+        self._position = 0

@@ -1,13 +1,17 @@
-"""`write_bundle`: writes a checkpoint's files; see `supervisor_core.checkpoint.bundle` for the format.
+"""`write_bundle`: writes a checkpoint's files, in the formats of `bundle` (data) and `table` (index).
 
 TensorFlow's own writer copies all data once more on its way to the file. Here each tensor goes from where it is
 straight to the system, and its checksum is computed while it is still in the processor's cache: half the processor
 time, which a training that uses every processor has back.
+
+In the index keys are written in full, none compressed against the one before, and every 16th entry is a restart point:
+an index is small beside its data.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,8 +21,7 @@ from typing import IO, Any
 from supervisor_core.checkpoint.bundle import data_path
 from supervisor_core.checkpoint.filesystem import open_own
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import CHUNK_BYTES, extend
-from supervisor_core.checkpoint.table_writer import encode_table, mask
+from supervisor_core.checkpoint.table import CHUNK_BYTES, FOOTER_BYTES, MAGIC, extend
 
 _HEADER = b"\x08\x01" + (b"" if sys.byteorder == "little" else b"\x10\x01") + b"\x1a\x02\x08\x01"
 """The ``BundleHeader``: 1 num_shards = 1, 2 endianness = 0 (little) or 1, 3 version = {1 producer = 1}."""
@@ -37,14 +40,14 @@ class TensorData:
 
 
 def write_bundle(prefix: str, tensors: Iterable[TensorData]) -> None:
-    """Write a checkpoint of one data file, without syncing it. Each tensor is let go of as soon as it is written.
+    """Write a checkpoint of one data file, without syncing it. Each tensor is released as soon as it is written.
 
     Args:
         prefix: the checkpoint's path, on the local file system, in a directory that exists.
         tensors: what goes into it; numbers only, each name once.
 
     Raises:
-        OSError: if it cannot be written; what there is of it stays.
+        OSError: if it cannot be written; an incomplete file stays.
     """
     entries = {b"": _HEADER}
     with _named(data_path(prefix, 0, 1)) as path, open(_emptied(path), "wb", buffering=0) as file:
@@ -61,7 +64,7 @@ def write_bundle(prefix: str, tensors: Iterable[TensorData]) -> None:
 
 @contextmanager
 def _named(path: str) -> Iterator[str]:
-    """Let an error say of which file it is, as those of writing do not by themselves."""
+    """Add the file's name to an error of writing, which has none."""
     try:
         yield path
     except OSError as error:
@@ -93,3 +96,84 @@ def _entry(tensor: TensorData, offset: int, size: int, crc: int) -> bytes:
     for length in tensor.shape:
         entry.shape.dim.add(size=length)
     return bytes(entry.SerializeToString())
+
+
+_BLOCK_BYTES = 64 << 10
+_RESTART_INTERVAL = 16
+
+
+def mask(crc: int) -> int:
+    """Return what is stored in place of a CRC32C.
+
+    Example:
+        >>> from supervisor_core.checkpoint.table import unmask
+        >>> unmask(mask(0x12345678)) == 0x12345678
+        True
+    """
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def encode_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the bytes of a table.
+
+    Args:
+        entries: keys and values, in the order of the keys, each key once.
+    """
+    table = bytearray()
+    index = _Block()
+    block = _Block()
+    for key, value in entries:
+        block.add(key, value)
+        if block.size >= _BLOCK_BYTES:
+            index.add(key, _append(table, block))
+            block = _Block()
+    if block.size or not index.size:
+        index.add(block.last_key, _append(table, block))
+    footer = _append(table, _Block()) + _append(table, index)
+    return bytes(table) + footer.ljust(FOOTER_BYTES - len(MAGIC), b"\0") + MAGIC
+
+
+class _Block:
+    def __init__(self) -> None:
+        self.last_key = b""
+        self._data = bytearray()
+        self._restarts = [0]
+        self._count = 0
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def add(self, key: bytes, value: bytes) -> None:
+        if self._count and self._count % _RESTART_INTERVAL == 0:
+            self._restarts.append(len(self._data))
+        self._count += 1
+        self._data += b"\0" + varint(len(key)) + varint(len(value)) + key + value
+        self.last_key = key
+
+    def encode(self) -> bytes:
+        restarts = struct.pack(f"<{len(self._restarts)}I", *self._restarts)
+        return bytes(self._data) + restarts + struct.pack("<I", len(self._restarts))
+
+
+def varint(number: int) -> bytes:
+    """Return a number from 0 as a varint: 7 bits to a byte, the lowest first, the top bit set in all but the last.
+
+    Example:
+        >>> varint(300)
+        b'\\xac\\x02'
+    """
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _append(table: bytearray, block: _Block) -> bytes:
+    """Append a block; return its handle."""
+    data = block.encode() + b"\0"
+    handle = varint(len(table)) + varint(len(data) - 1)
+    table += data + struct.pack("<I", mask(extend(0, data)))
+    return handle

@@ -77,21 +77,15 @@ def verify(
             if data:
                 table.check(add)
     try:
-        step = read_scalar(filesystem, paths, step_name) if step_name in names else None
+        step = _integer(filesystem, paths, step_name) if step_name in names else None
     except KeyError:
         file = os.path.basename(paths[0])
         raise DamagedCheckpointError(f"{file}: it lists the tensor {step_name!r} and does not hold it") from None
     return sum(sizes), len(names), step
 
 
-def read_scalar(filesystem: Filesystem, paths: tuple[str, ...], name: str) -> int | None:
-    """Return an integer tensor of one element; None if it is something else.
-
-    Raises:
-        KeyError: if no file has a tensor of that name.
-        DamagedCheckpointError: if it cannot be read.
-        OSError: if a file cannot be read.
-    """
+def _integer(filesystem: Filesystem, paths: tuple[str, ...], name: str) -> int | None:
+    """Return an integer tensor of one element, None if it is something else; KeyError if no file has it."""
     escaped = name.encode().replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
     for path in paths:
         with filesystem.open(path) as reader:

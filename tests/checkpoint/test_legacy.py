@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.bundle import VerifiedCheckpoint, read_scalar, verify
+from supervisor_core.checkpoint.bundle import VerifiedCheckpoint, verify
 from supervisor_core.errors import DamagedCheckpointError
 
 
@@ -17,7 +17,6 @@ def test_a_single_file_verifies(tmp_path: Path, writer: Any) -> None:
     size = (tmp_path / "m-70").stat().st_size
     assert verify(tmp_path / "m-70") == VerifiedCheckpoint(size, 2, 70)
     assert verify(tmp_path / "m-70", data=False).step == 70
-    assert read_scalar(tmp_path / "m-70") == 70
 
 
 def test_shards_verify_together(tmp_path: Path, writer: Any) -> None:
@@ -26,7 +25,7 @@ def test_shards_verify_together(tmp_path: Path, writer: Any) -> None:
     writer.write_legacy(tmp_path / "m-7-00001-of-00002", 7)
     prefix = tmp_path / "m-7-?????-of-00002"
     assert verify(prefix).tensors == 2
-    assert read_scalar(prefix) == 7
+    assert verify(prefix).step == 7
     (tmp_path / "m-7-00001-of-00002").unlink()
     with pytest.raises(DamagedCheckpointError, match="the file is missing"):
         verify(prefix)
@@ -57,13 +56,11 @@ def test_progress_ends_at_the_total(tmp_path: Path, writer: Any) -> None:
     assert all(done <= total for done, total in told)
 
 
-def test_scalars_that_are_not_there(tmp_path: Path, writer: Any) -> None:
-    """A name that is missing, or no single integer, is said to be that."""
+def test_a_step_that_is_not_there_is_unknown(tmp_path: Path, writer: Any) -> None:
+    """A name that is missing, or no single integer, gives no step."""
     writer.write_legacy(tmp_path / "m-7", 7)
-    with pytest.raises(KeyError):
-        read_scalar(tmp_path / "m-7", "no_such_tensor")
-    with pytest.raises(ValueError, match="is not one integer"):
-        read_scalar(tmp_path / "m-7", "w")
+    assert verify(tmp_path / "m-7", step_name="no_such_tensor").step is None
+    assert verify(tmp_path / "m-7", step_name="w").step is None
 
 
 def test_the_newer_format_wins(tmp_path: Path, writer: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint import candidates, filesystem, table, table_writer
+from supervisor_core.checkpoint import bundle_writer, candidates, filesystem, table
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_record import decode as decode_lease
@@ -97,14 +97,14 @@ class CountingReader:
 def test_a_block_that_is_named_again_and_again_is_damage(use: Callable[[Any], object]) -> None:
     """An index that names one long block ten thousand times costs no more than reading the file once."""
     block = struct.pack("<5001I", *[0] * 5000, 5000)  # restart points and no entries, so no bound on entries is reached
-    handle = b"\x00" + table_writer.varint(len(block))
+    handle = b"\x00" + bundle_writer.varint(len(block))
     index = b"".join(b"\x00\x01" + bytes([len(handle)]) + b"k" + handle for _ in range(10_000)) + struct.pack(
         "<II", 0, 1
     )
     out = bytearray()
     for content in (block, index):
-        out += content + b"\0" + struct.pack("<I", table_writer.mask(table.extend(0, content + b"\0")))
-    footer = handle + table_writer.varint(len(block) + 5) + table_writer.varint(len(index))
+        out += content + b"\0" + struct.pack("<I", bundle_writer.mask(table.extend(0, content + b"\0")))
+    footer = handle + bundle_writer.varint(len(block) + 5) + bundle_writer.varint(len(index))
     reader = CountingReader(bytes(out) + footer.ljust(40, b"\0") + table.MAGIC)
     with pytest.raises(DamagedCheckpointError, match="where the one before it ends"):
         use(table.Table(reader, "model.index"))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from forked import ForkServer
 
-from supervisor_core.checkpoint.bundle import read_index, read_scalar, verify
+from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.lease import LogdirLease, peek
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state import CheckpointState, SaveId, read_state, write_state
@@ -69,7 +69,7 @@ def test_a_saver_s_checkpoint_verifies(session: Any, tmp_path: Path, sharded: bo
     entries = read_index(prefix).entries
     assert {name: list(entries[name].shape) for name in shapes} == shapes
     assert entries["half"].dtype == "float16"
-    assert read_scalar(prefix) == 1200
+    assert verify(prefix).step == 1200
 
 
 def test_shards_on_several_devices_verify(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_checkpoints_of_the_newer_api_verify(tmp_path: Path) -> None:
     state = read_state(tmp_path / "checkpoint").state
     assert state is not None
     assert len(state.timestamps) == 2
-    assert read_scalar(manager.latest_checkpoint, "save_counter/.ATTRIBUTES/VARIABLE_VALUE") == 2
+    assert verify(manager.latest_checkpoint, step_name="save_counter/.ATTRIBUTES/VARIABLE_VALUE").step == 2
 
 
 @pytest.mark.parametrize("sharded", [False, True])
