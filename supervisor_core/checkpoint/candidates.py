@@ -11,7 +11,7 @@ from typing import Literal
 from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
 from supervisor_core.checkpoint.ledger import SavedAs
-from supervisor_core.checkpoint.naming import CheckpointNames, last_part, named_by, step_in_name, without_shards
+from supervisor_core.checkpoint.names import CheckpointNames, last_part, named_by, step_in_name, without_shards
 from supervisor_core.checkpoint.state import CheckpointState
 
 MAX_NAMED = 10_000

@@ -36,11 +36,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from supervisor_core.checkpoint.deletable import deletable_files
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, refuse_link
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_record import LARGEST_ATTEMPT, LATEST
-from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
+from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative, read_state
 from supervisor_core.checkpoint.tenancy import can_follow
 

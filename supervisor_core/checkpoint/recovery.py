@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate
-from supervisor_core.checkpoint.naming import last_part, step_in_name
+from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError, UnreadableCheckpointError
 
 Verify = Callable[[str], bundle.VerifiedCheckpoint]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from supervisor_core.checkpoint.filesystem import Filesystem
-from supervisor_core.checkpoint.naming import last_part, without_shards
+from supervisor_core.checkpoint.names import last_part, without_shards
 from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state import read_state
 

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import count
 
-from supervisor_core.checkpoint.deletable import deletable_files
 from supervisor_core.checkpoint.filesystem import Filesystem, refuse_link
-from supervisor_core.checkpoint.naming import CheckpointNames, step_in_name
+from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, step_in_name
 
 NOTE = "why-set-aside.txt"
 """What marks such a directory, and says why."""

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
-from supervisor_core.checkpoint.naming import step_in_name
+from supervisor_core.checkpoint.names import step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.runs import RunDirectory, find_runs
 from supervisor_core.checkpoint.store import CheckpointStore

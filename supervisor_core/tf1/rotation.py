@@ -20,7 +20,7 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.candidates import Candidate
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.ledger import SessionLedger
-from supervisor_core.checkpoint.naming import last_part
+from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE

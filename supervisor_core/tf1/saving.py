@@ -27,7 +27,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.filesystem import filesystem_for
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.naming import last_part, step_in_name
+from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
-from supervisor_core.checkpoint.naming import last_part, without_shards
+from supervisor_core.checkpoint.names import last_part, without_shards
 
 MAX_DIRECTORIES = 16
 """In how many directories other than its own a run's checkpoints are looked for; what is beyond is not known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor_core.checkpoint.naming import CheckpointNames, files_of, last_part, step_in_name
+from supervisor_core.checkpoint.names import CheckpointNames, files_of, last_part, step_in_name
 
 
 @pytest.mark.parametrize(

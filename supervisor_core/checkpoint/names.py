@@ -14,11 +14,14 @@ For the basename ``model.ckpt`` and step 1200:
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
+from supervisor_core.checkpoint.filesystem import Filesystem
 from supervisor_core.checkpoint.legacy import SHARDED
+from supervisor_core.checkpoint.table import MAGIC
 
 _STEP = re.compile(r"-(\d{1,19})$")
 _DATA = r"\.data-\d{5}-of-\d{5}"
@@ -160,3 +163,35 @@ class CheckpointNames:
         """Return the checkpoint to which a data or graph file belongs; None for any other file."""
         match = self._orphan.fullmatch(name)
         return match.group(1) if match else None
+
+
+def deletable_files(
+    filesystem: Filesystem, directory: str, name: str, listing: Collection[str], names: CheckpointNames
+) -> list[str]:
+    """Return the names of one checkpoint's files that may be deleted, in the order of their deletion.
+
+    Args:
+        filesystem: that of the directory.
+        directory: where this run's checkpoints are.
+        name: what the checkpoint is called, without directories.
+        listing: the names in the directory.
+        names: what this run's checkpoints are called.
+    """
+    if not names.matches(name):
+        return []
+    files = files_of(name, listing)
+    endings = [names.ending(file) for file in files]
+    has_data = "data" in endings
+    return [
+        file
+        for file, ending in zip(files, endings, strict=True)
+        if ending in ("data", "meta") or (ending == "index" and has_data) or _is_table(filesystem, directory, file)
+    ]
+
+
+def _is_table(filesystem: Filesystem, directory: str, file: str) -> bool:
+    try:
+        with filesystem.open(os.path.join(directory, file)) as reader:
+            return reader.read_at(max(0, reader.size - len(MAGIC)), len(MAGIC)) == MAGIC
+    except OSError:  # what cannot be read is not proven to be a checkpoint's
+        return False
