@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.candidates import Candidate
+from supervisor_core.checkpoint.listing import Candidate
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError, UnreadableCheckpointError
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.candidates import Candidate, Survey
 from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, local_path, refuse_link, unguarded
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
+from supervisor_core.checkpoint.listing import Candidate, Survey
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, without_shards
 from supervisor_core.checkpoint.recovery import Recovery, Skipped, Verify, choose
 from supervisor_core.checkpoint.retention import Saved

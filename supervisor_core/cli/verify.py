@@ -14,11 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.candidates import Candidate
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
+from supervisor_core.checkpoint.listing import Candidate, RunDirectory, find_runs
 from supervisor_core.checkpoint.names import step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
-from supervisor_core.checkpoint.runs import RunDirectory, find_runs
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli.events_verdict import EventsVerdict, verify_events
 from supervisor_core.cli.parameters import WrongInput, directories

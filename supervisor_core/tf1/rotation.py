@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.candidates import Candidate
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.ledger import SessionLedger
+from supervisor_core.checkpoint.listing import Candidate
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.retention import Retention, Saved, decide

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint import bundle_writer, candidates, filesystem, table
+from supervisor_core.checkpoint import bundle_writer, filesystem, listing, table
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_record import decode as decode_lease
@@ -230,7 +230,7 @@ def test_no_other_store_is_asked(tmp_path: Path, writer: ModuleType, monkeypatch
         asked.append(os.fspath(path))
         raise AssertionError(f"{path} was asked")
 
-    monkeypatch.setattr(candidates, "filesystem_for", local_only)
+    monkeypatch.setattr(listing, "filesystem_for", local_only)
     recovery = CheckpointStore(tmp_path).newest_usable()
     assert recovery.chosen is not None
     assert (recovery.chosen.step, asked) == (100, [])
