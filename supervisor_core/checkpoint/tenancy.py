@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supervisor_core.checkpoint.lease_record import COSTS, LARGEST, LARGEST_ATTEMPT, LATEST, LeaseRecord
-from supervisor_core.checkpoint.machine import boot_id
+from supervisor_core.checkpoint.process_identity import boot_id
 
 CUT_OFF = ("lost", "signal")
 """How a session ends that had more to do, and nothing wrong with its model."""

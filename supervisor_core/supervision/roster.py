@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
-from supervisor_core.checkpoint.machine import Machine, is_running, this_machine
+from supervisor_core.checkpoint.process_identity import Machine, is_running, this_machine
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.run.status import WorkerStatus
 from supervisor_core.runtime.deadline import NEVER, Deadline

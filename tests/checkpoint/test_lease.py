@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
-from supervisor_core.checkpoint.machine import boot_id
+from supervisor_core.checkpoint.process_identity import boot_id
 from supervisor_core.checkpoint.tenancy import tenancy_after
 from supervisor_core.errors import LogdirInUseError
 

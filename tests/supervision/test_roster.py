@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.checkpoint.machine import Machine, this_machine
+from supervisor_core.checkpoint.process_identity import Machine, this_machine
 from supervisor_core.clock import SYSTEM_CLOCK
 
 WORKER = """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.lease import LogdirLease
-from supervisor_core.checkpoint.machine import this_machine
+from supervisor_core.checkpoint.process_identity import this_machine
 from supervisor_core.options import Options
 from supervisor_core.supervision.task_file import TaskFile
 from supervisor_core.supervision.task_record import TaskRecord
