@@ -21,7 +21,7 @@ from typing import cast
 from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.bundle_writer import encode_table, mask
 from supervisor_core.checkpoint.filesystem import Filesystem
-from supervisor_core.checkpoint.state import SaveId, format_state, read_state
+from supervisor_core.checkpoint.state_file import SaveId, format_state, read_state
 from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table, extend, take_varint
 from supervisor_core.errors import DamagedCheckpointError
 

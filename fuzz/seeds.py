@@ -20,7 +20,7 @@ from types import ModuleType
 
 from fuzz.targets import HERE, TARGETS
 from supervisor_core.checkpoint import lease_record, ledger
-from supervisor_core.checkpoint.state import CheckpointState, SaveId, format_state
+from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
 from supervisor_core.events import encoding, framing, telemetry
 from supervisor_core.supervision import task_record
 

@@ -13,7 +13,7 @@ from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, lo
 from supervisor_core.checkpoint.ledger import SavedAs
 from supervisor_core.checkpoint.names import CheckpointNames, last_part, named_by, step_in_name, without_shards
 from supervisor_core.checkpoint.set_aside import NOTE
-from supervisor_core.checkpoint.state import CheckpointState, read_state
+from supervisor_core.checkpoint.state_file import CheckpointState, read_state
 
 MAX_NAMED = 10_000
 """How many of the checkpoints that a state file names are looked for, the newest."""

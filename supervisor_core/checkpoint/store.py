@@ -23,7 +23,7 @@ from supervisor_core.checkpoint.recovery import Recovery, Skipped, Verify, choos
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside, own_set_aside
 from supervisor_core.checkpoint.staging import finish_replacement
-from supervisor_core.checkpoint.state import (
+from supervisor_core.checkpoint.state_file import (
     CheckpointState,
     SaveId,
     StateReading,

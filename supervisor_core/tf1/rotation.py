@@ -24,7 +24,7 @@ from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
-from supervisor_core.checkpoint.state import SaveId
+from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError

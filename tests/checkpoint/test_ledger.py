@@ -22,7 +22,7 @@ from supervisor_core.checkpoint.ledger import (
     later_saves,
     newest_attempt,
 )
-from supervisor_core.checkpoint.state import CheckpointState, SaveId, write_state
+from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, write_state
 
 PAGE = Page(
     session="6f1d3c0a9b7e4d21",

@@ -12,7 +12,7 @@ from supervisor_core.checkpoint.filesystem import filesystem_for
 from supervisor_core.checkpoint.ledger import DIRECTORY, LetGo, Page, SavedAs, encode
 from supervisor_core.checkpoint.listing import find_runs
 from supervisor_core.checkpoint.set_aside import NOTE
-from supervisor_core.checkpoint.state import SaveId
+from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import NoUsableCheckpointError
 

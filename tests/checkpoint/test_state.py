@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.state import CheckpointState, SaveId, make_relative, read_state, write_state
+from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, make_relative, read_state, write_state
 
 
 @pytest.fixture

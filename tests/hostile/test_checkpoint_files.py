@@ -19,7 +19,7 @@ from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_record import decode as decode_lease
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.state import read_state
+from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.checkpoint.table import take_varint
 from supervisor_core.errors import DamagedCheckpointError

@@ -14,7 +14,7 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
 from supervisor_core.checkpoint.ledger import DIRECTORY, SessionLedger
 from supervisor_core.checkpoint.set_aside import move_aside
-from supervisor_core.checkpoint.state import CheckpointState, write_state
+from supervisor_core.checkpoint.state_file import CheckpointState, write_state
 from supervisor_core.events.filesystem import LOCAL as EVENTS
 from supervisor_core.supervision.task_file import TASKS_DIRECTORY, TaskFile
 from supervisor_core.supervision.task_record import TaskRecord

@@ -18,7 +18,7 @@ from forked import ForkServer
 from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.lease import LogdirLease, peek
 from supervisor_core.checkpoint.retention import Saved
-from supervisor_core.checkpoint.state import CheckpointState, SaveId, read_state, write_state
+from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, read_state, write_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 

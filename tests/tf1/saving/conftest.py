@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.checkpoint.state import read_state
+from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1.saving import CheckpointSaver, SaveResult

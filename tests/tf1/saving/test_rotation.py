@@ -12,7 +12,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
-from supervisor_core.checkpoint.state import read_state
+from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 
 v1 = tf.compat.v1
