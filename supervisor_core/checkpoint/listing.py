@@ -1,4 +1,5 @@
-"""`Survey`: what a logdir holds in the way of checkpoints, in the order in which a session would try them."""
+"""Which checkpoints exist: those of one run, in the order in which a session tries them (`CheckpointListing`), and all
+directories with checkpoints, whatever program wrote them (`find_runs`)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state_file import CheckpointState, read_state
 
 MAX_NAMED = 10_000
-"""How many of the checkpoints that a state file names are looked for, the newest."""
+"""Of the checkpoints that a state file names, only the newest of this number are looked for."""
 
 _DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
 
@@ -30,7 +31,7 @@ class Candidate:
     step: int | None
     """The step in its name; None where the name ends in no number."""
     source: Literal["ledger", "state", "disk"]
-    """Saved after the state file was written, named by the state file, or only found on disk."""
+    """``ledger``: saved after the state file was written; ``state``: named by it; ``disk``: only found on disk."""
     saved_at: float | None
     """Wall time: the state file's timestamp, else when its file was written; None where neither is known."""
     deletable: bool
@@ -38,11 +39,11 @@ class Candidate:
     found: bool = True
     """Whether any file of it is there."""
     has_index: bool = True
-    """Whether the file is there that makes a checkpoint of the others."""
+    """Whether its index, or the first file of the older format, is there."""
 
 
-class Survey:
-    """Finds checkpoints; see `CheckpointStore` for how a path is resolved.
+class CheckpointListing:
+    """Lists the checkpoints of one run; see `CheckpointStore` for how a path is resolved.
 
     Args:
         filesystem: the logdir's.
@@ -57,80 +58,82 @@ class Survey:
         self._directory = directory
         self._names = names
 
-    def take(self, state: CheckpointState | None, listing: set[str], later: Sequence[SavedAs] = ()) -> list[Candidate]:
+    def candidates(
+        self, state: CheckpointState | None, entries: set[str], later: Sequence[SavedAs] = ()
+    ) -> list[Candidate]:
         """Return the candidates: the state file's choice, the others it names from the last, then the rest on disk.
 
         Args:
-            state: what the state file says, where it says anything.
-            listing: what `list_names` returned.
-            later: what was saved after the state file was written, newest first; those that are there come first.
+            state: the state file; None where it is missing or unreadable.
+            entries: what `list_names` returned.
+            later: saves newer than the state file, newest first; those whose files exist come first.
         """
         found: dict[str, Candidate] = {}
         for item in later:
             path = os.path.join(self._logdir, item.path)
-            if f"{last_part(path)}.index" in listing and os.path.dirname(path) == self._directory:
+            if f"{last_part(path)}.index" in entries and os.path.dirname(path) == self._directory:
                 found[path] = self._candidate(path, "ledger", item.saved_at, deletable=True)
         if state is not None:
             stamps = dict(zip(state.all_model_checkpoint_paths, state.timestamps, strict=False))
-            there = named_by(listing)
+            there = named_by(entries)
             named = (state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths[-MAX_NAMED:]))
             for recorded in dict.fromkeys(named):
-                candidate = self._named(recorded, stamps.get(recorded), listing, there)
+                candidate = self._named(recorded, stamps.get(recorded), entries, there)
                 found.setdefault(candidate.path, candidate)
         on_disk = []
-        for name in self._names.prefixes(listing):
+        for name in self._names.prefixes(entries):
             path = os.path.join(self._directory, name)
-            if path not in found and (f"{name}.index" in listing or self._is_legacy(path)):
+            if path not in found and (f"{name}.index" in entries or self._is_legacy(path)):
                 on_disk.append(self._candidate(path, "disk", None, deletable=True))
         on_disk.sort(key=lambda item: (-1 if item.step is None else item.step, item.saved_at or 0.0), reverse=True)
         return [*found.values(), *on_disk]
 
-    def without_index(self, listing: set[str]) -> list[str]:
-        """Return the names of checkpoints whose data is there and whose index is not, highest step first.
+    def without_index(self, entries: set[str]) -> list[str]:
+        """Return the names of checkpoints that have data and no index, highest step first.
 
-        Not those that a killed save was about to move into place: their index is still where it was written.
+        Without those that a killed save was moving into place: their index is still staged.
         """
-        known = {without_shards(name) for name in self._names.prefixes(listing)}
-        moving = {self._names.owner(name) for files in self.half_moved(listing).values() for name in files}
-        owners = {self._names.owner(name) for name in listing if not name.endswith(".meta")}
+        known = {without_shards(name) for name in self._names.prefixes(entries)}
+        moving = {self._names.owner(name) for files in self.half_moved(entries).values() for name in files}
+        owners = {self._names.owner(name) for name in entries if not name.endswith(".meta")}
         found = [name for name in owners - known - moving if name is not None and not self._has_index(name)]
         return sorted(found, key=lambda name: (step_in_name(name) or -1, name), reverse=True)
 
     def _has_index(self, name: str) -> bool:
-        """Look once more: a save may have moved it into place since the directory was listed."""
+        """Check again: a save may have moved it into place since the directory was listed."""
         return self._filesystem.is_file(os.path.join(self._directory, f"{name}.index"))
 
-    def half_moved(self, listing: set[str]) -> dict[str, list[str]]:
-        """Return what killed saves have moved into place without its index, by the directory in which that still is."""
-        known = {without_shards(name) for name in self._names.prefixes(listing)}
+    def half_moved(self, entries: set[str]) -> dict[str, list[str]]:
+        """Return the files that killed saves moved into place while the index stayed staged, by staging directory."""
+        known = {without_shards(name) for name in self._names.prefixes(entries)}
         found: dict[str, list[str]] = {}
-        for staging in listing:
+        for staging in entries:
             if self._names.staged(staging) is None:
                 continue
             try:
                 inside = set(self._filesystem.list_names(os.path.join(self._directory, staging)))
-            except OSError:  # it is no directory, or gone: it proves nothing
+            except OSError:  # no directory, or deleted: it proves nothing
                 continue
             indexed = {name.removesuffix(".index") for name in inside if name.endswith(".index")} - known
-            found[staging] = sorted(name for name in listing - inside if self._names.owner(name) in indexed)
+            found[staging] = sorted(name for name in entries - inside if self._names.owner(name) in indexed)
         return found
 
     def list_names(self) -> set[str]:
-        """Return the names in the checkpoints' directory; none where it does not exist.
+        """Return the names in the checkpoints' directory; an empty set where it does not exist.
 
         Raises:
-            OSError: if it is there and cannot be listed.
+            OSError: if it exists and cannot be listed.
         """
         try:
             return set(self._filesystem.list_names(self._directory))
         except FileNotFoundError:
             return set()
 
-    def _named(self, recorded: str, saved_at: float | None, listing: set[str], there: set[str]) -> Candidate:
+    def _named(self, recorded: str, saved_at: float | None, entries: set[str], there: set[str]) -> Candidate:
         name = last_part(recorded)
         inside = os.path.join(self._directory, name)
         if name in there:
-            has_index = f"{name}.index" in listing or self._is_legacy(inside)
+            has_index = f"{name}.index" in entries or self._is_legacy(inside)
             own = self._names.matches(name)
             return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
         absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
@@ -148,7 +151,7 @@ class Survey:
         )
 
     def _is_same_store(self, path: str) -> bool:
-        """Say whether a path is of the logdir's own store; no other is connected to for the sake of a text file."""
+        """Say whether a path is in the logdir's own store: a line in a text file opens no connection to another."""
         return _store(path) == _store(self._logdir)
 
     def _candidate(

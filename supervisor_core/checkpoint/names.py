@@ -10,6 +10,11 @@ For the basename ``model.ckpt`` and step 1200:
     model.ckpt-1200_temp_6f1d3c0a9b7e4d21_4be1.../                all of it before it is moved into place, index last;
                                                                   the session first, where there is one
     model.ckpt-1200.meta.tmp0f3c..., checkpoint.tmp0f3c...        being written, renamed when done
+
+Names are read from files that anybody with access to the logdir can write (the state file, the ledger), so a name alone
+proves nothing. Deleted or moved away is only what `deletable_files` returns: files in the directory of this run's
+checkpoints and named as they are, with the ending of an index, data or graph file, or, in the older format, with the
+format's mark at their end.
 """
 
 from __future__ import annotations
@@ -175,7 +180,7 @@ def deletable_files(
         directory: where this run's checkpoints are.
         name: what the checkpoint is called, without directories.
         listing: the names in the directory.
-        names: what this run's checkpoints are called.
+        names: the naming of this run's checkpoints.
     """
     if not names.matches(name):
         return []
@@ -193,5 +198,5 @@ def _is_table(filesystem: Filesystem, directory: str, file: str) -> bool:
     try:
         with filesystem.open(os.path.join(directory, file)) as reader:
             return reader.read_at(max(0, reader.size - len(MAGIC)), len(MAGIC)) == MAGIC
-    except OSError:  # what cannot be read is not proven to be a checkpoint's
+    except OSError:  # unreadable: no proof
         return False

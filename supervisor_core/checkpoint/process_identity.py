@@ -1,4 +1,4 @@
-"""`Machine`: where a process runs, so that another one can say whether it still does."""
+"""Which machine a process runs on (`Machine`), and whether a process of this machine still runs (`is_running`)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where process ids mean what they mean here: one host, one boot, one namespace of processes."""
+    """The scope of a process id: one host, one boot, one namespace of processes."""
 
     host: str
     boot: str | None = None
-    """The kernel's boot id: the same for all containers of one machine, another after it was rebooted. None where
-    there is no such thing."""
+    """The kernel's boot id: the same for all containers of one machine, another after a reboot. None where the system
+    has none."""
     pids: str | None = None
-    """The namespace of process ids: containers of one machine may have the same host name, and other processes."""
+    """The namespace of process ids: containers of one machine may share the host name, not the processes."""
 
 
 def this_machine() -> Machine:
-    """Return where this process runs."""
+    """Return the machine of this process."""
     return Machine(host=socket.gethostname(), boot=boot_id(), pids=_pid_namespace())
 
 
 def boot_id() -> str | None:
-    """Return the kernel's boot id; None where there is no such thing."""
+    """Return the kernel's boot id; None where the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip() or None
@@ -34,7 +34,7 @@ def boot_id() -> str | None:
 
 
 def is_running(pid: int) -> bool:
-    """Say whether a process of this machine may be running; one that is dead and only waits for its parent is not."""
+    """Say whether a process of this machine may be running; a zombie is not."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -1,4 +1,4 @@
-"""`choose`: which checkpoint to resume from, and what was passed over on the way, as a function of what there is."""
+"""`choose`: which checkpoint to resume from, and which were skipped, as a function of the existing ones."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Verify = Callable[[str], bundle.VerifiedCheckpoint]
 
 @dataclass(frozen=True)
 class Skipped:
-    """A checkpoint that was passed over."""
+    """A checkpoint that was not chosen."""
 
     path: str
     reason: str
     is_damaged: bool = True
-    """False where the file system refuses a file that may be whole: then it is left where it is."""
+    """False where the file system refuses a file that may be whole; such a checkpoint is left in place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """What to resume from, and what was passed over on the way."""
+    """The checkpoint to resume from, and those that were skipped."""
 
     chosen: Candidate | None
-    """None where there is no checkpoint at all: a new run."""
+    """None where there is no checkpoint: a new run."""
     verified: bundle.VerifiedCheckpoint | None
     skipped: tuple[Skipped, ...] = ()
     """Newest first."""
     state_problem: str | None = None
-    """What is wrong with the state file, in one sentence; None when nothing is."""
+    """The state file's problem, in one sentence; None where there is none."""
 
 
 def choose(
@@ -50,11 +50,11 @@ def choose(
 
     Args:
         candidates: in the order in which to try them.
-        remains: what has data files and no index.
+        remains: prefixes with data files and no index.
         logdir: for the error's text.
-        problem: what is wrong with the state file.
-        verify: how to check one.
-        start_over: choose none where all are damaged, rather than raise.
+        problem: the state file's problem.
+        verify: checks one.
+        start_over: where all are damaged, choose none instead of raising.
 
     Raises:
         NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
@@ -88,10 +88,10 @@ def _try(verify: Verify, path: str, skipped: list[Skipped]) -> bundle.VerifiedCh
 def _with_honest_name(
     candidate: Candidate, verified: bundle.VerifiedCheckpoint, others: Sequence[Candidate], verify: Verify
 ) -> tuple[Candidate, bundle.VerifiedCheckpoint, list[Skipped]] | None:
-    """Return another candidate where this one's files are those of another step, and what was passed over for it.
+    """Return a better candidate where this one's files are those of another step, and the skipped ones.
 
-    A save reads the step for the name first, so that a checkpoint holds that step or a later one. The other one must
-    hold the step of its own name, or the one that this name promises; where names count something else, none does.
+    A save reads the step for the name first, so a checkpoint holds that step or a later one. The better one must hold
+    the step of its own name, or of this name; where names count something else, none does.
     """
     if verified.step is None or candidate.step is None or verified.step >= candidate.step:
         return None

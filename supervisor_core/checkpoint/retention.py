@@ -1,8 +1,8 @@
 """`decide`: which checkpoints to keep, as a pure function.
 
 The original's rules (tensorflow's ``python/training/saver.py``): the newest ``max_to_keep`` stay listed; one that drops
-off the list is deleted, unless ``keep_every_n_hours`` have passed since the last one so spared. Two differences: those
-hours run on across restarts, and a file outside the logdir is never deleted.
+off the list is deleted, unless ``keep_every_n_hours`` have passed since the last one that was preserved. Two
+differences: those hours run on across restarts, and a file outside the logdir is never deleted.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class Retention:
-    """What is to become of each checkpoint."""
+    """Which checkpoints to list, to delete, and to leave."""
 
     keep: tuple[Saved, ...]
-    """Those that stay under management, oldest first: what the state file lists."""
+    """Those that the state file lists, oldest first."""
     delete: tuple[Saved, ...]
     """Those to delete, oldest first."""
     preserved: tuple[Saved, ...]
-    """Those that drop off the list and stay on disk for good."""
+    """Those that are no longer listed and stay on disk."""
     last_preserved_at: float | None
-    """From when the next ``keep_every_n_hours`` count; to be kept in the state file. None without checkpoints."""
+    """Start of the next ``keep_every_n_hours``; stored in the state file. None without checkpoints."""
 
 
 def decide(
@@ -44,15 +44,15 @@ def decide(
     keep_every_n_hours: float | None,
     last_preserved_at: float | None,
 ) -> Retention:
-    """Say which checkpoints to keep listed, to delete, and to leave on disk.
+    """Decide which checkpoints to list, to delete, and to leave on disk.
 
     Args:
-        checkpoints: oldest first, the newest last; of the same path twice, the later counts.
-        max_to_keep: how many stay listed; None or 0 keeps every file, and lists the newest (as the original does, so
-            that the state file does not grow forever).
-        keep_every_n_hours: spare one for every so many hours; None spares none, 0 spares all.
-        last_preserved_at: `Retention.last_preserved_at` of the time before, also from an earlier session; None at a
-            run's first checkpoint: the hours count from the oldest checkpoint.
+        checkpoints: oldest first; of two with the same path the later counts.
+        max_to_keep: number of listed checkpoints; None or 0 keeps every file and lists the newest (as the original
+            does, so that the state file does not grow without limit).
+        keep_every_n_hours: preserve one checkpoint per period of this length; None preserves none, 0 all.
+        last_preserved_at: `Retention.last_preserved_at` of the decision before, also of an earlier session; None at a
+            run's first checkpoint: the hours count from the oldest one.
 
     Example:
         >>> old, new = Saved("model.ckpt-1", 100.0), Saved("model.ckpt-2", 200.0)
@@ -67,23 +67,24 @@ def decide(
     if not ordered:
         return Retention((), (), (), last_preserved_at)
     since = ordered[0].saved_at if last_preserved_at is None else last_preserved_at
-    since = min(since, ordered[-1].saved_at)  # or a clock that was once ahead would spare nothing for as long
+    since = min(since, ordered[-1].saved_at)  # a clock that was once ahead must not suspend the hours until then
     count = max_to_keep if max_to_keep else 1
     delete, preserved = [], []
     for saved in ordered[:-count]:
-        spared = _spare(saved.saved_at, since, keep_every_n_hours) if saved.deletable and max_to_keep else since
-        if spared is None:
-            delete.append(saved)
-        else:
+        if not (saved.deletable and max_to_keep):
             preserved.append(saved)
-            since = spared
+        elif (preserved_at := _preserved_at(saved.saved_at, since, keep_every_n_hours)) is not None:
+            preserved.append(saved)
+            since = preserved_at
+        else:
+            delete.append(saved)
     return Retention(tuple(ordered[-count:]), tuple(delete), tuple(preserved), since)
 
 
-def _spare(saved_at: float, since: float, keep_every_n_hours: float | None) -> float | None:
-    """Return from when the hours count next if this one is spared, None if it is not.
+def _preserved_at(saved_at: float, since: float, keep_every_n_hours: float | None) -> float | None:
+    """Return the start of the next period if this checkpoint is preserved, None if it is not.
 
-    Whole periods, so that the hours do not drift; several at once after a pause, or all that follows would be spared.
+    Whole periods, so that the hours do not drift; several at once after a pause, or all that follow would be preserved.
     """
     if keep_every_n_hours is None:
         return None

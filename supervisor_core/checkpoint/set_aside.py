@@ -1,4 +1,4 @@
-"""Damaged checkpoints are set aside: moved into a directory of their own, with the reason, never deleted silently.
+"""Damaged checkpoints are set aside: moved into a directory of their own, with the reason, instead of deleted.
 
 For ``model.ckpt-1200`` in the same directory:
 
@@ -6,8 +6,8 @@ For ``model.ckpt-1200`` in the same directory:
         why-set-aside.txt                      UTF-8: when (ISO 8601, UTC), a newline, the reason, a newline
         model.ckpt-1200.index, .data-..., .meta    the files, under their own names
 
-So moving the files back up undoes it. A directory that holds the note is taken for no run, and none of it for a
-checkpoint. The index is moved first: an interrupted move leaves no checkpoint behind, and is finished next time.
+Moving the files back up undoes it. A directory with the note is no run directory, and its files are no checkpoint. The
+index is moved first: an interrupted move leaves no checkpoint behind, and is finished next time.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from supervisor_core.checkpoint.filesystem import Filesystem, refuse_link
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, step_in_name
 
 NOTE = "why-set-aside.txt"
-"""What marks such a directory, and says why."""
+"""Marks such a directory and holds the reason."""
 
 MAX_SET_ASIDE = 5
-"""How many are kept in a logdir; when there are more, the oldest are deleted, and the log says which."""
+"""Limit per logdir; beyond it the oldest are deleted, and logged."""
 
 _DIRECTORY = re.compile(r"(?P<name>.+)\.damaged(?:-(?P<number>\d+))?")
 
@@ -36,32 +36,32 @@ class SetAside:
     """A checkpoint that was set aside."""
 
     path: str
-    """The directory that it is in."""
+    """Its directory."""
     name: str
     """The checkpoint's own name, as ``model.ckpt-1200``."""
     step: int | None
     at: float
-    """When, wall time; 0 where the note does not say."""
+    """Wall time of the move; 0 where the note has none."""
     reason: str
 
 
-def find_set_aside(filesystem: Filesystem, directory: str, listing: Iterable[str]) -> list[SetAside]:
+def find_set_aside(filesystem: Filesystem, directory: str, entries: Iterable[str]) -> list[SetAside]:
     """Return the checkpoints that were set aside in a directory, oldest first.
 
     Args:
         filesystem: that of the directory.
         directory: where the checkpoints are.
-        listing: the names in it.
+        entries: the names in it.
     """
     found = []
-    for entry in listing:
+    for entry in entries:
         match = _DIRECTORY.fullmatch(entry)
         if match is None:
             continue
         path = os.path.join(directory, entry)
         try:
             note = filesystem.read(os.path.join(path, NOTE)).decode("utf-8", "replace")
-        except OSError:  # some other directory of such a name
+        except OSError:  # another directory with such a name
             continue
         when, _, reason = note.partition("\n")
         name = match["name"]
@@ -70,18 +70,18 @@ def find_set_aside(filesystem: Filesystem, directory: str, listing: Iterable[str
 
 
 def own_set_aside(
-    filesystem: Filesystem, directory: str, listing: Iterable[str], names: CheckpointNames
+    filesystem: Filesystem, directory: str, entries: Iterable[str], names: CheckpointNames
 ) -> list[SetAside]:
-    """Return those that this run may change: named as its checkpoints are, and in directories that are no links.
+    """Return those that this run may change: with the names of its checkpoints, in directories that are no links.
 
     Args:
         filesystem: that of the directory.
         directory: where the checkpoints are.
-        listing: the names in it.
-        names: what this run's checkpoints are called.
+        entries: the names in it.
+        names: the naming of this run's checkpoints.
     """
     found = []
-    for item in find_set_aside(filesystem, directory, listing):
+    for item in find_set_aside(filesystem, directory, entries):
         try:
             refuse_link(item.path)
         except OSError:
@@ -99,13 +99,13 @@ def move_aside(
     Args:
         filesystem: that of the directory.
         directory: where the checkpoint is.
-        name: what it is called, without question marks.
-        files: the names of its files, what makes it a checkpoint first.
-        reason: why.
-        at: the time, wall.
+        name: its name, without question marks.
+        files: the names of its files, the index first.
+        reason: goes into the note.
+        at: wall time, goes into the note.
 
     Raises:
-        OSError: if that cannot be done; what has been moved stays moved.
+        OSError: if a file cannot be moved; those before it stay moved.
     """
     path = _free_directory(filesystem, directory, name)
     filesystem.make_directory(path)
@@ -119,21 +119,21 @@ def move_aside(
     return SetAside(path=path, name=name, step=step_in_name(name), at=at, reason=reason)
 
 
-def finish_moves(filesystem: Filesystem, directory: str, listing: Iterable[str], names: CheckpointNames) -> None:
-    """Move what an interrupted move has left behind after the rest, if it is a file of this run's own checkpoints.
+def finish_moves(filesystem: Filesystem, directory: str, entries: Iterable[str], names: CheckpointNames) -> None:
+    """Finish interrupted moves of this run's own checkpoints.
 
     Args:
         filesystem: that of the directory.
         directory: where the checkpoints are.
-        listing: the names in it.
-        names: what this run's checkpoints are called.
+        entries: the names in it.
+        names: the naming of this run's checkpoints.
 
     Raises:
-        OSError: if that cannot be done.
+        OSError: if a file cannot be moved.
     """
-    listing = list(listing)
-    for item in own_set_aside(filesystem, directory, listing, names):
-        left = deletable_files(filesystem, directory, item.name, listing, names)
+    entries = list(entries)
+    for item in own_set_aside(filesystem, directory, entries, names):
+        left = deletable_files(filesystem, directory, item.name, entries, names)
         there = filesystem.list_names(item.path)
         was_moved = f"{item.name}.index" in there and f"{item.name}.index" not in left
         for file in left if was_moved else ():
@@ -142,7 +142,7 @@ def finish_moves(filesystem: Filesystem, directory: str, listing: Iterable[str],
 
 
 def _free_directory(filesystem: Filesystem, directory: str, name: str) -> str:
-    """Return the path of a directory that is not there yet, or holds nothing but the note of a move not begun."""
+    """Return the path of a directory that does not exist yet, or holds only the note of a move that did not begin."""
     taken = set(filesystem.list_names(directory))
     for number in count(1):
         target = f"{name}.damaged" if number == 1 else f"{name}.damaged-{number}"

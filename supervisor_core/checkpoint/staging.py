@@ -23,8 +23,8 @@ def staging_path(prefix: str, session: str | None) -> str:
     """Return a new name for the directory in which a checkpoint is written.
 
     Args:
-        prefix: where the checkpoint is going to be.
-        session: the session that writes it, if it holds the logdir's lease.
+        prefix: the checkpoint's final prefix.
+        session: the session that writes it; None if it holds no lease.
     """
     owner = "" if session is None else f"{session}_"
     return f"{prefix}_temp_{owner}{uuid.uuid4().hex}"
@@ -34,7 +34,7 @@ def move_into_place(filesystem: Filesystem, staging: str, directory: str) -> Non
     """Move all files of a staging directory into their place, the index last, durably.
 
     Raises:
-        OSError: if that cannot be done.
+        OSError: if a file cannot be moved; those before it stay in place.
         LogdirInUseError: if another chief has taken the logdir over.
     """
     for file in sorted(os.listdir(staging), key=lambda file: file.endswith(".index")):
@@ -43,24 +43,24 @@ def move_into_place(filesystem: Filesystem, staging: str, directory: str) -> Non
 
 
 def finish_replacement(filesystem: Filesystem, staging: str, directory: str) -> str | None:
-    """Finish a move that was cut short while it replaced a checkpoint; return the path of what is whole again.
+    """Finish a move that was interrupted while it replaced a checkpoint; return the prefix of the repaired checkpoint.
 
     Args:
-        filesystem: asks before each change.
-        staging: the directory in which the checkpoint was written, local.
-        directory: where it belongs.
+        filesystem: checks before each change.
+        staging: the staging directory, local.
+        directory: the checkpoint's directory.
 
     Returns:
-        None where there is nothing to finish: the move had not begun, or it was a new checkpoint's, or what is in
-        place is whole, or would not be whole with what is staged.
+        None where there is nothing to finish: the move had not begun, or was a new checkpoint's, or the checkpoint in
+        place is whole, or the staged files would not make it whole.
 
     Raises:
-        OSError: if it cannot be moved.
+        OSError: if a file cannot be moved.
         LogdirInUseError: if another chief has taken the logdir over.
     """
     try:
         staged = os.listdir(staging)
-    except OSError:  # no directory, or gone
+    except OSError:  # no directory, or deleted
         return None
     name = next((file.removesuffix(".index") for file in staged if file.endswith(".index")), None)
     if name is None or not LOCAL.is_file(os.path.join(directory, f"{name}.index")):
@@ -90,7 +90,7 @@ def _is_whole(prefix: str, filesystem: Filesystem) -> bool:
 
 
 class _Overlaid(LocalFilesystem):
-    """Files as they would be if all that is staged were in its place."""
+    """The local files with the staged ones in their place."""
 
     def __init__(self, staging: str) -> None:
         self._staging = staging

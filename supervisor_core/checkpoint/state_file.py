@@ -11,13 +11,13 @@ buffer, one field to a line, UTF-8:
     last_preserved_timestamp: 1669577000.0             from when the hours of "keep one every n hours" count
     # supervisor_core: attempt 12, save 57: "model.ckpt-1200"
 
-The last line is a comment, which other programs skip: which save of which session wrote the file, and the path to be
-resumed from, as JSON. Where the file names another path by now, somebody has edited it, and the comment counts for
-nothing.
+The last line is a comment, which other programs skip: which save of which session wrote the file, and the path to
+resume from, as JSON. Where model_checkpoint_path differs from it, somebody has edited the file, and the comment is
+ignored.
 
-Relative paths count from the file's own directory; they are what is written here. Comments (``#``), blank lines, single
-quotes, escapes, lists in brackets and missing fields are read, as people edit this file; so are Windows paths whose
-backslashes nobody doubled.
+Relative paths count from the file's own directory; this module writes relative ones. People edit this file: comments
+(``#``), blank lines, single quotes, escapes, lists in brackets, missing fields, and Windows paths with single
+backslashes are read.
 """
 
 from __future__ import annotations
@@ -40,43 +40,43 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 class SaveId(NamedTuple):
-    """Which save it is, among all those of a run; a later one is greater."""
+    """A save's number within its run; a later save is greater."""
 
     attempt: int
-    """The number of its session."""
+    """Its session's number."""
     number: int
-    """Which save of that session, from 1."""
+    """The save's number in that session, from 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointState:
-    """What a state file says, paths as they are written there."""
+    """A state file's content; paths as written in the file."""
 
     model_checkpoint_path: str
     all_model_checkpoint_paths: tuple[str, ...] = ()
     timestamps: tuple[float, ...] = ()
-    """Seconds since the epoch, one for each of ``all_model_checkpoint_paths``; empty where they are not known."""
+    """Seconds since the epoch, one for each of ``all_model_checkpoint_paths``; empty where unknown."""
     last_preserved_timestamp: float | None = None
     save_id: SaveId | None = None
-    """Which save wrote it; None where another program did, or somebody has edited it."""
+    """The save that wrote it; None where another program wrote it, or somebody edited it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateReading:
-    """A state file as found. ``problem`` says in one sentence what is wrong, if anything is."""
+    """The result of reading a state file. ``problem`` is one sentence, None where there is none."""
 
     verdict: Literal["good", "missing", "damaged", "unreadable"]
-    """``damaged``: it is there and cannot be understood; ``unreadable``: the file system does not hand it over."""
+    """``damaged``: it cannot be parsed; ``unreadable``: the file system refuses it."""
     state: CheckpointState | None = None
     problem: str | None = None
 
 
 def read_state(path: str | os.PathLike[str], *, filesystem: Filesystem | None = None) -> StateReading:
-    """Read a state file; never raises for what is in it, or for its not being there.
+    """Read a state file; never raises for its content or absence.
 
     Args:
         path: the file, ``<logdir>/checkpoint``.
-        filesystem: what to read it with. Default: what the path's scheme asks for.
+        filesystem: reads it. Default: by the path's scheme.
 
     Example:
         >>> read_state("/nonexistent/checkpoint").verdict
@@ -99,16 +99,16 @@ def read_state(path: str | os.PathLike[str], *, filesystem: Filesystem | None = 
 
 
 def write_state(path: str | os.PathLike[str], state: CheckpointState, *, filesystem: Filesystem | None = None) -> None:
-    """Replace a state file, all or nothing and durably; paths are written as they are given.
+    """Replace a state file atomically and durably; paths are written as given.
 
     Args:
         path: the file, ``<logdir>/checkpoint``.
-        state: what it is to say.
-        filesystem: what to write it with. Default: what the path's scheme asks for.
+        state: its new content.
+        filesystem: writes it. Default: by the path's scheme.
 
     Raises:
         ValueError: if there are timestamps, but not one for each path.
-        OSError: if it cannot be written; the old file is then still there.
+        OSError: if it cannot be written; the old file stays.
     """
     if state.timestamps and len(state.timestamps) != len(state.all_model_checkpoint_paths):
         raise ValueError(
@@ -185,7 +185,7 @@ def _parse(data: bytes) -> tuple[CheckpointState, str | None]:
 
 
 def _save_id(text: str, path: str) -> SaveId | None:
-    """Return what the comment says, if it is there and of the path that the file names."""
+    """Return the comment's save, if the comment exists and has the path that the file names."""
     found = _COMMENT.findall(text)
     if not found:
         return None
@@ -206,7 +206,7 @@ def _parse_paths(text: str) -> Any:
         if "\\" not in text:
             raise
         return _parse_text(text.replace("\\", "\\\\"))
-    if _save_id(text, message.model_checkpoint_path) is not None:  # ours: what is escaped was escaped by us
+    if _save_id(text, message.model_checkpoint_path) is not None:  # written here, with correct escapes
         return message
     if any(_CONTROL.search(path) for path in (message.model_checkpoint_path, *message.all_model_checkpoint_paths)):
         return _parse_text(text.replace("\\", "\\\\"))
@@ -218,7 +218,7 @@ def _parse_text(text: str) -> Any:
 
     message = message_class("CheckpointState")()
     try:
-        # Merge, as tensorflow does: a field that is there twice counts as the last says.
+        # Merge, as tensorflow does: of a repeated field the last one counts.
         text_format.Merge(text, message, allow_unknown_field=True)
     except (text_format.ParseError, ValueError) as error:
         raise ValueError(str(error)) from error

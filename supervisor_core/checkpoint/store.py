@@ -1,8 +1,8 @@
-"""`CheckpointStore`: the checkpoints of one logdir: which there are, which one to resume from, what becomes of them.
+"""`CheckpointStore`: the checkpoints of one logdir: lists, verifies, records, deletes and cleans up.
 
-Resolving: a path in the state file is looked for in the logdir first, by its last part, so that a run directory copied
-elsewhere neither reads nor deletes the files of the original. A path outside the checkpoints' directory, or of another
-name (somebody edited the state file), can be resumed from, and is never deleted.
+A path in the state file is looked for in the logdir first, by its last part, so that a copied run directory neither
+reads nor deletes the files of the original. A path outside the checkpoints' directory, or of another name (somebody
+edited the state file), can be resumed from, and is never deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, local_path, refuse_link, unguarded
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
-from supervisor_core.checkpoint.listing import Candidate, Survey
+from supervisor_core.checkpoint.listing import Candidate, CheckpointListing
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, without_shards
 from supervisor_core.checkpoint.recovery import Recovery, Skipped, Verify, choose
 from supervisor_core.checkpoint.retention import Saved
@@ -41,31 +41,31 @@ _LOG = logging.getLogger("supervisor_core")
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The checkpoints under management, as a session takes them over."""
+    """The checkpoints that retention manages, at the start of a session."""
 
     kept: tuple[Saved, ...]
-    """Oldest first; only those that are there."""
+    """Oldest first; only those whose files exist."""
     last_preserved_at: float | None
 
 
 class Swept(NamedTuple):
-    """What a sweep came to, by paths."""
+    """The paths of what killed saves left behind."""
 
     deleted: tuple[str, ...]
     too_young: tuple[str, ...]
-    """What may be a save under way."""
+    """Not deleted: a save may be writing it."""
 
 
 class CheckpointStore:
-    """The checkpoints of one logdir. Reads nothing before it is asked; keeps no state of its own.
+    """The checkpoints of one logdir. The constructor reads nothing; nothing is cached between calls.
 
     Args:
         logdir: the run's directory, local or not.
-        basename: what the checkpoints' names begin with; may have directories, below the logdir.
+        basename: the prefix of the checkpoints' names; may have directories, below the logdir.
         latest_filename: the state file's name.
-        filesystem: what to do the reading and writing with. Default: what the logdir's scheme asks for.
-        publisher: the session that changes it: its check is asked before each change, and its saves are written into
-            the ledger; see `guard` and `ledger`. Default: nobody is asked, and no ledger is kept.
+        filesystem: reads and writes. Default: by the logdir's scheme.
+        publisher: the session that changes it: its check runs before each change, and its saves are written into the
+            ledger; see `guard` and `ledger`. Default: no check, and no ledger is written.
 
     Raises:
         ValueError: if ``basename`` leads out of the logdir, or ``latest_filename`` has directories.
@@ -86,7 +86,7 @@ class CheckpointStore:
     ) -> None:
         default, self.logdir = filesystem_for(logdir) if filesystem is None else (filesystem, os.fspath(logdir))
         self.session = None if publisher is None else publisher.session
-        """The session that changes it; None where nobody is asked."""
+        """The session that changes it; None without a publisher."""
         self.check: Check = unguarded if publisher is None else publisher.check
         self._filesystem: Filesystem = default if publisher is None else GuardedFilesystem(default, publisher.check)
         parts = basename.split("/")
@@ -95,69 +95,67 @@ class CheckpointStore:
         if not latest_filename or os.path.basename(latest_filename) != latest_filename:
             raise ValueError(f"latest_filename is {latest_filename!r}; expected a name without directories.")
         self.directory = os.path.join(self.logdir, *parts[:-1])
-        """Where the checkpoints are: the logdir, or below it."""
+        """The checkpoints' directory: the logdir, or below it."""
         self.state_path = os.path.join(self.logdir, latest_filename)
         self._names = CheckpointNames(parts[-1], latest_filename)
         self.ledger = Ledger(self._filesystem, self.logdir, basename)
-        """What the sessions have written down of their saves."""
+        """The sessions' records of their saves."""
         if publisher is not None:
             self.ledger = SessionLedger(self._filesystem, self.logdir, basename, publisher)
-        self._survey = Survey(self._filesystem, self.logdir, self.directory, self._names)
+        self._listing = CheckpointListing(self._filesystem, self.logdir, self.directory, self._names)
 
     @property
     def filesystem(self) -> Filesystem:
-        """What it reads and writes with, which asks ``check`` before each change."""
+        """Reads and writes; runs ``check`` before each change."""
         return self._filesystem
 
     def candidates(self) -> list[Candidate]:
-        """List what there is to resume from.
+        """List the checkpoints to resume from, best first.
 
-        First what the ledger knows to have been saved after the state file was written (`ledger.later_saves`), then
-        what the state file says to resume from, then the others it names, newest first, then those that are only on
-        disk, by the step in their names, highest first. What the state file names is listed though it is gone.
+        First those that the ledger knows to be newer than the state file (`ledger.later_saves`), then the state file's
+        choice, then the others it names, newest first, then those only on disk, by the step in their names, highest
+        first. A checkpoint that the state file names is listed even if its files are gone.
 
         Raises:
             CheckpointError: if the logdir is there and cannot be listed.
         """
-        return self._take_survey()[0]
+        return self._list()[0]
 
     def without_index(self) -> tuple[Skipped, ...]:
-        """Return what has data files and no index, and is not named by the state file: no checkpoint, as it is.
+        """Return the prefixes with data files and no index that the state file does not name.
 
         Raises:
             CheckpointError: if the logdir is there and cannot be listed.
         """
-        candidates, _, listing = self._take_survey()
-        return self._without_index(candidates, listing)
+        candidates, _, entries = self._list()
+        return self._without_index(candidates, entries)
 
     def newest_usable(self, *, verify: Verify = bundle.verify, start_over: bool = False) -> Recovery:
         """Walk from the newest checkpoint back to the first one that verifies.
 
-        Data files without an index count as a checkpoint that does not verify. One that is whole and holds an earlier
-        step than its name says (its files are another's) is passed over where a better one is there.
+        Data files without an index count as a damaged checkpoint. One that is whole and holds an earlier step than its
+        name says (its files are another's) is skipped where a better one exists.
 
         Args:
-            verify: how to check one; `bundle.verify` reads all its data.
-            start_over: choose none where all are damaged, rather than raise. What only could not be read is an error
-                all the same: it may be whole.
+            verify: checks one; `bundle.verify` reads all its data.
+            start_over: where all are damaged, choose none instead of raising. An unreadable one raises in any case: it
+                may be whole.
 
         Raises:
             NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
             CheckpointError: if the logdir is there and cannot be listed.
         """
-        candidates, reading, listing = self._take_survey()
-        remains = self._without_index(candidates, listing)
+        candidates, reading, entries = self._list()
+        remains = self._without_index(candidates, entries)
         problem = reading.problem
         if reading.verdict == "missing" and not (candidates or remains):
             problem = None
         return choose(candidates, remains, self.logdir, problem, verify=verify, start_over=start_over)
 
     def history(self) -> History:
-        """Return the checkpoints that the state file lists and that are there, for `retention.decide`.
-
-        Those that were saved after it was written come last.
-        """
-        candidates, reading, _ = self._take_survey()
+        """Return the existing checkpoints that the state file lists, for `retention.decide`; those newer than it come
+        last."""
+        candidates, reading, _ = self._list()
         listed, later = (
             [
                 Saved(item.path, item.saved_at, item.deletable)
@@ -166,7 +164,7 @@ class CheckpointStore:
             ]
             for source in ("state", "ledger")
         )
-        # the one to resume from comes first among candidates; among those kept, the state file's order counts
+        # candidates begin with the one to resume from; retention needs the state file's order
         order = {name: number for number, name in enumerate(dict.fromkeys(map(last_part, _paths_of(reading.state))))}
         listed.sort(key=lambda saved: order[last_part(saved.path)])
         preserved = reading.state.last_preserved_timestamp if reading.state else None
@@ -178,14 +176,14 @@ class CheckpointStore:
         return frozenset(map(last_part, _paths_of(reading.state))) if reading.verdict == "good" else None
 
     def may_name(self, prefix: str) -> bool:
-        """Say whether the state file names a checkpoint; True also where it is there and cannot be read."""
+        """Say whether the state file names a checkpoint; True also where it exists and cannot be read."""
         reading = read_state(self.state_path, filesystem=self._filesystem)
         if reading.verdict == "good":
             return last_part(prefix) in map(last_part, _paths_of(reading.state))
         return reading.verdict != "missing"
 
     def sync(self, prefix: str) -> None:
-        """Return when a checkpoint's files and their names would survive a power cut.
+        """Sync a checkpoint's files, then their directory: both survive a power cut.
 
         Raises:
             OSError: if they cannot be synced, or there are none.
@@ -207,13 +205,13 @@ class CheckpointStore:
         """Make a checkpoint the one to resume from: replace the state file, durably.
 
         Args:
-            prefix: the checkpoint, which must be durable itself (`sync`).
-            kept: what the state file is to list, oldest first (`Retention.keep`).
+            prefix: the checkpoint; must be durable itself (`sync`).
+            kept: the checkpoints to list, oldest first (`Retention.keep`).
             last_preserved_at: `Retention.last_preserved_at`.
-            save_id: which save it is, as the ledger counts them.
+            save_id: the save's number in the ledger.
 
         Raises:
-            OSError: if it cannot be written; the old state file is then still there.
+            OSError: if it cannot be written; the old state file stays.
         """
         others = [saved for saved in kept if saved.path != prefix]
         stamps = [saved.saved_at for saved in kept if saved.path == prefix]
@@ -227,22 +225,16 @@ class CheckpointStore:
         )
         write_state(self.state_path, state, filesystem=self._filesystem)
 
-    def commit(self, prefix: str, *, kept: Sequence[Saved] = (), last_preserved_at: float | None = None) -> None:
-        """`sync`, then `record`: when it returns, the checkpoint counts, whatever happens to the machine."""
-        self.sync(prefix)
-        self.record(prefix, kept=kept, last_preserved_at=last_preserved_at)
-
     def delete(self, prefix: str) -> tuple[str, ...]:
-        """Delete a checkpoint's files: index first, so that what is left of an interrupted deletion is no checkpoint.
+        """Delete a checkpoint's files: index first, so that an interrupted deletion leaves no checkpoint.
 
-        Deletes nothing but this run's own checkpoints, see `deletable`, and takes files that are gone already for
-        deleted.
+        Deletes only this run's own checkpoints, see `names.deletable_files`; missing files count as deleted.
 
         Returns:
             The paths that were deleted.
 
         Raises:
-            OSError: for the first file that cannot be deleted; those after it are still there.
+            OSError: for the first file that cannot be deleted; those after it stay.
         """
         directory = os.path.dirname(prefix) or "."
         deleted: list[str] = []
@@ -264,13 +256,13 @@ class CheckpointStore:
     def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
         """Move a damaged checkpoint into a directory of its own, with the reason; see `set_aside.py`.
 
-        For the session that holds the logdir, and no other. Touches nothing but this run's own checkpoints.
+        Only for the session that holds the logdir. Moves only this run's own checkpoints.
 
         Returns:
-            Where it is now; None where there is nothing of it to move.
+            Its new place; None where there is nothing to move.
 
         Raises:
-            OSError: if that cannot be done.
+            OSError: if it cannot be moved.
         """
         directory, name = os.path.dirname(prefix) or ".", last_part(prefix)
         if not (self._is_here(directory) and self._names.matches(name)):
@@ -284,34 +276,34 @@ class CheckpointStore:
         return move_aside(self._filesystem, directory, without_shards(name), files, reason=reason, at=clock.wall())
 
     def all_set_aside(self) -> list[SetAside]:
-        """Return the checkpoints that were set aside, oldest first, whatever they are called.
+        """Return the checkpoints that were set aside, oldest first, whatever their names.
 
         Raises:
-            OSError: if the directory is there and cannot be listed.
+            OSError: if the directory exists and cannot be listed.
         """
-        return find_set_aside(self._filesystem, self.directory, self._survey.list_names())
+        return find_set_aside(self._filesystem, self.directory, self._listing.list_names())
 
     def own_set_aside(self) -> list[SetAside]:
         """Return those of `all_set_aside` that this run may delete.
 
         Raises:
-            OSError: if the directory is there and cannot be listed.
+            OSError: if the directory exists and cannot be listed.
         """
-        return own_set_aside(self._filesystem, self.directory, self._survey.list_names(), self._names)
+        return own_set_aside(self._filesystem, self.directory, self._listing.list_names(), self._names)
 
     def delete_set_aside(self, item: SetAside) -> None:
         """Delete a checkpoint that was set aside, with its directory.
 
         Raises:
-            OSError: if that cannot be done, or the directory has become a link.
+            OSError: if it cannot be deleted, or the directory has become a link.
         """
         refuse_link(item.path)
         self._filesystem.remove_tree(item.path)
 
     def finish_replacements(self) -> None:
-        """Finish what earlier sessions were killed at while they replaced a checkpoint of the same name; see `staging`.
+        """Finish the moves of earlier sessions that were killed while they replaced a checkpoint; see `staging`.
 
-        For the session that saves there, before it chooses what to resume from.
+        For the session that saves there, before it chooses a checkpoint to resume from.
 
         Raises:
             LogdirInUseError: if another chief has taken the logdir over.
@@ -319,7 +311,7 @@ class CheckpointStore:
         if local_path(self.directory) is None:
             return
         try:
-            for name in sorted(filter(self._names.staged, self._survey.list_names())):
+            for name in sorted(filter(self._names.staged, self._listing.list_names())):
                 if self.session is not None and self._names.staged_by(name) == self.session:
                     continue  # under way
                 finished = finish_replacement(self._filesystem, self._path(name), self.directory)
@@ -329,29 +321,27 @@ class CheckpointStore:
             _LOG.warning("A save that was cut short in %s cannot be finished: %s", self.directory, error)
 
     def sweep_leftovers(self, *, alone: bool = False, min_age_secs: float = 60.0, clock: Clock = SYSTEM_CLOCK) -> Swept:
-        """Delete what saves that were killed have left behind; only files named as ours are.
+        """Delete what killed saves left behind: temporary files and directories with this run's names, and data in
+        place whose index is still staged.
 
-        Temporary files and directories, and what was moved into place without its index, which is still in such a
-        directory. Any other data without an index stays: it may be all that is left of a checkpoint.
+        Any other data without an index stays: it may be the rest of a checkpoint. What cannot be deleted is logged, and
+        tried again next time.
 
         Args:
-            alone: whether no other chief can be at work: then what another session has staged is deleted at once.
-            min_age_secs: leave what was written within so many seconds: it may be a save under way.
-            clock: the time.
-
-        Returns:
-            What was deleted, and what is too young. What cannot be deleted is left for the next time.
+            alone: no other chief can be at work: another session's staging directories are deleted at once.
+            min_age_secs: younger files stay: a save may be writing them.
+            clock: gives the wall time.
         """
         self.finish_replacements()
-        listing = self._survey.list_names()
+        entries = self._listing.list_names()
         moment = clock.wall() - min_age_secs
-        half_moved = self._survey.half_moved(listing)
+        half_moved = self._listing.half_moved(entries)
         try:
-            finish_moves(self._filesystem, self.directory, listing, self._names)
+            finish_moves(self._filesystem, self.directory, entries, self._names)
         except OSError as error:
             _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self.directory, error)
         swept, young = [], []
-        for name in sorted(listing):
+        for name in sorted(entries):
             path = self._path(name)
             staging = self._names.staged(name) is not None
             if not (staging or self._names.is_temporary(name)):
@@ -364,7 +354,7 @@ class CheckpointStore:
                 for moved in map(self._path, half_moved.get(name, ())):
                     self._filesystem.remove(moved)
                     swept.append(moved)
-                # The directory goes last: it proves what they are.
+                # The staging directory goes last: it is the proof that the moved files are incomplete.
                 (self._filesystem.remove_tree if staging else self._filesystem.remove)(path)
                 swept.append(path)
             except OSError as error:
@@ -379,32 +369,32 @@ class CheckpointStore:
         directory, name = os.path.dirname(prefix) or ".", last_part(prefix)
         if not self._is_here(directory):
             return []
-        listing = self._filesystem.list_names(directory)
-        return deletable_files(self._filesystem, directory, name, listing, self._names)
+        entries = self._filesystem.list_names(directory)
+        return deletable_files(self._filesystem, directory, name, entries, self._names)
 
     def _is_here(self, directory: str) -> bool:
-        """Say whether it is the directory of this run's checkpoints, by whatever name."""
+        """Say whether it is the directory of this run's checkpoints, whatever its spelling."""
         here, there = os.path.join(self.directory, "-"), os.path.join(directory, "-")
         return self._filesystem.contains(self.directory, there) and self._filesystem.contains(directory, here)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
-    def _without_index(self, candidates: Sequence[Candidate], listing: set[str]) -> tuple[Skipped, ...]:
+    def _without_index(self, candidates: Sequence[Candidate], entries: set[str]) -> tuple[Skipped, ...]:
         named = {candidate.path for candidate in candidates}
-        names = self._survey.without_index(listing)
+        names = self._listing.without_index(entries)
         let_go = self.ledger.let_go() if names else ()  # a deletion that was interrupted: the next session finishes it
         paths = [self._path(name) for name in names if name not in let_go]
         return tuple(
             Skipped(path, f"{last_part(path)}.index: the file is missing") for path in paths if path not in named
         )
 
-    def _take_survey(self) -> tuple[list[Candidate], StateReading, set[str]]:
+    def _list(self) -> tuple[list[Candidate], StateReading, set[str]]:
         reading = read_state(self.state_path, filesystem=self._filesystem)
         try:
-            listing = self._survey.list_names()
+            entries = self._listing.list_names()
             later = self.ledger.later_than(reading.state)
-            candidates = self._survey.take(reading.state, listing, later)
+            candidates = self._listing.candidates(reading.state, entries, later)
         except OSError as error:
             raise CheckpointError(
                 f"{self.directory} cannot be searched for checkpoints ({error.strerror or error}); "
@@ -412,14 +402,14 @@ class CheckpointStore:
             ) from error
         if candidates and candidates[0].source == "ledger":
             reading = replace(reading, problem=reading.problem or _overtaken(reading.state, later))
-        return candidates, reading, listing
+        return candidates, reading, entries
 
 
 def _overtaken(state: CheckpointState | None, later: Sequence[SavedAs]) -> str | None:
-    """Return what is wrong with a state file that a chief wrote which had been taken over, if that is what it is."""
+    """Describe a state file that was written by a chief whose lease had been taken over; None where it was not."""
     newest = later[0].id
     if state is None or state.save_id is None or state.save_id.attempt == newest.attempt or newest.number == 1:
-        return None  # the process was killed just before it replaced the state file: nothing is wrong with that
+        return None  # the process was killed just before it replaced the state file: no problem
     return (
         f"the state file names {state.model_checkpoint_path}, saved by attempt {state.save_id.attempt}, though attempt "
         f"{newest.attempt} has saved {later[0].path} after it: a chief that had been taken over wrote it last"

@@ -37,7 +37,7 @@ def test_what_is_local(path: Any, local: str | None) -> None:
 
 
 def test_local_paths_load_neither_tensorboard_nor_tensorflow(tmp_path: Path, writer: Any) -> None:
-    """A whole recovery, verification, commit and lease on a local path needs neither, nor does importing."""
+    """A whole recovery, verification, sync, record and lease on a local path needs neither, nor does importing."""
     writer.write_run(tmp_path / "run", [5])
     script = (
         "import sys\n"
@@ -48,7 +48,8 @@ def test_local_paths_load_neither_tensorboard_nor_tensorflow(tmp_path: Path, wri
         "lease.acquire('a')\n"
         "store = CheckpointStore(sys.argv[1])\n"
         "chosen = store.newest_usable().chosen\n"
-        "store.commit(chosen.path, kept=store.history().kept)\n"
+        "store.sync(chosen.path)\n"
+        "store.record(chosen.path, kept=store.history().kept)\n"
         "store.sweep_leftovers()\n"
         "lease.release('completed')\n"
         "assert not {'tensorboard', 'tensorflow'} & set(sys.modules)\n"

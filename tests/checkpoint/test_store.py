@@ -208,7 +208,7 @@ def test_a_basename_with_directories(tmp_path: Path, writer: Any, steps_of: Any)
     writer.write_run(tmp_path / "run" / "ckpt", [5, 6], basename="m", state=False)
     store = CheckpointStore(tmp_path / "run", "ckpt/m")
     assert steps_of(store) == [6, 5]
-    store.commit(str(tmp_path / "run" / "ckpt" / "m-6"))
+    store.record(str(tmp_path / "run" / "ckpt" / "m-6"))
     assert 'model_checkpoint_path: "ckpt/m-6"' in (tmp_path / "run" / "checkpoint").read_text()
     assert [item.source for item in store.candidates()] == ["state", "disk"]
 

@@ -38,11 +38,11 @@ def test_history_of_a_new_run(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path).history().kept == ()
 
 
-def test_committing_makes_it_the_one_to_resume_from(logdir: Path, writer: Any, steps_of: Any) -> None:
+def test_recording_makes_it_the_one_to_resume_from(logdir: Path, writer: Any, steps_of: Any) -> None:
     """The state file names the new one, what is kept, and when each was saved; all paths are relative."""
     writer.write_bundle(logdir / "model.ckpt-400", {"global_step": writer.step(400)})
     kept = [Saved(str(logdir / "model.ckpt-300"), 30.5), Saved(str(logdir / "model.ckpt-400"), 40.5)]
-    CheckpointStore(logdir).commit(str(logdir / "model.ckpt-400"), kept=kept, last_preserved_at=3.5)
+    CheckpointStore(logdir).record(str(logdir / "model.ckpt-400"), kept=kept, last_preserved_at=3.5)
     assert (logdir / "checkpoint").read_text() == (
         'model_checkpoint_path: "model.ckpt-400"\n'
         'all_model_checkpoint_paths: "model.ckpt-300"\n'
@@ -55,7 +55,7 @@ def test_committing_makes_it_the_one_to_resume_from(logdir: Path, writer: Any, s
 
 
 def test_a_moved_run_resumes(logdir: Path, tmp_path: Path) -> None:
-    """Committed here, moved elsewhere, resumed there."""
+    """Recorded here, moved elsewhere, resumed there."""
     CheckpointStore(logdir).record(str(logdir / "model.ckpt-200"))
     shutil.move(logdir, tmp_path / "moved")
     chosen = CheckpointStore(tmp_path / "moved").newest_usable().chosen
@@ -67,14 +67,15 @@ def test_a_relative_logdir(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """A logdir relative to where the program was started works, and writes the same state file."""
     monkeypatch.chdir(logdir.parent)
     store = CheckpointStore("run")
-    store.commit("run/model.ckpt-200")
+    store.sync("run/model.ckpt-200")
+    store.record("run/model.ckpt-200")
     assert 'model_checkpoint_path: "model.ckpt-200"' in (logdir / "checkpoint").read_text()
     assert store.candidates()[0].path == "run/model.ckpt-200"
     assert len(store.delete("run/model.ckpt-100")) == 2
 
 
-def test_everything_is_synced_before_the_state_file(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data, index and the directory are on the disk before the state file is replaced."""
+def test_files_and_then_directories_are_synced(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync reaches data and index, then their directory; the state file is replaced in full, then its directory."""
     done: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -84,18 +85,18 @@ def test_everything_is_synced_before_the_state_file(logdir: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "fsync", recording)
     monkeypatch.setattr(os, "replace", lambda source, target: (done.append("replaced"), replace(source, target)))
-    CheckpointStore(logdir).commit(str(logdir / "model.ckpt-300"))
+    store = CheckpointStore(logdir)
+    store.sync(str(logdir / "model.ckpt-300"))
+    store.record(str(logdir / "model.ckpt-300"))
     assert sorted(done[:2]) == ["model.ckpt-300.data-00000-of-00001", "model.ckpt-300.index"]
     assert done[2] == "run"
     assert done[4:] == ["replaced", "run"]
 
 
-def test_committing_what_is_not_there_fails(logdir: Path) -> None:
-    """A checkpoint without files cannot become the one to resume from; the state file stays as it was."""
-    before = (logdir / "checkpoint").read_bytes()
+def test_syncing_what_is_not_there_fails(logdir: Path) -> None:
+    """A checkpoint without files cannot become durable."""
     with pytest.raises(FileNotFoundError, match=r"no files of the checkpoint .*model\.ckpt-999"):
-        CheckpointStore(logdir).commit(str(logdir / "model.ckpt-999"))
-    assert (logdir / "checkpoint").read_bytes() == before
+        CheckpointStore(logdir).sync(str(logdir / "model.ckpt-999"))
 
 
 def test_deleting_takes_the_index_first(logdir: Path, failing_filesystem: Any) -> None:

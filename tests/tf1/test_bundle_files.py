@@ -260,7 +260,8 @@ def test_remote_file_systems_through_tensorflow(session: Any) -> None:
     store = CheckpointStore(logdir)
     paths = [saver.save(session, f"{logdir}/model.ckpt", global_step=step, write_state=False) for step in (5, 6)]
     kept = [Saved(path, 1.0) for path in paths]
-    store.commit(paths[-1], kept=kept)
+    store.sync(paths[-1])
+    store.record(paths[-1], kept=kept)
     recovery = store.newest_usable()
     assert recovery.chosen is not None
     assert recovery.verified is not None
