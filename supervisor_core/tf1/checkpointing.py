@@ -25,10 +25,10 @@ from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.retry import Backoff
 from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.faults import is_outside_fault
 from supervisor_core.tf1.restore import Restored
 from supervisor_core.tf1.saving import CheckpointSaver, SavePlace, SaveResult
 from supervisor_core.tf1.session import SupervisedSession
+from supervisor_core.tf1.tf_errors import is_outside_fault
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.supervision.outcome import Outcome
-from supervisor_core.tf1.error_text import error_text
+from supervisor_core.tf1.tf_errors import error_text
 
 
 @dataclass

@@ -22,8 +22,8 @@ from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
-from supervisor_core.tf1.error_text import error_text
 from supervisor_core.tf1.mismatch import explain_mismatch
+from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
 

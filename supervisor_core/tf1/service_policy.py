@@ -12,8 +12,8 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.policy import Policy
 from supervisor_core.runtime.retry import Backoff
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.faults import is_outside_fault
 from supervisor_core.tf1.services import explain_unfed
+from supervisor_core.tf1.tf_errors import is_outside_fault
 
 
 def service_policy(options: Options, sess: Any, max_failures: int | None = None) -> Policy:

@@ -23,9 +23,9 @@ from supervisor_core.tf1.cluster.closing import close_session, is_remote
 from supervisor_core.tf1.cluster.local_master import LocalMaster
 from supervisor_core.tf1.cluster.patience import Patience
 from supervisor_core.tf1.cluster.surroundings import Surroundings
-from supervisor_core.tf1.error_text import error_text
 from supervisor_core.tf1.readiness import readiness
 from supervisor_core.tf1.restore import Restored, hand_over, restore_explicit, restore_newest
+from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
 

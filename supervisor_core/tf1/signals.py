@@ -11,7 +11,7 @@ from supervisor_core.clock import Clock
 from supervisor_core.options import Options
 from supervisor_core.runtime.signals import OnSignal, SignalWatch
 from supervisor_core.tf1.checkpointing import Checkpointing
-from supervisor_core.tf1.error_text import error_text
+from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
 _SAID = threading.Lock()  # taken once, by whoever says it

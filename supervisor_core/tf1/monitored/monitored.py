@@ -19,7 +19,6 @@ from supervisor_core.tf1.additions import Additions
 from supervisor_core.tf1.cluster.away import AWAY
 from supervisor_core.tf1.cluster.closing import close_at_end
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
-from supervisor_core.tf1.finalized import explain_finalized
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.monitored.hooked_runs import HookedRuns
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
@@ -29,6 +28,7 @@ from supervisor_core.tf1.monitored.session_loss import SessionLoss
 from supervisor_core.tf1.monitored.step_function import check_step_function
 from supervisor_core.tf1.monitored.unfinalized import unfinalize
 from supervisor_core.tf1.monitored.worker_context import default_creator
+from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
 _CLEAN_ENDS = (tf.errors.OutOfRangeError, StopIteration)

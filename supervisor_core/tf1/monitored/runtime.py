@@ -24,7 +24,6 @@ from supervisor_core.tf1.checkpointing import Checkpointing
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
 from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.coordinator import Coordinator
-from supervisor_core.tf1.error_text import error_text
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Lifecycle
@@ -41,6 +40,7 @@ from supervisor_core.tf1.service_policy import reader_policy, service_policy
 from supervisor_core.tf1.services import LossReader, StepReader
 from supervisor_core.tf1.session_factory import SessionFactory
 from supervisor_core.tf1.standard_services import CHECKPOINT, LOSS_READER, STEP_READER
+from supervisor_core.tf1.tf_errors import error_text
 from supervisor_core.tf1.watched_loss import WatchedLoss
 
 _LOG = logging.getLogger("supervisor_core")

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.errors import LogdirInUseError
-from supervisor_core.tf1.faults import is_outside_fault
+from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1
 
