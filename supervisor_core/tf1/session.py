@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.tf1.cluster.closing import close_session
-from supervisor_core.tf1.plans import plans_for
+from supervisor_core.tf1.run_cache import plans_for
 from supervisor_core.tf1.run_traits import RunAnalysis, RunTraits
 
 

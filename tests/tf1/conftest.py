@@ -21,8 +21,7 @@ import tensorflow as tf
 from forked import Forked, ForkServer
 
 from supervisor_core.tf1 import open_sessions
-from supervisor_core.tf1.plan import Plan
-from supervisor_core.tf1.plans import Plans
+from supervisor_core.tf1.run_cache import Plan, Plans
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.stopping import Stopping
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from supervisor_core.tf1 import plan as plan_module
+from supervisor_core.tf1 import run_cache as plan_module
 from supervisor_core.tf1.native import installed
 from supervisor_core.tf1.native_callable import is_safe
-from supervisor_core.tf1.plan import Plan
+from supervisor_core.tf1.run_cache import Plan
 from supervisor_core.tf1.run_traits import RunAnalysis
 from supervisor_core.tf1.session import SupervisedSession
 

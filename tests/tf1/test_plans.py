@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import errors, ops
 
-from supervisor_core.tf1.plans import MAX_PLANS, MAX_SEEN
+from supervisor_core.tf1.run_cache import MAX_PLANS, MAX_SEEN
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.ops import session_ops
 
-from supervisor_core.tf1 import plan as plan_module
+from supervisor_core.tf1 import run_cache as plan_module
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
