@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from supervisor_core.tf1.fetches import elements
+from supervisor_core.tf1.run_values import elements
 from supervisor_core.tf1.training_ops import ChangingOps, TrainingOps
 
 _LOG = logging.getLogger("supervisor_core")
