@@ -13,8 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.native import Native, installed
-from supervisor_core.tf1.native_callable import NativeCallable, is_safe
+from supervisor_core.tf1.native_runs import Native, NativeCallable, installed, is_safe
 from supervisor_core.tf1.run_traits import RunAnalysis
 from supervisor_core.tf1.run_values import DeclinedError, Feed, leaves, rebuild, structure_key
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from numpy import ndarray
 
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.native import Native
+from supervisor_core.tf1.native_runs import Native
 
 
 def structure_key(fetches: Any) -> Hashable | None:

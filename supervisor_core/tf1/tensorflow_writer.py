@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from supervisor_core.tf1.prepared_run import PreparedRun
+from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.saver_graph import SaverGraph, Shard
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.tf1.prepared_run import PreparedRun
+from supervisor_core.tf1.native_runs import PreparedRun
 
 _READS = frozenset(
     {

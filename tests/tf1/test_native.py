@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.client import session as client
 
-from supervisor_core.tf1.native import installed
+from supervisor_core.tf1.native_runs import installed
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1

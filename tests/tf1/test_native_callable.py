@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.tf1 import run_cache as plan_module
-from supervisor_core.tf1.native import installed
-from supervisor_core.tf1.native_callable import is_safe
+from supervisor_core.tf1.native_runs import installed, is_safe
 from supervisor_core.tf1.run_cache import Plan
 from supervisor_core.tf1.run_traits import RunAnalysis
 from supervisor_core.tf1.session import SupervisedSession

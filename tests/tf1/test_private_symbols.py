@@ -18,7 +18,7 @@ import supervisor_core
 from supervisor_core.options import Options
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1 import run_cache as plan_module
-from supervisor_core.tf1.prepared_run import PreparedRun
+from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.private_symbols import SYMBOLS, PrivateSymbol, tensorflow_version
 from supervisor_core.tf1.service_policy import service_policy
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.tf1 import snapshot as module
-from supervisor_core.tf1.prepared_run import PreparedRun
+from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.snapshot import Snapshot
 
 v1 = tf.compat.v1

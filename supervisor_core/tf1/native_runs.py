@@ -1,0 +1,241 @@
+"""`PreparedRun`: a run that is worked out before the moment when it has to be quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from supervisor_core.tf1 import private_symbols as private
+
+
+class PreparedRun:
+    """One run of a plain session, pruned, placed and optimized when this is made rather than when it first runs.
+
+    It runs in the thread that calls it, as far as the session lets it: TensorFlow's own threads, which the training
+    steps need, stay free.
+
+    Args:
+        session: a ``tf.compat.v1.Session``.
+        feeds: tensors to feed.
+        fetches: tensors to return.
+        targets: operations to run.
+
+    Raises:
+        tf.errors.CancelledError: if the session is closed.
+    """
+
+    def __init__(
+        self, session: Any, *, feeds: Sequence[Any] = (), fetches: Sequence[Any] = (), targets: Sequence[Any] = ()
+    ) -> None:
+        self._session = session
+        self._feeds = feeds
+        self._elements = [*fetches, *targets]
+        self._fetched = len(fetches)
+        self._callable: Any = None
+        try:
+            make = private.MAKE_FROM_OPTIONS.of(session)
+            options = private.CALLABLE_OPTIONS.load()
+        except AttributeError:  # then it runs as any other run does
+            return
+        self._callable = make(
+            options(
+                feed=[tensor.name for tensor in feeds],
+                fetch=[tensor.name for tensor in fetches],
+                target=[op.name for op in targets],
+                run_options=tf.compat.v1.RunOptions(inter_op_thread_pool=-1),
+            )
+        )
+
+    def __call__(self, *values: Any) -> list[Any]:
+        """Run with these values fed, in the order of the feeds; return the fetched values."""
+        if self._callable is not None:
+            return list(self._callable(*values))
+        feed_dict = dict(zip(self._feeds, values, strict=True))
+        return list(self._session.run(self._elements, feed_dict)[: self._fetched])
+
+
+_CONDITIONAL = frozenset({"RefSwitch", "Switch", "_SwitchN"})
+_MAX_OPS = 20_000
+_MAX_CONSTANT_BYTES = 1 << 20
+
+
+class NativeCallable:
+    """One prepared run, released with this object.
+
+    Args:
+        functions: those of TensorFlow.
+        session: the session, kept alive by this object.
+        feeds: tensors fed.
+        fetches: tensors fetched.
+        targets: operations run.
+
+    Raises:
+        AttributeError: if this TensorFlow's sessions lack what is needed.
+    """
+
+    __slots__ = ("_c_session", "_functions", "_handle", "_session", "run")
+
+    def __init__(
+        self,
+        functions: CallableFunctions,
+        session: Any,
+        feeds: Sequence[Any],
+        fetches: Sequence[Any],
+        targets: Sequence[Any],
+    ) -> None:
+        self._functions = functions
+        self._session = session
+        self._c_session = private.C_SESSION.of(session)
+        options = functions.options(
+            feed=[tensor.name for tensor in feeds],
+            fetch=[tensor.name for tensor in fetches],
+            target=[op.name for op in targets],
+        )
+        private.EXTEND_GRAPH.of(session)()
+        self._handle = functions.make(self._c_session, options.SerializeToString())
+        self.run = partial(functions.run, self._c_session, self._handle)
+        """``(arrays, None)``, the arrays in the order of the feeds -> the values of the fetches."""
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None and not private.CLOSED.get(self._session, True):
+            self._functions.release(self._c_session, handle)
+
+
+def is_safe(graph: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: Sequence[Any]) -> bool:
+    """Return whether a callable gives what ``Session.run`` gives, at no more than a little memory.
+
+    Args:
+        graph: the graph of all these.
+        feeds: tensors fed.
+        fetches: tensors fetched.
+        targets: operations run.
+    """
+    if any(tensor.shape.rank != 0 for tensor in fetches):
+        return False
+    if any(np.dtype(tensor.dtype.as_numpy_dtype).kind not in "biufc" for tensor in (*feeds, *fetches)):
+        return False
+    fed = {id(tensor) for tensor in feeds}
+    pending = [*(tensor.op for tensor in fetches), *targets]
+    seen: set[str] = set()
+    calls: dict[str, bool] = {}
+    constant_bytes = 0
+    while pending:
+        op = pending.pop()
+        if op.name in seen:
+            continue
+        seen.add(op.name)
+        if op.type not in calls:
+            calls[op.type] = _calls_functions(graph, op)
+        if op.type == "Const":
+            constant_bytes += _size_bytes(op.outputs[0])
+        if (
+            calls[op.type]
+            or (fetches and op.type in _CONDITIONAL)
+            or len(seen) > _MAX_OPS
+            or constant_bytes > _MAX_CONSTANT_BYTES
+        ):
+            return False
+        pending.extend(tensor.op for tensor in op.inputs if id(tensor) not in fed)
+        pending.extend(op.control_inputs)
+    return True
+
+
+def _calls_functions(graph: Any, op: Any) -> bool:
+    if any("func" in attribute.type for attribute in op.op_def.attr):
+        return True
+    return private.FUNCTION.of(graph)(op.type) is not None
+
+
+def _size_bytes(tensor: Any) -> int:
+    elements = tensor.shape.num_elements()
+    return (
+        _MAX_CONSTANT_BYTES + 1 if elements is None else int(elements * max(tf.dtypes.as_dtype(tensor.dtype).size, 1))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallableFunctions:
+    """What a run that is prepared down to its executors needs."""
+
+    make: Callable[..., int]
+    """``(c_session, serialized CallableOptions)`` -> handle."""
+    run: Callable[..., list[Any]]
+    """``(c_session, handle, arrays, metadata)``."""
+    release: Callable[..., None]
+    """``(c_session, handle)``."""
+    options: Any
+    """The class ``CallableOptions``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Native:
+    """What a run needs below ``Session.run``. Found by `installed`."""
+
+    run: Callable[..., list[Any]]
+    """``(c_session, options, {output: array}, fetched outputs, operations, metadata)``; what Session.run calls."""
+    callables: CallableFunctions | None
+    """None where this TensorFlow lacks one of them."""
+    as_array: Callable[[Any, Any], Any]
+    """``(value, numpy type)`` -> the array that Session.run would feed."""
+    as_scalar: Callable[[Any, Any], Any]
+    """``(numpy type, int)`` -> the value that Session.run compares with the int to see whether it fits."""
+    expansions: list[Any]
+    """What Session.run takes apart, by type; programs may register more."""
+    base: Any
+    """The class that defines ``run``."""
+    original_run: Any
+    """Its ``run``, as it was when this module looked: a profiler may put another in its place."""
+
+
+def installed() -> Native | None:
+    """Return what the installed TensorFlow offers, or None if anything is missing or not TensorFlow's own."""
+    try:
+        base = private.BASE_SESSION.load()
+        if base.run.__module__ != base.__module__:
+            return None  # a profiler has put its own in that place, to see every run
+        return Native(
+            run=private.RUN.load(),
+            callables=_callables(),
+            as_array=_as_array(),
+            as_scalar=private.AS_SCALAR.load(),
+            expansions=private.EXPANSIONS.load(),
+            base=base,
+            original_run=base.run,
+        )
+    except AttributeError:
+        return None
+
+
+def _as_array() -> Any:
+    try:
+        return private.AS_ARRAY.load()
+    except AttributeError:
+        return np.asarray
+
+
+def _callables() -> CallableFunctions | None:
+    try:
+        make = private.MAKE_CALLABLE.load()
+        new_buffer, delete_buffer = private.NEW_BUFFER.load(), private.DELETE_BUFFER.load()
+
+        def make_callable(c_session: Any, options: bytes) -> int:
+            buffer = new_buffer(options)
+            try:
+                return int(make(c_session, buffer))
+            finally:
+                delete_buffer(buffer)
+
+        return CallableFunctions(
+            make=make_callable,
+            run=private.RUN_CALLABLE.load(),
+            release=private.RELEASE_CALLABLE.load(),
+            options=private.CALLABLE_OPTIONS.load(),
+        )
+    except AttributeError:
+        return None
