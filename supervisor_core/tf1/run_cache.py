@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.native_runs import Native, NativeCallable, installed, is_safe
-from supervisor_core.tf1.run_traits import RunAnalysis
 from supervisor_core.tf1.run_values import DeclinedError, Feed, leaves, rebuild, structure_key
+from supervisor_core.tf1.step_detection import RunAnalysis
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.tf1.cluster.closing import close_session
 from supervisor_core.tf1.run_cache import plans_for
-from supervisor_core.tf1.run_traits import RunAnalysis, RunTraits
+from supervisor_core.tf1.step_detection import RunAnalysis, RunTraits
 
 
 class SharedGate(Protocol):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.training import training_util
 
 import supervisor_core
-from supervisor_core.tf1.training_ops import ChangingOps
+from supervisor_core.tf1.step_detection import ChangingOps
 
 v1 = tf.compat.v1
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from supervisor_core.tf1 import run_cache as plan_module
 from supervisor_core.tf1.native_runs import installed, is_safe
 from supervisor_core.tf1.run_cache import Plan
-from supervisor_core.tf1.run_traits import RunAnalysis
 from supervisor_core.tf1.session import SupervisedSession
+from supervisor_core.tf1.step_detection import RunAnalysis
 
 v1 = tf.compat.v1
 

@@ -16,7 +16,7 @@ from tensorflow.python.ops import session_ops
 
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1.session import SupervisedSession
-from supervisor_core.tf1.training_ops import TrainingOps
+from supervisor_core.tf1.step_detection import TrainingOps
 
 v1 = tf.compat.v1
 

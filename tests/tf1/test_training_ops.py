@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import function
 
-from supervisor_core.tf1.training_ops import TrainingOps
+from supervisor_core.tf1.step_detection import TrainingOps
 
 v1 = tf.compat.v1
 BOTH = pytest.mark.parametrize("resource", [True, False], ids=["resource", "ref"])
