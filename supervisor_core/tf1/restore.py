@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
-from supervisor_core.tf1.mismatch import explain_mismatch
+from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
@@ -196,3 +196,115 @@ def _restore(sess: Any, saver: Any, path: str) -> None:
             raise
         text = f"{error.message}\n\nThe checkpoint {path} is of another model:\n{difference}"
         raise type(error)(error.node_def, error.op, text) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a model came from."""
+
+    restored: Restored | None = None
+    """The checkpoint; None where none was read."""
+    adopted: bool = False
+    """Whether it was found alive in the cluster, and kept."""
+    skipped: tuple[Skipped, ...] = ()
+    """The damaged checkpoints that were passed over, newest first."""
+    step: int | None = None
+    """The step at which training goes on; None for a new model, and where nothing counts."""
+
+    @classmethod
+    def told_by(cls, maker: Any, sess: Any, global_step: Any) -> Origin:
+        """Return what the maker of a session tells; a maker of the program's own tells nothing.
+
+        Args:
+            maker: a `SessionManager`, a session creator, or whatever made the session.
+            sess: the session.
+            global_step: what counts its steps, or None.
+        """
+        restored: Restored | None = getattr(maker, "restored", None)
+        if restored is not None:
+            return cls(restored=restored, skipped=restored.skipped, step=restored.step)
+        if not getattr(maker, "adopted", False):
+            return cls(skipped=getattr(maker, "skipped", ()))
+        return cls(adopted=True, step=None if global_step is None else read_global_step(sess, global_step))
+
+
+MAX_NAMES = 20
+"""How many names of a kind are listed."""
+
+_PASSING = ("Identity", "Reshape", "Cast")
+
+
+def explain_mismatch(saver: Any, graph: Any, path: str) -> str:
+    """Return what differs between what a saver restores and what a checkpoint holds, one line for each kind.
+
+    Empty when nothing differs, or the checkpoint cannot be read.
+    """
+    try:
+        entries = bundle.read_index(path).entries
+    except DamagedCheckpointError:  # then its damage is the story, and told elsewhere
+        return ""
+    wanted = restored_shapes(saver, graph)
+    missing = sorted(set(wanted) - set(entries))
+    extra = sorted(name for name in set(entries) - set(wanted) if not name.startswith("_CHECKPOINTABLE"))
+    reshaped = [
+        f"{name} (model {list(shape)}, checkpoint {list(entries[name].shape)})"
+        for name, shape in sorted(wanted.items())
+        if shape is not None and name in entries and not entries[name].sliced and entries[name].shape != shape
+    ]
+    lines = [
+        _line("in the model, not in the checkpoint", missing),
+        _line("in the checkpoint, not in the model", extra),
+        _line("of another shape", reshaped),
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def restored_shapes(saver: Any, graph: Any) -> Mapping[str, tuple[int, ...] | None]:
+    """Return what a saver's restore op asks a checkpoint for: name -> shape, None where the graph does not tell."""
+    shapes: dict[str, tuple[int, ...] | None] = {}
+    for op in _restore_ops(graph.get_operation_by_name(saver.saver_def.restore_op_name)):
+        names = tf.get_static_value(op.inputs[1])
+        slices = tf.get_static_value(op.inputs[2])
+        if names is None:
+            continue
+        for position, raw in enumerate(names.reshape(-1)):
+            whole = slices is not None and not slices.reshape(-1)[position]
+            shapes[raw.decode()] = _target_shape(op.outputs[position]) if whole else None
+    return shapes
+
+
+def _restore_ops(restore_op: Any) -> Iterator[Any]:
+    seen, pending = {restore_op}, [restore_op]
+    while pending:
+        op = pending.pop()
+        if op.type == "RestoreV2":
+            yield op
+            continue
+        sources = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
+        pending.extend(sources - seen)
+        seen |= sources
+
+
+def _target_shape(tensor: Any) -> tuple[int, ...] | None:
+    for consumer in tensor.consumers():
+        if consumer.type in _PASSING:
+            found = _target_shape(consumer.outputs[0])
+            if found is not None:
+                return found
+        elif consumer.type in ("Assign", "AssignVariableOp"):
+            target = consumer.inputs[0]
+            if consumer.type == "Assign":
+                shape = target.shape
+            elif target.op.type == "VarHandleOp":
+                shape = tf.TensorShape(target.op.get_attr("shape"))
+            else:
+                continue
+            return tuple(shape.as_list()) if shape.is_fully_defined() else None
+    return None
+
+
+def _line(what: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"  {what} ({len(names)}): {', '.join(names[:MAX_NAMES])}{more}"

@@ -29,7 +29,7 @@ from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.managed_session import managed_session
-from supervisor_core.tf1.origin import Origin
+from supervisor_core.tf1.restore import Origin
 from supervisor_core.tf1.session_manager import SessionManager
 from supervisor_core.tf1.standard_services import StandardServices, start_loop, start_queue_threads
 

@@ -34,7 +34,7 @@ from supervisor_core.tf1.monitored.own_hook import OwnHook, writer_for
 from supervisor_core.tf1.monitored.run_writers import RunWriters
 from supervisor_core.tf1.monitored.snapshot_saving import SnapshotSaving
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
-from supervisor_core.tf1.origin import Origin
+from supervisor_core.tf1.restore import Origin
 from supervisor_core.tf1.saving import SavePlace
 from supervisor_core.tf1.service_policy import reader_policy, service_policy
 from supervisor_core.tf1.services import LossReader, StepReader
