@@ -12,13 +12,15 @@ from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.policy import Policy
 from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.lifecycle import Lifecycle
-from supervisor_core.tf1.service_policy import check_open, reader_policy, service_policy
 from supervisor_core.tf1.services import (
     CheckpointService,
     LossReader,
     StepCounterService,
     StepReader,
     SummaryService,
+    check_open,
+    reader_policy,
+    service_policy,
 )
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.watched_loss import WatchedLoss

@@ -20,7 +20,7 @@ from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1 import run_cache as plan_module
 from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.private_symbols import SYMBOLS, PrivateSymbol, tensorflow_version
-from supervisor_core.tf1.service_policy import service_policy
+from supervisor_core.tf1.services import service_policy
 
 v1 = tf.compat.v1
 STEPS = plan_module.MIN_RUNS + 10

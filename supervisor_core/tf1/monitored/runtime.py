@@ -36,8 +36,7 @@ from supervisor_core.tf1.monitored.snapshot_saving import SnapshotSaving
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
 from supervisor_core.tf1.restore import Origin
 from supervisor_core.tf1.saving import SavePlace
-from supervisor_core.tf1.service_policy import reader_policy, service_policy
-from supervisor_core.tf1.services import LossReader, StepReader
+from supervisor_core.tf1.services import LossReader, StepReader, reader_policy, service_policy
 from supervisor_core.tf1.session_factory import SessionFactory
 from supervisor_core.tf1.standard_services import CHECKPOINT, LOSS_READER, STEP_READER
 from supervisor_core.tf1.tf_errors import error_text
