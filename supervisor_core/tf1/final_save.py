@@ -14,7 +14,7 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.deadline import Deadline
 from supervisor_core.tf1.checkpointing import Checkpointing
-from supervisor_core.tf1.grace import Grace
+from supervisor_core.tf1.stop_state import Grace
 
 if TYPE_CHECKING:
     from supervisor_core.tf1.lifecycle import Lifecycle

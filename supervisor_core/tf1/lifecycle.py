@@ -18,8 +18,8 @@ from supervisor_core.supervision.chief_watch import ChiefWatch
 from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpointing import Checkpointing
-from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.restore import Origin, Restored
+from supervisor_core.tf1.stop_state import Ending
 from supervisor_core.tf1.stopping import Stopping
 
 _LOG = logging.getLogger("supervisor_core")

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.tf1.cluster.closing import close_at_end
-from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.stop_state import Ending
 from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")

@@ -37,10 +37,9 @@ from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpointing import Checkpointing
-from supervisor_core.tf1.ending import Ending
 from supervisor_core.tf1.final_save import FinalSave
-from supervisor_core.tf1.grace import JOIN_SECS, Grace, close_in_time
 from supervisor_core.tf1.signals import watch_signals
+from supervisor_core.tf1.stop_state import JOIN_SECS, Ending, Grace, close_in_time
 
 if TYPE_CHECKING:
     from supervisor_core.tf1.lifecycle import Lifecycle
