@@ -19,7 +19,6 @@ from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.tf1 import defaults
-from supervisor_core.tf1.additions import Additions
 from supervisor_core.tf1.cluster.announcement import Announcement, announcement_for
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
@@ -27,7 +26,7 @@ from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.engine import Engine
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
-from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.lifecycle import Additions, Lifecycle
 from supervisor_core.tf1.managed_session import managed_session
 from supervisor_core.tf1.restore import Origin
 from supervisor_core.tf1.session_manager import SessionManager

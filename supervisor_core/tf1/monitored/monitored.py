@@ -15,11 +15,10 @@ import tensorflow as tf
 
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.options import Options
-from supervisor_core.tf1.additions import Additions
 from supervisor_core.tf1.cluster.away import AWAY
 from supervisor_core.tf1.cluster.closing import close_at_end
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
-from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.lifecycle import Additions, Lifecycle
 from supervisor_core.tf1.monitored.hooked_runs import HookedRuns
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
 from supervisor_core.tf1.monitored.session_chain import CoordinatedCreator, CoordinatedLink, RecoverableLink
