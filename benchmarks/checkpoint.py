@@ -100,7 +100,7 @@ class Training:
 
         from supervisor_core.options import Options
         from supervisor_core.runtime.gate import Gate
-        from supervisor_core.tf1.saving import CheckpointSaver
+        from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
         from supervisor_core.tf1.session import SupervisedSession
 
         v1 = tf.compat.v1
@@ -117,7 +117,7 @@ class Training:
             train = tf.group(v1.assign_add(step, 1), *[weight.assign_sub(ones) for weight in weights])
             self.saver = v1.train.Saver(max_to_keep=1)
             gate = Gate()
-            self.checkpoints = CheckpointSaver(
+            self.checkpoints = CheckpointWriter(
                 graph=self.graph,
                 saver=self.saver,
                 save_path=f"{directory}/ours",

@@ -14,7 +14,7 @@ from supervisor_core.clock import SYSTEM_CLOCK
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
-from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.lifecycle import Claim, Lifecycle
 from supervisor_core.tf1.session_factory import SessionFactory
@@ -72,10 +72,10 @@ class Engine:
         return "required" if serves else "if free"
 
 
-def _checkpoints(supervisor: tf.compat.v1.train.Supervisor, options: Options, gate: Gate) -> Checkpointing | None:
+def _checkpoints(supervisor: tf.compat.v1.train.Supervisor, options: Options, gate: Gate) -> CheckpointManager | None:
     if not (supervisor.is_chief and supervisor.save_path and supervisor.saver and supervisor.save_model_secs):
         return None
-    return Checkpointing(
+    return CheckpointManager(
         graph=supervisor._graph,
         saver=supervisor.saver,
         save_path=supervisor.save_path,

@@ -13,7 +13,7 @@ from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.deadline import Deadline
-from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.stop_state import Grace
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class FinalSave:
         self._options = options
         self._grace = grace
 
-    def checkpoints(self, given: Checkpointing | None = None) -> Checkpointing | None:
+    def checkpoints(self, given: CheckpointManager | None = None) -> CheckpointManager | None:
         """Return what saves the session under way; None where nothing is to be saved.
 
         Args:
@@ -67,7 +67,7 @@ class FinalSave:
             return False  # another chief's logdir by now
         return self._options.save_on_stop if failure is None else self._options.save_on_error
 
-    def save(self, checkpoints: Checkpointing, interrupted: Callable[[], bool]) -> None:
+    def save(self, checkpoints: CheckpointManager, interrupted: Callable[[], bool]) -> None:
         """Save, and keep in the session's `Ending` what has become of it.
 
         Args:
@@ -92,7 +92,7 @@ class FinalSave:
 
     def _run(
         self,
-        checkpoints: Checkpointing,
+        checkpoints: CheckpointManager,
         trigger: Trigger,
         has_failed: Callable[[], bool],
         deadline: Callable[[], Deadline],
@@ -106,7 +106,7 @@ class FinalSave:
         Args:
             checkpoints: what saves.
             trigger: why.
-            has_failed: see `Checkpointing.save_last`.
+            has_failed: see `CheckpointManager.save_last`.
             deadline: returns until when; a signal may bring it forward.
             retry_until: until when to try again where the outside world refuses it.
 

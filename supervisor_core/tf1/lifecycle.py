@@ -19,7 +19,7 @@ from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.supervision.chief_watch import ChiefWatch
 from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1 import open_sessions
-from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.restore import Origin, Restored
 from supervisor_core.tf1.stop_state import Ending
 from supervisor_core.tf1.stopping import Stopping
@@ -58,7 +58,7 @@ class Lifecycle:
         writer: Any,
         is_chief: bool,
         task: str | None = None,
-        checkpoints: Checkpointing | None,
+        checkpoints: CheckpointManager | None,
         checkpoint_interval_secs: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -84,7 +84,7 @@ class Lifecycle:
         self._is_ready = False
 
     @property
-    def checkpoints(self) -> Checkpointing | None:
+    def checkpoints(self) -> CheckpointManager | None:
         """Takes the checkpoints; None where none are taken, and for a guest."""
         return None if self.is_guest else self._checkpoints
 
@@ -198,7 +198,7 @@ class Lifecycle:
             self._coord.request_stop()
         return run
 
-    def use(self, checkpoints: Checkpointing) -> None:
+    def use(self, checkpoints: CheckpointManager) -> None:
         """Have the session's last checkpoint, and one at a signal, saved by this."""
         self._checkpoints = checkpoints
 

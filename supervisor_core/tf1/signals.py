@@ -10,7 +10,7 @@ from collections.abc import Callable
 from supervisor_core.clock import Clock
 from supervisor_core.options import Options
 from supervisor_core.runtime.signals import OnSignal, SignalWatch
-from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
@@ -26,7 +26,7 @@ def watch_signals(
     options: Options,
     on_signal: OnSignal,
     on_again: OnSignal,
-    checkpoints: Callable[[], Checkpointing | None],
+    checkpoints: Callable[[], CheckpointManager | None],
     work_done: Callable[[], int],
     clock: Clock,
 ) -> SignalWatch | None:

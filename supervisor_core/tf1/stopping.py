@@ -36,7 +36,7 @@ from supervisor_core.runtime.dead_man import DeadMan
 from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.final_save import FinalSave
 from supervisor_core.tf1.signals import watch_signals
 from supervisor_core.tf1.stop_state import JOIN_SECS, Ending, Grace, close_in_time
@@ -209,7 +209,7 @@ class Stopping:
             finally:
                 close()
 
-    def save(self, checkpoints: Checkpointing | None = None) -> None:
+    def save(self, checkpoints: CheckpointManager | None = None) -> None:
         """Save what is not on disk yet, if a session that ends like this is to be saved.
 
         After a signal a save that cannot be done in time is given up; the log and the stop record say why.

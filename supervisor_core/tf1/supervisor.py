@@ -1,7 +1,7 @@
 """`Supervisor`: the drop-in successor of ``tf.compat.v1.train.Supervisor``.
 
 Same arguments, defaults, properties, methods, aliases, events and order of events; what is better is listed in
-docs/why.md. What happens behind the API is in `lifecycle`, `checkpointing` and `services`.
+docs/why.md. What happens behind the API is in `lifecycle`, `checkpoint_manager` and `services`.
 """
 
 from __future__ import annotations

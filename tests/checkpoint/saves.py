@@ -9,15 +9,15 @@ from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.tf1.draft import Draft
-from supervisor_core.tf1.rotation import Rotation
+from supervisor_core.tf1.retention import CheckpointRetention
+from supervisor_core.tf1.staged_checkpoint import StagedCheckpoint
 
 KEEP = 3
 CHANGES = ("mkdir", "replace", "unlink", "remove", "rmdir")
 
 
 class Saver:
-    """What a rotation needs of TensorFlow's saver."""
+    """What retention needs of TensorFlow's saver."""
 
     saver_def = SimpleNamespace(max_to_keep=KEEP, keep_checkpoint_every_n_hours=None)
 
@@ -39,24 +39,24 @@ class Run:
         self._store.finish_replacements()
         history = self._store.history().kept
         saver = Saver([(saved.path, saved.saved_at) for saved in history])
-        self._rotation = Rotation(saver, self._store, restored=restored and os.path.join(logdir, restored))
+        self._retention = CheckpointRetention(saver, self._store, restored=restored and os.path.join(logdir, restored))
         self._saves = 0
 
     def save(self, step: int, saved_at: float) -> None:
         """Save a step, as `tf1.saving` does."""
         if not self._saves:
-            self._rotation.take_over()
+            self._retention.take_over()
             self._store.sweep_leftovers(alone=True)
         self._saves += 1
         path = os.path.join(self._store.logdir, f"model.ckpt-{step}")
-        draft = Draft(self._store, path)
+        staged = StagedCheckpoint(self._store, path)
         seed = 100 * self._publisher.attempt + self._saves  # no two saves write the same values
         tensors = {"w": self._writer.floats(30, seed=seed), "global_step": self._writer.step(step)}
-        self._writer.write_bundle(draft.path, tensors)
-        self._store.sync(draft.path)
-        plan = self._rotation.announce(draft.destination(draft.path), saved_at)
-        draft.publish(draft.path)
-        self._rotation.record(plan)
+        self._writer.write_bundle(staged.path, tensors)
+        self._store.sync(staged.path)
+        plan = self._retention.announce(staged.destination(staged.path), saved_at)
+        staged.publish(staged.path)
+        self._retention.record(plan)
 
 
 class Killer:

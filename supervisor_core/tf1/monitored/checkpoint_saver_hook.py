@@ -23,8 +23,8 @@ class CheckpointSaverHook(OwnHook, tf.compat.v1.train.CheckpointSaverHook):
     its event that does not exist. In any session a checkpoint of this one is synced and read back before it counts.
 
     In a session of ours training does not wait for the disk either: this hook takes a snapshot between two steps,
-    written beside training with everything that `CheckpointSaver` and `Options` promise; what is on the disk already is
-    not written again, a fault of the disk is retried, and a model that is NaN is not saved. A small checkpoint is on
+    written beside training with everything that `CheckpointWriter` and `Options` promise; what is on the disk is not
+    written again, a fault of the disk is retried, and a model that is NaN is not saved. A small checkpoint is on
     the disk when the step that made it returns. With listeners training always waits, since ``after_save`` is to find
     the checkpoint there; they are called at each save, one at which nothing had to be written included.
 

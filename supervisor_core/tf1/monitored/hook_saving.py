@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.global_step import collected_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
-from supervisor_core.tf1.saving import CheckpointSaver
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -70,7 +70,7 @@ class BlockingSaving:
         self._save_path = save_path
         self._save_graph_def = save_graph_def
         self._writer = writer
-        self._saver: CheckpointSaver | None = None
+        self._saver: CheckpointWriter | None = None
 
     def begin(self, session: Any) -> None:
         """Write ``graph.pbtxt``, and graph and meta graph to the events file."""
@@ -97,13 +97,13 @@ class BlockingSaving:
     def finish(self) -> None:
         """Do nothing: as in the original, a step that was saved is not saved again."""
 
-    def _new_saver(self, graph: Any) -> CheckpointSaver:
+    def _new_saver(self, graph: Any) -> CheckpointWriter:
         saver = self._find_saver()
         tf.io.gfile.makedirs(os.path.dirname(self._save_path) or ".")
         meta_graph_def = None
         if self._save_graph_def:
             meta_graph_def = export_meta_graph(graph, graph.as_graph_def(add_shapes=True), saver)
-        return CheckpointSaver(
+        return CheckpointWriter(
             graph=graph,
             saver=saver,
             save_path=self._save_path,

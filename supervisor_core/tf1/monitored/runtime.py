@@ -20,7 +20,8 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.checkpoint_writer import SavePlace
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
 from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.coordinator import Coordinator
@@ -35,7 +36,6 @@ from supervisor_core.tf1.monitored.run_writers import RunWriters
 from supervisor_core.tf1.monitored.snapshot_saving import SnapshotSaving
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
 from supervisor_core.tf1.restore import Origin
-from supervisor_core.tf1.saving import SavePlace
 from supervisor_core.tf1.services import LossReader, StepReader, reader_policy, service_policy
 from supervisor_core.tf1.session_factory import SessionFactory
 from supervisor_core.tf1.standard_services import CHECKPOINT, LOSS_READER, STEP_READER
@@ -102,7 +102,7 @@ class MonitoredRuntime:
         self._writers = RunWriters()
         self._writer: Any = None
         self._open = ExitStack()
-        self._checkpoints: dict[int, Checkpointing] = {}
+        self._checkpoints: dict[int, CheckpointManager] = {}
         self._graph_record: GraphRecord | None = None
         self._lost: _Lost | None = None
 
@@ -218,7 +218,7 @@ class MonitoredRuntime:
         on_timer = None if hook.listens else hook.interval_secs
         return SnapshotSaving(self, checkpoints, self.snapshot_service(checkpoints, on_timer), on_timer is not None)
 
-    def snapshot_service(self, checkpoints: Checkpointing, interval_secs: float | None) -> SnapshotService:
+    def snapshot_service(self, checkpoints: CheckpointManager, interval_secs: float | None) -> SnapshotService:
         """Return a checkpoint service for the present session, not yet started."""
         service = SnapshotService(
             self.coord,
@@ -242,7 +242,7 @@ class MonitoredRuntime:
             if self._progress.phase == "training":
                 self._progress.held_up(self._clock.monotonic() - started)
 
-    def save_last(self, checkpoints: Checkpointing) -> None:
+    def save_last(self, checkpoints: CheckpointManager) -> None:
         """Save what is not on the disk yet, because the session ends.
 
         Raises:
@@ -341,7 +341,7 @@ class MonitoredRuntime:
             saver = hook._get_saver()
             if saver is None or not _saves_anything(saver):
                 continue
-            checkpoints = Checkpointing(
+            checkpoints = CheckpointManager(
                 graph=graph,
                 saver=saver,
                 save_path=hook.save_path,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from supervisor_core.tf1.checkpointing import Checkpointing
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class SnapshotSaving:
     """
 
     def __init__(
-        self, runtime: MonitoredRuntime, checkpoints: Checkpointing, service: SnapshotService, on_timer: bool
+        self, runtime: MonitoredRuntime, checkpoints: CheckpointManager, service: SnapshotService, on_timer: bool
     ) -> None:
         self.on_timer = on_timer
         """Whether the service saves by itself."""

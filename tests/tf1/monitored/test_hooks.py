@@ -118,10 +118,10 @@ def test_faults_of_the_world_do_not_stop_a_monitored_training(
     build_model: Any, logdir: str, monkeypatch: pytest.MonkeyPatch, read_telemetry: Any, saved_steps: Any
 ) -> None:
     """A disk that is full for a while costs the checkpoints of that while; they are retried, and told."""
-    from supervisor_core.tf1.saving import CheckpointSaver
+    from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 
     model = build_model()
-    write, fails = CheckpointSaver._write, [True, True]
+    write, fails = CheckpointWriter._write, [True, True]
 
     def full(snapshot: Any, path: str) -> None:
         if fails:
@@ -133,7 +133,7 @@ def test_faults_of_the_world_do_not_stop_a_monitored_training(
     with supervisor_core.MonitoredTrainingSession(
         checkpoint_dir=logdir, save_checkpoint_steps=2, options=options
     ) as sess:
-        monkeypatch.setattr(CheckpointSaver, "_write", staticmethod(full))
+        monkeypatch.setattr(CheckpointWriter, "_write", staticmethod(full))
         for _ in range(6):
             sess.run(model.train_op)
     errors = [record.error for record in read_telemetry(logdir) if record.kind == "checkpoint" and record.error]

@@ -15,9 +15,9 @@ from tensorflow.python.platform import tf_logging
 import supervisor_core
 from supervisor_core.checkpoint import bundle
 from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.global_step import READ_CACHE, step_tensor
 from supervisor_core.tf1.monitored import snapshot_saving
-from supervisor_core.tf1.saving import CheckpointSaver
 
 v1 = tf.compat.v1
 
@@ -375,7 +375,7 @@ def test_training_does_not_wait_for_a_large_one(
 ) -> None:
     """It is written while the next step runs."""
     monkeypatch.setattr(snapshot_saving, "SMALL_BYTES", 0)
-    write, steps_done = CheckpointSaver._write, [0]
+    write, steps_done = CheckpointWriter._write, [0]
 
     def late(shadows: Any, path: str) -> None:
         if path.endswith("-1"):
@@ -384,7 +384,7 @@ def test_training_does_not_wait_for_a_large_one(
 
     with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_steps=1) as sess:
         wait_until(lambda: v1.train.latest_checkpoint(logdir))
-        monkeypatch.setattr(CheckpointSaver, "_write", staticmethod(late))
+        monkeypatch.setattr(CheckpointWriter, "_write", staticmethod(late))
         sess.run(train_op)
         steps_done[0] = 2
     assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-1"

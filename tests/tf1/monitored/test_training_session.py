@@ -17,8 +17,8 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core.errors import LogdirInUseError, NoUsableCheckpointError
-from supervisor_core.tf1.draft import Draft
 from supervisor_core.tf1.monitored import snapshot_saving
+from supervisor_core.tf1.staged_checkpoint import StagedCheckpoint
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
@@ -404,7 +404,7 @@ def test_two_hooks_that_save_to_one_place(
     is kept is what the saver says."""
     monkeypatch.setattr(snapshot_saving, "SMALL_BYTES", 0)  # so that no save keeps training waiting
     inside, overlapped = threading.Lock(), []
-    publish = Draft.publish
+    publish = StagedCheckpoint.publish
 
     def noted(self: Any, *arguments: Any) -> str:
         overlapped.append(not inside.acquire(blocking=False))
@@ -414,7 +414,7 @@ def test_two_hooks_that_save_to_one_place(
             if not overlapped[-1]:
                 inside.release()
 
-    monkeypatch.setattr(Draft, "publish", noted)
+    monkeypatch.setattr(StagedCheckpoint, "publish", noted)
     model = build_model()
     scaffold = v1.train.Scaffold(saver=v1.train.Saver(max_to_keep=3))
     hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=2, scaffold=scaffold)

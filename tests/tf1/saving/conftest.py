@@ -13,7 +13,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
-from supervisor_core.tf1.saving import CheckpointSaver, SaveResult
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SaveResult
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
@@ -44,7 +44,7 @@ class Bench:
             "gate": self.gate,
             "options": Options(),
         }
-        self.checkpoints = CheckpointSaver(**{**arguments, **changes})
+        self.checkpoints = CheckpointWriter(**{**arguments, **changes})
         self.session = SupervisedSession(target, graph=graph, gate=self.gate)
         self.session.run(self.initializer)
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.tf1 import saving as module
+from supervisor_core.tf1 import checkpoint_writer as module
 from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1

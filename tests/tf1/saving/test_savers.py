@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.tf1 import saving
+from supervisor_core.tf1 import checkpoint_writer
 
 v1 = tf.compat.v1
 
@@ -32,14 +32,14 @@ def test_a_save_that_others_train_on_during_is_named_by_the_step_in_it(
 ) -> None:
     """Between the look at the step and the saver's run another worker does one: name, record and content agree."""
     model = bench(make_saver=lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1))
-    read = saving.read_global_step
+    read = checkpoint_writer.read_global_step
 
     def read_before_a_step(sess: Any, global_step: Any) -> int:
         step = read(sess, global_step)
         sess.run(model.train_op)
         return step
 
-    monkeypatch.setattr(saving, "read_global_step", read_before_a_step)
+    monkeypatch.setattr(checkpoint_writer, "read_global_step", read_before_a_step)
     result = model.save()
     assert (result.step, result.path) == (2, str(model.logdir / "model.ckpt-2"))
     assert tf.train.load_checkpoint(result.path).get_tensor("global_step") == 2

@@ -13,8 +13,8 @@ import tensorflow as tf
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.options import Options
-from supervisor_core.tf1 import saving as module
-from supervisor_core.tf1.saving import SavePlace, SaveResult
+from supervisor_core.tf1 import checkpoint_writer as module
+from supervisor_core.tf1.checkpoint_writer import SavePlace, SaveResult
 
 v1 = tf.compat.v1
 

@@ -11,7 +11,7 @@ from ports import free_port
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.options import Options
-from supervisor_core.tf1.saving import SaveResult
+from supervisor_core.tf1.checkpoint_writer import SaveResult
 
 v1 = tf.compat.v1
 

@@ -1,4 +1,4 @@
-"""`Draft`: a checkpoint is written and verified where nobody takes it for one, then moved into its place.
+"""`StagedCheckpoint`: a checkpoint is written and verified where nobody takes it for one, then moved into its place.
 
 So a name like ``model.ckpt-1200`` never stands for anything but a whole checkpoint that would survive a power cut,
 whatever kills the process; and one that is saved again under its name stays whole until the new one is.
@@ -25,7 +25,7 @@ from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 _LOG = logging.getLogger("supervisor_core")
 
 
-class Draft:
+class StagedCheckpoint:
     """One checkpoint on its way. Made before the first byte of it; then `publish`, or `discard`, or both.
 
     Args:

@@ -1,6 +1,6 @@
-"""`Checkpointing`: when a save happens, and who is told what became of it.
+"""`CheckpointManager`: when a save happens, and who is told what became of it.
 
-`CheckpointSaver` writes one checkpoint; here it is decided whether there is anything to write, the result goes to the
+`CheckpointWriter` writes one checkpoint; here it is decided whether there is anything to write, the result goes to the
 events file, the metrics and the log, and a failure becomes an error that says what to do.
 """
 
@@ -25,8 +25,8 @@ from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.retry import Backoff
 from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace, SaveResult
 from supervisor_core.tf1.restore import Restored
-from supervisor_core.tf1.saving import CheckpointSaver, SavePlace, SaveResult
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.tf_errors import is_outside_fault
 
@@ -41,7 +41,7 @@ _NEVER_RISES = (
 )
 
 
-class Checkpointing:
+class CheckpointManager:
     """Takes the checkpoints of one supervisor, session after session. Thread-safe.
 
     Args:
@@ -80,7 +80,7 @@ class Checkpointing:
         self._save_path = save_path
         self._clock = clock
         place = place or SavePlace(save_path)
-        self._saver = CheckpointSaver(
+        self._saver = CheckpointWriter(
             graph=graph,
             saver=saver,
             save_path=save_path,

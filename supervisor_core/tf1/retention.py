@@ -1,4 +1,4 @@
-"""`Rotation`: what becomes of the older checkpoints when a new one is there, in step with the saver's own list.
+"""`CheckpointRetention`: which older checkpoints a new one replaces, in step with the saver's own list.
 
 A program may call ``sv.saver.save(...)`` by itself, beside the supervisor's saves. So the saver's list is read before
 each decision and brought up to date after it, and both count the same checkpoints against ``max_to_keep``.
@@ -33,7 +33,7 @@ from supervisor_core.tf1 import private_symbols as private
 _LOG = logging.getLogger("supervisor_core")
 
 
-class Plan(NamedTuple):
+class RetentionPlan(NamedTuple):
     """What a save is about to do to the state file, and to the older checkpoints."""
 
     path: str
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     save_id: SaveId | None
 
 
-class Rotation:
+class CheckpointRetention:
     """Records new checkpoints and deletes old ones, by a saver's ``max_to_keep`` and ``keep_checkpoint_every_n_hours``.
 
     Args:
@@ -92,7 +92,7 @@ class Rotation:
             named = self._store.named()
             self._ledger.take_over(None if named is None else {*named, *map(last_part, self._good)})
 
-    def record(self, plan: Plan, *, quick: bool = False) -> None:
+    def record(self, plan: RetentionPlan, *, quick: bool = False) -> None:
         """Make a checkpoint the newest one: first in the state file, then delete those that are one too many.
 
         Args:
@@ -123,7 +123,7 @@ class Rotation:
         if self._ledger is not None:
             self._ledger.settle([saved.path for saved in plan.retention.keep], deleted)
 
-    def announce(self, path: str, saved_at: float, *, reprieved: Sequence[Saved] = ()) -> Plan:
+    def announce(self, path: str, saved_at: float, *, reprieved: Sequence[Saved] = ()) -> RetentionPlan:
         """Decide what becomes of the older checkpoints, and write it down in the ledger; nothing else is done yet.
 
         Args:
@@ -154,9 +154,9 @@ class Rotation:
                 [saved.path for saved in some] for some in (retention.keep, retention.delete, retention.preserved)
             )
             save_id = self._ledger.announce(path, saved_at, keep=keep, let_go=let_go, preserved=preserved)
-        return Plan(path, saved_at, retention, save_id)
+        return RetentionPlan(path, saved_at, retention, save_id)
 
-    def _write_state(self, plan: Plan) -> None:
+    def _write_state(self, plan: RetentionPlan) -> None:
         kept, last_preserved_at = plan.retention.keep, plan.retention.last_preserved_at
         self._store.record(plan.path, kept=kept, last_preserved_at=last_preserved_at, save_id=plan.save_id)
         self._last_preserved_at = last_preserved_at

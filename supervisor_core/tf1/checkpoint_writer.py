@@ -1,8 +1,8 @@
-"""`CheckpointSaver`: one checkpoint from its first moment to its last.
+"""`CheckpointWriter`: one checkpoint from its first moment to its last.
 
     bind, prepare   everything that takes time is done before, while training goes on
     snapshot        between two steps: is the watched loss finite, which step is it, put the values aside
-    write           in the background, where nobody takes it for a checkpoint (`Draft`)
+    write           in the background, in a directory where no reader looks for checkpoints (`StagedCheckpoint`)
     sync, verify    the files survive a power cut; every byte is read back and compared with its checksum
     announce        the ledger says what is going to happen, so that nothing is leaked if the process is killed
     publish         the files are moved into their place
@@ -16,9 +16,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,23 +36,52 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, LogdirInUseError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
+from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.draft import Draft
 from supervisor_core.tf1.global_step import read_global_step
-from supervisor_core.tf1.rotation import Rotation
-from supervisor_core.tf1.save_result import Attempt, SaveResult
+from supervisor_core.tf1.retention import CheckpointRetention
 from supervisor_core.tf1.saver_graph import CannotSnapshot, has_own_save
 from supervisor_core.tf1.snapshot import Snapshot
+from supervisor_core.tf1.staged_checkpoint import StagedCheckpoint
 from supervisor_core.tf1.watched_loss import WatchedLoss
 
-__all__ = ["CheckpointSaver", "SaveResult"]
-
 _LOG = logging.getLogger("supervisor_core")
+_AT_NODE = re.compile(r"^Node: '[^']*'\n(.+)$", re.MULTILINE)
+"""Where ``Session.run`` hides what went wrong, between the stack of the node's making and the node."""
 
 STEPS_WAITED, WAITS = 2, 20
-"""A snapshot waits this many times as long as the longest of the recent steps took, and at most so many times
+"""A snapshot waits this many times as long as the longest of the recent steps took, and at most this many times
 `Options.snapshot_wait_secs`."""
+
+
+@dataclass(kw_only=True)
+class SaveResult:
+    """One save, filled in as it goes on. The fields are those of `telemetry.CheckpointRecord`, and the exception."""
+
+    trigger: Trigger
+    path: str | None = None
+    step: int | None = None
+    bytes: int | None = None
+    secs: float = 0.0
+    blocked_secs: float = 0.0
+    consistent: bool | None = None
+    verified: bool | None = None
+    error: str | None = None
+    cause: Exception | None = None
+    """The exception of a save that failed; None for a good one, and for one that was refused."""
+    skipped: bool = False
+    """Whether nothing was written because this moment was on disk already."""
+
+    def failed(self, error: Exception) -> None:
+        """Record that no checkpoint was written, and why."""
+        self.path = self.bytes = self.consistent = None
+        self.verified = False if isinstance(error, DamagedCheckpointError) else None
+        text = text_of(error)
+        found = _AT_NODE.search(text)
+        cause = found.group(1) if found else text.partition("\n")[0]
+        self.error = f"{type(error).__name__}: {cause}"
+        self.cause = error
 
 
 def step_wait_secs(wait_secs: float, step_secs: float) -> float:
@@ -90,7 +121,7 @@ class SavePlace:
         return self._store
 
 
-class CheckpointSaver:
+class CheckpointWriter:
     """Writes the checkpoints of one saver, one at a time, from any thread but the one that trains. Thread-safe.
 
     Args:
@@ -162,14 +193,14 @@ class CheckpointSaver:
         """Begin a session.
 
         Args:
-            publisher: who publishes, by whose check everything has to pass; None where there is nobody to ask.
-            holds: whether a directory is the session's own; see `Rotation`.
+            publisher: the session that saves, whose check comes before each write; None for none.
+            holds: whether a directory is the session's own; see `CheckpointRetention`.
             restored: the checkpoint that was read.
             skipped: the damaged checkpoints that were passed over.
         """
         with self._lock:
             self._store = self._place.store(publisher)
-            self._rotation = Rotation(
+            self._retention = CheckpointRetention(
                 self._saver,
                 self._store,
                 read_data=self._options.verify_checkpoints,
@@ -214,24 +245,24 @@ class CheckpointSaver:
             step_secs: how long the longest of the recent steps took.
 
         Returns:
-            What became of it; a failure is in the result, not raised.
+            The finished result; a failure is in it, not raised.
         """
         with self._lock:
             self._place.hurry.clear()
             self._is_last = trigger in ("final", "signal")
             started = self._clock.monotonic()
-            attempt = Attempt()
+            result = SaveResult(trigger=trigger)
             try:
                 self._tidy()
-                self._rotation.set_aside_skipped()
+                self._retention.set_aside_skipped()
                 self._wait_secs = min(wait_secs, step_wait_secs(self._options.snapshot_wait_secs, step_secs))
-                self._save(sess.ungated() if hasattr(sess, "ungated") else sess, attempt, is_new)
+                self._save(sess.ungated() if hasattr(sess, "ungated") else sess, result, is_new)
             except Exception as error:
-                attempt.failed(error)
-            secs = self._clock.monotonic() - started
-            return SaveResult(trigger=trigger, secs=secs, **vars(attempt))
+                result.failed(error)
+            result.secs = self._clock.monotonic() - started
+            return result
 
-    def _save(self, session: Any, attempt: Attempt, is_new: Callable[[int | None], bool]) -> None:
+    def _save(self, session: Any, result: SaveResult, is_new: Callable[[int | None], bool]) -> None:
         fetches = False
         if self._snapshot is not None:
             try:
@@ -239,94 +270,94 @@ class CheckpointSaver:
             except CannotSnapshot as reason:
                 self._give_up_snapshots(reason)
         if self._snapshot is not None and fetches:
-            self._save_snapshot(session, self._snapshot, attempt, is_new)
+            self._save_snapshot(session, self._snapshot, result, is_new)
         elif has_own_save(self._saver):
-            self._let_save(session, attempt)
+            self._let_save(session, result)
         else:
-            self._save_as_is(session, attempt, is_new, between_steps=self._snapshot is not None)
+            self._save_as_is(session, result, is_new, between_steps=self._snapshot is not None)
 
     def _save_snapshot(
-        self, session: Any, snapshot: Snapshot, attempt: Attempt, is_new: Callable[[int | None], bool]
+        self, session: Any, snapshot: Snapshot, result: SaveResult, is_new: Callable[[int | None], bool]
     ) -> None:
         if self._loss is not None:
             self._loss.bind(session)
         try:
             snapshot.prepare()
             with self._gate.exclusive(self._wait_secs) as held:
-                wanted = not self._refuses(session, attempt)
+                wanted = not self._refuses(session, result)
                 if wanted:
-                    attempt.step = snapshot.take()
-                    attempt.skipped = not is_new(attempt.step)
-            attempt.blocked_secs = held.blocked_secs
-            if not wanted or attempt.skipped:
+                    result.step = snapshot.take()
+                    result.skipped = not is_new(result.step)
+            result.blocked_secs = held.blocked_secs
+            if not wanted or result.skipped:
                 return
-            draft = Draft(self._store, self._path(attempt.step))
+            staged = StagedCheckpoint(self._store, self._path(result.step))
             try:
-                self._write(snapshot, draft.path)
+                self._write(snapshot, staged.path)
                 snapshot.drop()
-                attempt.consistent = held.consistent
-                self._complete(attempt, draft, draft.path)
+                result.consistent = held.consistent
+                self._complete(result, staged, staged.path)
             except BaseException:
-                draft.discard()
+                staged.discard()
                 raise
-            self._write_meta(attempt)
+            self._write_meta(result)
         finally:
             snapshot.drop()
 
     def _save_as_is(
-        self, session: Any, attempt: Attempt, is_new: Callable[[int | None], bool], *, between_steps: bool
+        self, session: Any, result: SaveResult, is_new: Callable[[int | None], bool], *, between_steps: bool
     ) -> None:
         """Have the saver write as it does for the original.
 
         Args:
             session: the plain session.
-            attempt: takes what becomes of it.
+            result: is filled in.
             is_new: see `save`.
             between_steps: whether training waits meanwhile, so that all values are of one step.
         """
         if self._loss is not None:
             self._loss.bind(session)
-        draft: Draft | None = None
+        staged: StagedCheckpoint | None = None
         gate = self._gate.exclusive(self._wait_secs) if between_steps else nullcontext()
         try:
             with gate as held:
-                if self._refuses(session, attempt):
+                if self._refuses(session, result):
                     return
                 if self._global_step is not None:
-                    attempt.step = read_global_step(session, self._global_step)
-                attempt.skipped = not is_new(attempt.step)
-                if attempt.skipped:
+                    result.step = read_global_step(session, self._global_step)
+                result.skipped = not is_new(result.step)
+                if result.skipped:
                     return
-                draft = Draft(self._store, self._path(attempt.step))
-                base = os.path.join(os.path.dirname(draft.path), last_part(self._save_path))
+                staged = StagedCheckpoint(self._store, self._path(result.step))
+                base = os.path.join(os.path.dirname(staged.path), last_part(self._save_path))
                 with session.graph.as_default():  # or else, in a thread of ours, TensorFlow takes it for eager
                     written = self._saver.save(
-                        session, base, global_step=attempt.step, write_meta_graph=False, write_state=False
+                        session, base, global_step=result.step, write_meta_graph=False, write_state=False
                     )
             if held is not None:
-                attempt.blocked_secs = held.blocked_secs
+                result.blocked_secs = held.blocked_secs
             if written is None:  # a saver without variables writes nothing
-                draft.discard()
+                staged.discard()
                 return
-            attempt.consistent = held is not None and held.consistent
-            self._complete(attempt, draft, written)
+            result.consistent = held is not None and held.consistent
+            self._complete(result, staged, written)
         except BaseException:
-            if draft is not None:
-                draft.discard()
+            if staged is not None:
+                staged.discard()
             raise
-        self._write_meta(attempt)
+        self._write_meta(result)
 
-    def _let_save(self, session: Any, attempt: Attempt) -> None:
-        """Have a saver of the program's own do all that it does, and look at what came of it."""
-        if self._refuses(session, attempt):
+    def _let_save(self, session: Any, result: SaveResult) -> None:
+        """Have a saver of the program's own do all that it does, and record the result."""
+        if self._refuses(session, result):
             return
         self._store.check()
         with session.graph.as_default():
             path = self._saver.save(session, self._save_path, global_step=self._global_step)
-        attempt.path, attempt.step, attempt.consistent = path, step_in_name(path or ""), False
+        result.path, result.step, result.consistent = path, step_in_name(path or ""), False
         filesystem, name = filesystem_for(path or "")
         if path and filesystem.is_file(f"{name}.index"):
-            self._verify(attempt, path)
+            self._verify(result, path)
 
     @staticmethod
     def _write(snapshot: Snapshot, path: str) -> None:
@@ -335,36 +366,36 @@ class CheckpointSaver:
         except tf.errors.DataLossError as error:  # shards are read back as they are merged
             raise DamagedCheckpointError(f"{path} did not read back as written: {error.message}") from error
 
-    def _complete(self, attempt: Attempt, draft: Draft, written: str) -> None:
+    def _complete(self, result: SaveResult, staged: StagedCheckpoint, written: str) -> None:
         """Make a checkpoint that is written one that counts."""
         self._store.sync(written)
-        stored = self._verify(attempt, written)
-        if not attempt.consistent and draft.is_elsewhere and self._is_later(stored, attempt.step):
-            attempt.step = stored  # others have gone on while it was saved: its name says what is in it
-        place = self._path(attempt.step)
-        plan = self._rotation.announce(draft.destination(written, place), self._clock.wall())
-        draft.publish(written, place)
-        self._rotation.record(plan, quick=self._is_last)
-        attempt.path = plan.path
+        stored = self._verify(result, written)
+        if not result.consistent and staged.is_elsewhere and self._is_later(stored, result.step):
+            result.step = stored  # others have gone on while it was saved: its name says what is in it
+        place = self._path(result.step)
+        plan = self._retention.announce(staged.destination(written, place), self._clock.wall())
+        staged.publish(written, place)
+        self._retention.record(plan, quick=self._is_last)
+        result.path = plan.path
 
     def _is_later(self, stored: int | None, step: int | None) -> bool:
         """Whether the step that is stored in a checkpoint is the run's own, and later than the one that was read."""
         is_own = self._global_step is not None and self._global_step.op.name == bundle.GLOBAL_STEP
         return is_own and stored is not None and step is not None and stored > step
 
-    def _verify(self, attempt: Attempt, path: str) -> int | None:
+    def _verify(self, result: SaveResult, path: str) -> int | None:
         """Verify what was written; return the step that is stored in it."""
         verified = bundle.verify(path, data=self._options.verify_checkpoints)
-        attempt.bytes = verified.bytes
-        attempt.verified = self._options.verify_checkpoints
+        result.bytes = verified.bytes
+        result.verified = self._options.verify_checkpoints
         return verified.step
 
-    def _write_meta(self, attempt: Attempt) -> None:
+    def _write_meta(self, result: SaveResult) -> None:
         """Write the graph beside a checkpoint that counts: nothing that is restored is in it, so no failure of it is
         the save's."""
         if self._meta_graph_def is None:
             return
-        path = self._path(attempt.step) + ".meta"
+        path = self._path(result.step) + ".meta"
         try:
             if not isinstance(self._meta_graph_def, bytes):
                 self._meta_graph_def = self._meta_graph_def.SerializeToString()
@@ -374,19 +405,17 @@ class CheckpointSaver:
         except Exception as error:  # protobuf has errors of its own for a graph of more than 2 GB
             _LOG.warning("The graph beside the checkpoint, %s, cannot be written: %s", path, error)
 
-    def _refuses(self, session: Any, attempt: Attempt) -> bool:
-        """Whether the watched loss, at this moment, forbids a checkpoint; the attempt then says so."""
-        losses = [self._read_loss(), None if self._watched is None else self._watched()]
+    def _refuses(self, session: Any, result: SaveResult) -> bool:
+        """Whether the watched loss, at this moment, forbids a checkpoint; the result then says so."""
+        readers = [self._watched] if self._loss is None else [self._loss.read, self._watched]
+        losses = [read() for read in readers if read is not None]
         loss = next((each for each in losses if each is not None and not np.all(np.isfinite(each))), None)
         if loss is None:
             return False
         if self._global_step is not None:
-            attempt.step = read_global_step(session, self._global_step)
-        attempt.error = f"the watched loss is {np.asarray(loss)}: a model like this is not worth a checkpoint"
+            result.step = read_global_step(session, self._global_step)
+        result.error = f"the watched loss is {np.asarray(loss)}: a model like this is not worth a checkpoint"
         return True
-
-    def _read_loss(self) -> Any:
-        return None if self._loss is None else self._loss.read()
 
     def _path(self, step: int | None) -> str:
         if step is None:
@@ -398,7 +427,7 @@ class CheckpointSaver:
         """Take over what earlier sessions left; again at each save as long as some of it may be a save under way."""
         if not self._taken_over:
             self._taken_over = True
-            self._rotation.take_over()
+            self._retention.take_over()
         if self._swept:
             return
         self._swept = True
