@@ -1,4 +1,4 @@
-"""`CheckpointManager`: when a save happens, and who is told what became of it.
+"""`CheckpointManager`: when to save, and where the result is recorded.
 
 `CheckpointWriter` writes one checkpoint; here it is decided whether there is anything to write, the result goes to the
 events file, the metrics and the log, and a failure becomes an error that says what to do.
@@ -33,7 +33,8 @@ from supervisor_core.tf1.tf_errors import is_outside_fault
 _LOG = logging.getLogger("supervisor_core")
 
 LOOK_AGAIN_SECS = 0.2
-"""How often somebody who waits to try again looks whether a signal has brought the deadline forward, in seconds."""
+"""How often a save that waits for its next attempt looks whether a signal has brought the deadline forward, in
+seconds."""
 
 _NEVER_RISES = (
     "The global step %s has not moved since the last checkpoint, though %d runs have ended: each checkpoint is written "
@@ -155,7 +156,7 @@ class CheckpointManager:
         return isinstance(self._sess, SupervisedSession) and not getattr(self._sess.ungated(), "sess_str", "")
 
     def settle(self, timeout_secs: float) -> None:
-        """Wait until no save is under way, though not for longer than so many seconds."""
+        """Wait until no save is under way, at most for this many seconds."""
         self._saver.hurry()
         if self._lock.acquire(timeout=timeout_secs):
             self._lock.release()
@@ -181,23 +182,23 @@ class CheckpointManager:
             if self._sess is None or self._run is None:
                 raise SaveFailedError("There is no session to save: call managed_session() first.")
             run, writer = self._run, self._writer
-            result, path = self._save(run, self._sess, trigger, taken, deadline)
+            result, path = self._save_if_new(run, self._sess, trigger, taken, deadline)
         finally:
             self._lock.release()
         if result is not None:
             # Without the lock: where the disk of the events does not answer, the next checkpoint need not wait for it.
-            self._tell(run, writer, result, deadline)
+            self._record(run, writer, result, deadline)
             if result.cause is not None:
                 raise result.cause
         return path
 
-    def _save(
+    def _save_if_new(
         self, run: SupervisedRun, sess: Any, trigger: Trigger, taken: Callable[[], None], deadline: Deadline
     ) -> tuple[SaveResult | None, str | None]:
-        """Save, unless nothing has changed; return what became of it, None where nothing was, and the newest path."""
+        """Save, unless nothing has changed; return the result, None where nothing was saved, and the newest path."""
         newest, counted = self._newest, self._counted
         if not isinstance(sess, SupervisedSession):
-            newest = None  # nobody counts the runs of such a session, so there may always be something to save
+            newest = None  # the runs of such a session are not counted, so there may always be something to save
         if newest is not None and self._counts_all and run.progress.changes == counted[0]:
             return None, newest[0]  # as it stands on the disk, so it is in memory
         moment = _Moment(run.progress, None if newest is None else newest[1], counted)
@@ -263,7 +264,7 @@ class CheckpointManager:
                 said = False
                 while not again.is_over:
                     if min(deadline().remaining(), retry_until.remaining()) < again.remaining():
-                        raise SaveFailedError(self.last_words("no time is left to try again")) from error
+                        raise SaveFailedError(self.last_words("there is no time to try again")) from error
                     if not said:
                         _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s",
                                      delay, self._last_failure)  # fmt: skip
@@ -290,7 +291,7 @@ class CheckpointManager:
             "process ends."
         )
 
-    def _tell(self, run: SupervisedRun, writer: Any, result: SaveResult, deadline: Deadline) -> None:
+    def _record(self, run: SupervisedRun, writer: Any, result: SaveResult, deadline: Deadline) -> None:
         run.saved(
             CheckpointRecord(
                 session=run.session_id,
@@ -337,7 +338,7 @@ class _Moment:
         self._before = counted
 
     def is_new(self, step: int | None) -> bool:
-        """Take note of what has been counted; return whether there is anything to write. Called between two steps."""
+        """Record the counts; return whether there is anything to write. Called between two steps."""
         self.counted = (self._progress.changes, self._progress.steps)
         changes, steps = (now - before for now, before in zip(self.counted, self._before, strict=True))
         return step is None or step != self._newest_step or changes != steps

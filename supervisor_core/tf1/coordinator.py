@@ -57,7 +57,7 @@ class LooperThread(RuntimeLooperThread, _OriginalLooperThread):
         args: Iterable[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> LooperThread:
-        """Start a thread of this class that calls ``target(*args, **kwargs)`` every so many seconds, and return it."""
+        """Start a thread of this class that calls ``target(*args, **kwargs)`` on its interval, and return it."""
         looper = LooperThread(coord, timer_interval_secs, target=target, args=args, kwargs=kwargs)
         looper.start()
         return looper

@@ -213,7 +213,7 @@ class Origin:
 
     @classmethod
     def told_by(cls, maker: Any, sess: Any, global_step: Any) -> Origin:
-        """Return what the maker of a session tells; a maker of the program's own tells nothing.
+        """Return what the maker of a session recorded; a maker of the program's own records nothing.
 
         Args:
             maker: a `SessionManager`, a session creator, or whatever made the session.
@@ -241,7 +241,7 @@ def explain_mismatch(saver: Any, graph: Any, path: str) -> str:
     """
     try:
         entries = bundle.read_index(path).entries
-    except DamagedCheckpointError:  # then its damage is the story, and told elsewhere
+    except DamagedCheckpointError:  # its damage is reported elsewhere
         return ""
     wanted = restored_shapes(saver, graph)
     missing = sorted(set(wanted) - set(entries))
@@ -260,7 +260,7 @@ def explain_mismatch(saver: Any, graph: Any, path: str) -> str:
 
 
 def restored_shapes(saver: Any, graph: Any) -> Mapping[str, tuple[int, ...] | None]:
-    """Return what a saver's restore op asks a checkpoint for: name -> shape, None where the graph does not tell."""
+    """Return what a saver's restore op asks a checkpoint for: name -> shape, None where the graph does not say."""
     shapes: dict[str, tuple[int, ...] | None] = {}
     for op in _restore_ops(graph.get_operation_by_name(saver.saver_def.restore_op_name)):
         names = tf.get_static_value(op.inputs[1])

@@ -124,7 +124,7 @@ class CheckpointRetention:
             self._ledger.settle([saved.path for saved in plan.retention.keep], deleted)
 
     def announce(self, path: str, saved_at: float, *, reprieved: Sequence[Saved] = ()) -> RetentionPlan:
-        """Decide what becomes of the older checkpoints, and write it down in the ledger; nothing else is done yet.
+        """Decide which older checkpoints to keep and delete, and record that in the ledger; nothing else is done yet.
 
         Args:
             path: where the new checkpoint is going to be.
@@ -215,7 +215,7 @@ class CheckpointRetention:
             item = there.get(_key(path))
             if item is None and _key(path).startswith(home):
                 continue
-            # A saver that was told no times has infinity there, which means never to delete.
+            # A saver without times has infinity there, which means never to delete.
             known = math.isfinite(moment)
             saved_at = moment if known else (item.saved_at if item is not None else None) or 0.0
             listed.append(Saved(path, saved_at, known and item is not None and item.deletable))

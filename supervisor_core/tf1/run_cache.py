@@ -1,4 +1,15 @@
-"""`Plans`: the plans of one session, found by what is fetched and what is fed, bounded in number."""
+"""`RunCache`: what ``Session.run`` resolves for a run, resolved once per structure of fetches and feeds.
+
+    find        the plan of this run: a dictionary lookup by form and identity of what is fetched and fed
+    arrays      the values to feed, converted as ``Session.run`` converts them
+    run         the function that ``Session.run`` calls in the end, with the same arguments
+    results     the values in the form of the fetches
+
+A `RunPlan` calls the very function that ``Session.run`` calls, so its results are the same by construction; an error
+passes through TensorFlow's own wording of errors. A plan that is run often and is quick moves on to a `NativeCallable`
+as soon as the callable, had there been one from the start, would have paid for itself: so it never costs more than it
+may save. Whatever has no plan goes through ``Session.run``.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +33,20 @@ _LOG = logging.getLogger("supervisor_core")
 MAX_PLANS = 64
 """The plan that was not used for longest makes room for the next."""
 MAX_SEEN = 256
-"""So many structures are remembered that have been run once, and so many that cannot be planned."""
+"""How many structures are remembered that were run once, and how many that get no plan."""
 
+SAVED_SECS = 10e-6
+"""What a callable saves of each run, in seconds."""
+MIN_RUNS = 100
+"""How many runs a plan has before it may get a callable."""
+QUICK_SECS = 1e-3
+"""A run that takes longer gains less than one part in a hundred, and gets no callable."""
+
+_TO_ARRAY = Feed.array
 _NEEDED_OF_SESSIONS = (private.CLOSED, private.C_SESSION, private.DO_CALL)
 
 
-class Plans:
+class RunCache:
     """Finds or makes the plan of a run. Thread-safe; a hit takes no lock.
 
     A structure gets a plan when it is run for the second time, so that what is run once costs nothing more. A program
@@ -35,11 +54,11 @@ class Plans:
 
     Args:
         native: the functions of TensorFlow.
-        session: the plain session to run in; kept alive by the plans.
+        session: the plain session to run in; kept alive by the cache.
         analysis: what finds the traits of a run.
 
     Raises:
-        AttributeError: if this TensorFlow's sessions or graphs lack what plans are made from.
+        AttributeError: if this TensorFlow's sessions or graphs lack a symbol that plans need.
     """
 
     def __init__(self, native: Native, session: Any, analysis: RunAnalysis) -> None:
@@ -55,7 +74,7 @@ class Plans:
         self._unfetchable, self._unfeedable = private.UNFETCHABLE.of(self._graph), private.UNFEEDABLE.of(self._graph)
         self._unfetchable_count, self._unfeedable_count = len(self._unfetchable), len(self._unfeedable)
         self._lock = threading.Lock()
-        self._table: dict[Hashable, Plan] = {}
+        self._table: dict[Hashable, RunPlan] = {}
         self._seen: dict[Hashable, float] = {}
         # Their leaves are kept: an identity must not pass on to another object.
         self._refused: dict[Hashable, tuple[Any, ...]] = {}
@@ -65,7 +84,7 @@ class Plans:
     def __len__(self) -> int:
         return len(self._table)
 
-    def find(self, fetches: Any, feed_dict: Any) -> Plan | None:
+    def find(self, fetches: Any, feed_dict: Any) -> RunPlan | None:
         """Return the plan of this run, or None: run it by ``Session.run``, and `remember` it if that went well."""
         kind = type(fetches)
         feeds: Any = ()
@@ -95,7 +114,7 @@ class Plans:
         return None if self._is_closed(self._session) or not self._graph.version else plan
 
     def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
-        """Record a run that ``Session.run`` did well, in so many seconds."""
+        """Record a run that went well through ``Session.run``, and how many seconds it took."""
         key = _run_key(fetches, feed_dict)
         if key is not None and key not in self._refused:
             with self._lock:
@@ -103,7 +122,7 @@ class Plans:
                     self._seen.clear()
                 self._seen.setdefault(key, secs)
 
-    def _look_closer(self, fetches: Any, feed_dict: Any) -> Plan | None:
+    def _look_closer(self, fetches: Any, feed_dict: Any) -> RunPlan | None:
         key = _run_key(fetches, feed_dict)
         plan = self._table.get(key)
         if plan is not None or key is None or key in self._refused:
@@ -113,9 +132,9 @@ class Plans:
             return None
         feed_keys = list(feed_dict or ())
         try:
-            plan = Plan(self._native, self._session, self._analysis, fetches, feed_keys, first_secs)
+            plan = RunPlan(self._native, self._session, self._analysis, fetches, feed_keys, first_secs)
         except Exception as error:  # whatever is wrong here, Session.run is always right
-            if not isinstance(error, UnplannableError):
+            if not isinstance(error, NotCacheableError):
                 _LOG.debug("No plan could be made for %s", fetches, exc_info=True)
             with self._lock:
                 if len(self._refused) >= MAX_SEEN:
@@ -138,8 +157,8 @@ class Plans:
             self._unfetchable_count, self._unfeedable_count = counts
 
 
-class NoPlans(Plans):
-    """For a TensorFlow that lacks what plans are made from: every run is for ``Session.run``."""
+class NoRunCache(RunCache):
+    """For a TensorFlow without the symbols that plans need: every run is for ``Session.run``."""
 
     def __init__(self) -> None:
         self._table = {}
@@ -151,15 +170,15 @@ class NoPlans(Plans):
         """Do nothing."""
 
 
-def plans_for(session: Any, analysis: RunAnalysis) -> Plans:
-    """Return the plans of a session."""
+def run_cache_for(session: Any, analysis: RunAnalysis) -> RunCache:
+    """Return the cache of a session's runs."""
     native = installed()
     if native is None:
-        return NoPlans()
+        return NoRunCache()
     try:
-        return Plans(native, session, analysis)
+        return RunCache(native, session, analysis)
     except AttributeError:
-        return NoPlans()
+        return NoRunCache()
 
 
 def _run_key(fetches: Any, feed_dict: Any) -> Hashable | None:
@@ -175,21 +194,11 @@ def _run_key(fetches: Any, feed_dict: Any) -> Hashable | None:
     return (*key, None, *feed_keys) if isinstance(key, tuple) else (key, None, *feed_keys)
 
 
-SAVED_SECS = 10e-6
-"""What a callable saves of each run, in seconds."""
-MIN_RUNS = 100
-"""No callable before so many runs."""
-QUICK_SECS = 1e-3
-"""A run that takes longer gains less than one part in a hundred, and gets no callable."""
-
-_TO_ARRAY = Feed.array
-
-
-class UnplannableError(Exception):
+class NotCacheableError(Exception):
     """This run is for ``Session.run``; the text says why."""
 
 
-class Plan:
+class RunPlan:
     """How to run one structure of fetches with one sequence of feed keys.
 
     Args:
@@ -201,7 +210,7 @@ class Plan:
         first_secs: seconds that the first run took, about what making a callable takes.
 
     Raises:
-        UnplannableError: if only ``Session.run`` can run this.
+        NotCacheableError: if only ``Session.run`` can run this.
     """
 
     def __init__(
@@ -226,7 +235,7 @@ class Plan:
         self.targets = [element for element in distinct if isinstance(element, tf.Operation)]
         self.tensors = [element for element in distinct if not isinstance(element, tf.Operation)]
         if not distinct:
-            raise UnplannableError("nothing is fetched")
+            raise NotCacheableError("nothing is fetched")
         self.traits = analysis.of_elements(distinct, fed)
         self.feeds = tuple(Feed(tensor, native) for tensor in fed)
         position = {id(tensor): index for index, tensor in enumerate(self.tensors)}
@@ -299,13 +308,13 @@ class Plan:
     def _element(self, leaf: Any) -> Any:
         """The tensor or operation that a leaf stands for, always the same."""
         if next(kind for kind, *_ in self._native.expansions if isinstance(leaf, kind)) is not object:
-            raise UnplannableError(f"{leaf} stands for several tensors")
+            raise NotCacheableError(f"{leaf} stands for several tensors")
         try:
             element, again = self._graph.as_graph_element(leaf), self._graph.as_graph_element(leaf)
         except (KeyError, TypeError, ValueError) as error:
-            raise UnplannableError(f"{leaf} is not in the graph") from error
+            raise NotCacheableError(f"{leaf} is not in the graph") from error
         if element is not again:
-            raise UnplannableError(f"{leaf} stands for another tensor each time")
+            raise NotCacheableError(f"{leaf} stands for another tensor each time")
         return element
 
     def _check(self, fed: Sequence[Any], fetched: Sequence[Any]) -> None:
@@ -313,16 +322,16 @@ class Plan:
         fed_ids = {id(tensor) for tensor in fed}
         for tensor in fed:
             if isinstance(tensor, tf.Operation) or not graph.is_feedable(tensor):
-                raise UnplannableError(f"{tensor} cannot be fed")
+                raise NotCacheableError(f"{tensor} cannot be fed")
             if tensor.dtype in (tf.resource, tf.variant) or tensor.op.name in handle_feeders:
-                raise UnplannableError(f"{tensor} is fed a handle")
+                raise NotCacheableError(f"{tensor} is fed a handle")
         for element in fetched:
             if id(element) in fed_ids:
-                raise UnplannableError(f"{element} is fed and fetched")
+                raise NotCacheableError(f"{element} is fed and fetched")
             if not graph.is_fetchable(element):
-                raise UnplannableError(f"{element} cannot be fetched")
+                raise NotCacheableError(f"{element} cannot be fetched")
             if getattr(element, "op", element).type in ("GetSessionHandle", "GetSessionHandleV2"):
-                raise UnplannableError(f"{element} is fetched as a handle")
+                raise NotCacheableError(f"{element} is fetched as a handle")
 
 
 def _raise(error: Exception) -> list[Any]:

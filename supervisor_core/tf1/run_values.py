@@ -1,8 +1,8 @@
-"""The structures that a run fetches: told apart cheaply, taken apart into leaves, and put together again with values.
+"""The values of a run: the structure it fetches, and what it is fed.
 
-What is fetched is usually written out anew for each run (``sess.run([train_op, loss])``), so a structure is recognised
-by its form and the identity of its leaves. Identities are only meaningful while their objects live: whoever keeps a key
-keeps the leaves, too.
+A program usually writes its fetches new for each run (``sess.run([train_op, loss])``), so a structure is recognised by
+its form and the identity of its leaves. Identities are only meaningful while their objects live: whoever keeps a key
+keeps the leaves, too. A fed value is converted as ``Session.run`` converts it, or declined.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from numpy import ndarray
 
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.native_runs import Native
+
+# Whole numbers that every float type of numpy holds exactly.
+_EXACT_IN_FLOATS = 2048
 
 
 def structure_key(fetches: Any) -> Hashable | None:
@@ -88,10 +91,6 @@ def _is_namedtuple(value: Any) -> bool:
 
 def _is_attrs(value: Any) -> bool:
     return getattr(type(value), "__attrs_attrs__", None) is not None
-
-
-# Whole numbers that every float type of numpy holds exactly.
-_EXACT_IN_FLOATS = 2048
 
 
 class DeclinedError(Exception):

@@ -104,7 +104,7 @@ def read_saver(graph: Any, saver: Any) -> SaverGraph:
         saver: a ``tf.compat.v1.train.Saver``.
 
     Raises:
-        CannotSnapshot: if that cannot be told for certain, or cannot be written in any other way.
+        CannotSnapshot: if that is not certain, or cannot be written in any other way.
     """
     if has_own_save(saver):
         raise CannotSnapshot(f"{type(saver).__name__} has a save() of its own")
@@ -153,7 +153,7 @@ def source_of(tensor: Any) -> Source:
 
 
 def check_is_local(sources: Iterable[Source], devices: Callable[[], Iterable[str]]) -> None:
-    """Raise `CannotSnapshot` if other processes of a cluster may change these values, whose steps nobody here can hold.
+    """Raise `CannotSnapshot` if other processes of a cluster may change these values: it cannot hold their steps.
 
     Variables without a job are this process's own. Those of a job are taken for shared as soon as there is another job
     or task too, as there is wherever a model is trained with parameter servers.

@@ -75,7 +75,7 @@ class SummaryService(ServiceThread, _ORIGINAL.summary):
         feed_dict: `Options.summary_feed_dict`.
         name: the thread's name.
         policy: what happens to errors.
-        on_failure: told of every failure.
+        on_failure: called for every failure.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class StepCounterService(ServiceThread, _ORIGINAL.step_counter):
         writer: the summary writer.
         name: the thread's name.
         policy: what happens to errors.
-        on_failure: told of every failure.
+        on_failure: called for every failure.
         clock: the time; monotonic for the rate.
     """
 
@@ -179,7 +179,7 @@ class CheckpointService(ServiceThread, _ORIGINAL.checkpoint):
         save: saves one checkpoint, or raises.
         name: the thread's name.
         policy: what happens to errors.
-        on_failure: told of every failure.
+        on_failure: called for every failure.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class LossReader(ServiceThread):
         sess: the session.
         watched: `Options.watched_loss`, which is read in the session; None where none is watched.
         newest: returns other losses, of hooks; None as long as there is none.
-        tell: told whether all are finite, each time that there is one.
+        tell: called with whether all are finite, each time that there is one.
         name: the thread's name.
         policy: what happens to errors.
     """
@@ -245,7 +245,7 @@ class StepReader(ServiceThread):
         coord: the coordinator.
         sess: the session.
         global_step: what to read.
-        progress: told each reading.
+        progress: takes each reading.
         name: the thread's name.
         policy: what happens to errors.
     """
@@ -279,7 +279,7 @@ def service_policy(options: Options, sess: Any, max_failures: int | None = None)
     Args:
         options: how the run behaves.
         sess: what the service works in.
-        max_failures: how many faults in a row are borne.
+        max_failures: how many faults in a row are tolerated.
     """
     return Policy(
         on_error=options.service_errors,
@@ -302,7 +302,7 @@ def reader_policy(sess: Any) -> Policy:
 
 
 def ended_with(sess: Any) -> Callable[[BaseException], bool]:
-    """Return a function that tells whether an error only says that the program has closed the session.
+    """Return a function: whether an error only says that the program has closed the session.
 
     Args:
         sess: the session.

@@ -1,9 +1,9 @@
 """`SupervisedSession`: the session that a supervisor hands out, a real ``tf.compat.v1.Session`` that costs less.
 
-``Session.run`` resolves its fetches and feeds anew for every run, which takes several times as long as a small step
-itself. Here that is done once per structure (`Plan`), with the same results and the same errors; whatever has no plan
-goes through ``Session.run`` as it is. On the way each run passes the gate that keeps steps and snapshots apart, and is
-reported to an observer.
+``Session.run`` resolves its fetches and feeds for every run, which takes several times as long as a small step
+itself. Here that is done once per structure (`run_cache`), with the same results and the same errors; whatever has no
+plan goes through ``Session.run`` as it is. On the way each run passes the gate that keeps steps and snapshots apart,
+and is reported to an observer.
 
 The TensorFlow session proper is a plain one inside. It knows nothing of the outside, so it is closed and freed as soon
 as the last of its users is gone, and it is what goes around the gate: queue runners, and the supervisor's services.
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.tf1.cluster.closing import close_session
-from supervisor_core.tf1.run_cache import plans_for
+from supervisor_core.tf1.run_cache import run_cache_for
 from supervisor_core.tf1.step_detection import RunAnalysis, RunTraits
 
 
@@ -34,7 +34,7 @@ class SharedGate(Protocol):
 
 
 class RunObserver(Protocol):
-    """Is told of runs as they end; called in the thread of the run, so it must be quick."""
+    """Observes runs as they end; called in the thread of the run, so it must be quick."""
 
     def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
         """Record a run that went well.
@@ -58,7 +58,7 @@ class SupervisedSession(tf.compat.v1.Session):
         graph: the graph to launch. Default: the default graph.
         config: a ``ConfigProto``.
         gate: what every run passes. Default: none.
-        observer: what is told of every run that went well. Default: none.
+        observer: called for every run that went well. Default: none.
         global_step: the variable (or a tensor that reads it) whose update makes a run a step. Default: every run
             counts as one.
         clock: the time.
@@ -116,7 +116,7 @@ class SupervisedSession(tf.compat.v1.Session):
         # Twice in every step, so without the detour.
         self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
         self._analysis = RunAnalysis(plain.graph, global_step)
-        self._plans = plans_for(plain, self._analysis)
+        self._run_cache = run_cache_for(plain, self._analysis)
 
     def __getattr__(self, name: str) -> Any:
         # Whatever TensorFlow's own methods keep in a session, they find in the plain one.
@@ -143,17 +143,17 @@ class SupervisedSession(tf.compat.v1.Session):
         """Run as ``tf.compat.v1.Session.run`` does: same arguments, results and errors."""
         plan, arrays = None, None
         if options is None and run_metadata is None:
-            plan = self._plans.find(fetches, feed_dict)
+            plan = self._run_cache.find(fetches, feed_dict)
             arrays = None if plan is None else plan.arrays(feed_dict)
         if plan is None or arrays is None:
             traits = self._traits(fetches, feed_dict)
             result, secs = self._watched(traits, self._plain.run, fetches, feed_dict, options, run_metadata)
             if plan is None:
-                self._plans.remember(fetches, feed_dict, secs)
+                self._run_cache.remember(fetches, feed_dict, secs)
             return result
         supervised, is_step, changes = plan.traits
         gate = self._gate if supervised else None
-        try:  # an interrupt may come at any point, and must leave nobody inside
+        try:  # an interrupt may come at any point, and must not leave the thread inside
             if gate is not None:
                 gate.enter()
             started = self._monotonic()
@@ -171,13 +171,13 @@ class SupervisedSession(tf.compat.v1.Session):
         """Run on behalf of the supervisor: as `run`, but past the gate and unseen by the observer."""
         plan, arrays = None, None
         if options is None and run_metadata is None:
-            plan = self._plans.find(fetches, feed_dict)
+            plan = self._run_cache.find(fetches, feed_dict)
             arrays = None if plan is None else plan.arrays(feed_dict)
         started = self._monotonic()
         if plan is None or arrays is None:
             result = self._plain.run(fetches, feed_dict, options, run_metadata)
             if plan is None:
-                self._plans.remember(fetches, feed_dict, self._monotonic() - started)
+                self._run_cache.remember(fetches, feed_dict, self._monotonic() - started)
             return result
         values = plan.run(arrays)
         plan.ran(started, self._monotonic())
@@ -205,7 +205,7 @@ class SupervisedSession(tf.compat.v1.Session):
     def _watched(self, traits: RunTraits, call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
         """Make a call as the run that it is; return its result, and how many seconds it took."""
         gate = self._gate if traits.supervised else None
-        try:  # an interrupt may come at any point, and must leave nobody inside
+        try:  # an interrupt may come at any point, and must not leave the thread inside
             if gate is not None:
                 gate.enter()
             started = self._monotonic()

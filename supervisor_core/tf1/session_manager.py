@@ -45,7 +45,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         local_init_run_options: ``RunOptions`` for the local init op.
         local_init_feed_dict: feeds for the local init op.
         session_factory: called with ``(target, graph, config)`` for each session. Default: ``tf.compat.v1.Session``.
-        announcement: how the chief tells workers that the model is ready. Default: by its variables alone.
+        announcement: how workers see that the chief has made the model ready. Default: by its variables alone.
         checkpoint_basename: what checkpoint files are called, for those that no state file names. Default: any name.
         surroundings: the run that sessions are made for. Default: none.
 
@@ -204,7 +204,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
     ) -> tuple[Any, bool]:
         """Return a session and whether its model was recovered and is ready; initialises nothing.
 
-        The local init op runs in any case. Not ready is told by the second item, never raised.
+        The local init op runs in any case. Not ready is the second item, never raised.
 
         Args:
             master: the TensorFlow master, ``""`` for this process.
@@ -251,7 +251,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         return sess, True
 
     def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = float("inf")) -> Any:
-        """Return a session once somebody else (the chief) has made the model ready.
+        """Return a session once another process (the chief) has made the model ready.
 
         Opens a new session for each poll; polls often at first, then every ``recovery_wait_secs``, and once more at the
         end of the time.
@@ -259,7 +259,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         Args:
             master: the TensorFlow master.
             config: a ``ConfigProto`` for the session.
-            max_wait_secs: how long to wait, in seconds; None waits for ever.
+            max_wait_secs: how long to wait, in seconds; None waits without end.
 
         Raises:
             tf.errors.DeadlineExceededError: if the model was not ready in time; the text says what was missing.
@@ -314,7 +314,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         return self._model_ready(sess) if is_ready else (False, reason)
 
     def _adopt(self, sess: Any, *, any_session: bool) -> bool:
-        """Keep the model if it is the run's own, alive, and whole; tell whether it was kept.
+        """Keep the model if it is the run's own, alive, and whole; return whether it was kept.
 
         Args:
             sess: the new session.

@@ -91,7 +91,7 @@ class Snapshot:
         check_is_local(self._sources, lambda: (op.device for op in graph.get_operations()))
 
     def bind(self, session: Any) -> bool:
-        """Get ready to work in this session, so that nothing is left to be worked out between two steps.
+        """Prepare everything for this session that would otherwise take time between two steps.
 
         Args:
             session: a plain ``tf.compat.v1.Session``, whose runs wait for nothing.

@@ -1,4 +1,4 @@
-"""`StagedCheckpoint`: a checkpoint is written and verified where nobody takes it for one, then moved into its place.
+"""`StagedCheckpoint`: a checkpoint is written and verified in a directory of its own, then moved into its place.
 
 So a name like ``model.ckpt-1200`` never stands for anything but a whole checkpoint that would survive a power cut,
 whatever kills the process; and one that is saved again under its name stays whole until the new one is.
@@ -54,7 +54,7 @@ class StagedCheckpoint:
         workshop = staging_path(self._place, store.session)
         self._workshop = workshop
         try:
-            os.mkdir(workshop)  # and not its parents: a logdir that has gone away is not to be had again by making one
+            os.mkdir(workshop)  # and not its parents: making a logdir that has gone away does not bring it back
         except BaseException:
             self.discard()
             raise
@@ -116,14 +116,14 @@ class StagedCheckpoint:
                     os.rmdir(self._workshop)
             else:
                 self._take_back(self._workshop)
-        except (OSError, LogdirInUseError) as error:  # the save's own error is the one to hear of
+        except (OSError, LogdirInUseError) as error:  # the save's own error is the one to raise
             _LOG.warning("What a failed save left of %s cannot be deleted: %s", self._place, error)
 
     def _take_back(self, workshop: str) -> None:
         try:
             if self._has_begun and not (self._is_published and self._store.may_name(self._place)):
                 self._store.delete(self._place)
-        finally:  # last, since it shows what was half moved into place; nobody else knows of it: it needs no check
+        finally:  # last, since it shows what was half moved into place; no other process knows of it: it needs no check
             if os.path.isdir(workshop):
                 shutil.rmtree(workshop)
 
@@ -137,6 +137,6 @@ class StagedCheckpoint:
         try:
             bundle.verify(self._place)
         except DamagedCheckpointError as error:
-            _LOG.warning("%s was replaced by half: %s", self._place, error)
+            _LOG.warning("%s was only partly replaced: %s", self._place, error)
             return False
         return True

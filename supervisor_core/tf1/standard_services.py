@@ -27,7 +27,7 @@ from supervisor_core.tf1.watched_loss import WatchedLoss
 
 SUMMARY, STEP_COUNTER, CHECKPOINT, STEP_READER = "summary", "step_counter", "checkpoint", "step_reader"
 LOSS_READER = "loss_reader"
-"""The services' names, as metrics and records bear them."""
+"""The services' names in metrics and records."""
 
 
 class StandardServices:

@@ -1,4 +1,12 @@
-"""`RunTraits`: what a run is to the supervision: a step or not, kept apart from snapshots or not."""
+"""Step detection: which runs move the global step, which change the model, and which a snapshot need not wait for.
+
+A run is a step of the training when something it executes writes the global step variable. That can be read off the
+graph, once for each version of it: from the variable along the operations that pass its reference on, to those that
+write through it; and from these along data and control edges to everything that cannot run without them. Setting the
+variable up is no step: its initializer, and assignments of what was restored from a checkpoint.
+
+A run that only reads variables leaves a saved model as it is on the disk.
+"""
 
 from __future__ import annotations
 
@@ -27,70 +35,6 @@ _QUEUE_OPS = frozenset(
         "Stage",
     }
 )
-
-
-class RunTraits(NamedTuple):
-    """What is known of a run before it runs."""
-
-    supervised: bool
-    """Passes the gate and is reported to the observer."""
-    is_step: bool
-    """Moves the global step; where there is none to look at, every supervised run counts."""
-    changes: bool = True
-    """May change what a checkpoint holds; False where it surely only reads."""
-
-
-class RunAnalysis:
-    """Finds the traits of runs in one graph. Thread-safe.
-
-    A run that only fills or closes queues is a queue runner's, wherever it comes from: it may block for as long as the
-    queue is full, so nothing may wait for it, and it is no work of the training's own.
-
-    Args:
-        graph: the graph; it may still grow.
-        global_step: its global step, or None.
-    """
-
-    def __init__(self, graph: Any, global_step: Any = None) -> None:
-        self._graph = graph
-        self._training_ops = None if global_step is None else TrainingOps(graph, global_step)
-        self._changing_ops = ChangingOps(graph)
-        self._warned = False
-
-    def of(self, fetches: Any, feed_keys: Any = ()) -> RunTraits:
-        """Return the traits of a run of these fetches, in any form that ``Session.run`` takes."""
-        return self.of_elements(elements(self._graph, fetches), elements(self._graph, list(feed_keys or ())))
-
-    def of_elements(self, fetched: Sequence[Any], fed: Collection[Any]) -> RunTraits:
-        """Return the traits of a run of these tensors and operations."""
-        if fetched and all(self._fills_queue(element) for element in fetched):
-            return RunTraits(supervised=False, is_step=False)
-        if self._training_ops is None:
-            return RunTraits(supervised=True, is_step=True, changes=self._changes(fetched))
-        tensors = [element for element in fed if isinstance(element, tf.Tensor)]
-        try:
-            is_step = self._training_ops.updates(fetched, tensors)
-        except Exception:  # a run does not fail for want of being counted
-            is_step = False
-            if not self._warned:
-                self._warned = True
-                _LOG.warning("The graph does not show which runs are steps; some are not counted.", exc_info=True)
-        return RunTraits(supervised=True, is_step=is_step, changes=is_step or self._changes(fetched))
-
-    def _changes(self, fetched: Sequence[Any]) -> bool:
-        try:
-            return not fetched or self._changing_ops.reached_by(fetched)
-        except Exception:  # whatever is not known to be harmless may not be
-            _LOG.debug("The graph does not show whether a run changes anything.", exc_info=True)
-            return True
-
-    def _fills_queue(self, element: Any) -> bool:
-        if not isinstance(element, tf.Operation):
-            return False
-        if element.type in _QUEUE_OPS:
-            return True
-        runners = self._graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
-        return any(element is each for runner in runners for each in getattr(runner, "enqueue_ops", ()))
 
 
 _READS = frozenset(
@@ -170,8 +114,72 @@ _CALLS = {
 }
 
 
+class RunTraits(NamedTuple):
+    """What is known of a run before it runs."""
+
+    supervised: bool
+    """Passes the gate and is reported to the observer."""
+    is_step: bool
+    """Moves the global step; where there is none to look at, every supervised run counts."""
+    changes: bool = True
+    """May change what a checkpoint holds; False where it surely only reads."""
+
+
+class RunAnalysis:
+    """Finds the traits of runs in one graph. Thread-safe.
+
+    A run that only fills or closes queues is a queue runner's, wherever it comes from: it may block for as long as the
+    queue is full, so nothing may wait for it, and it is no work of the training's own.
+
+    Args:
+        graph: the graph; it may still grow.
+        global_step: its global step, or None.
+    """
+
+    def __init__(self, graph: Any, global_step: Any = None) -> None:
+        self._graph = graph
+        self._training_ops = None if global_step is None else TrainingOps(graph, global_step)
+        self._changing_ops = ChangingOps(graph)
+        self._warned = False
+
+    def of(self, fetches: Any, feed_keys: Any = ()) -> RunTraits:
+        """Return the traits of a run of these fetches, in any form that ``Session.run`` takes."""
+        return self.of_elements(elements(self._graph, fetches), elements(self._graph, list(feed_keys or ())))
+
+    def of_elements(self, fetched: Sequence[Any], fed: Collection[Any]) -> RunTraits:
+        """Return the traits of a run of these tensors and operations."""
+        if fetched and all(self._fills_queue(element) for element in fetched):
+            return RunTraits(supervised=False, is_step=False)
+        if self._training_ops is None:
+            return RunTraits(supervised=True, is_step=True, changes=self._changes(fetched))
+        tensors = [element for element in fed if isinstance(element, tf.Tensor)]
+        try:
+            is_step = self._training_ops.updates(fetched, tensors)
+        except Exception:  # a run that cannot be classified still runs
+            is_step = False
+            if not self._warned:
+                self._warned = True
+                _LOG.warning("The graph does not show which runs are steps; some are not counted.", exc_info=True)
+        return RunTraits(supervised=True, is_step=is_step, changes=is_step or self._changes(fetched))
+
+    def _changes(self, fetched: Sequence[Any]) -> bool:
+        try:
+            return not fetched or self._changing_ops.reached_by(fetched)
+        except Exception:  # whatever is not known to be harmless may not be
+            _LOG.debug("The graph does not show whether a run changes anything.", exc_info=True)
+            return True
+
+    def _fills_queue(self, element: Any) -> bool:
+        if not isinstance(element, tf.Operation):
+            return False
+        if element.type in _QUEUE_OPS:
+            return True
+        runners = self._graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
+        return any(element is each for runner in runners for each in getattr(runner, "enqueue_ops", ()))
+
+
 class TrainingOps:
-    """Tells runs that move the global step from those that do not. Thread-safe.
+    """Finds the runs that move the global step. Thread-safe.
 
     Args:
         graph: the graph; it may still grow.
@@ -259,7 +267,7 @@ class TrainingOps:
 
 
 class ChangingOps:
-    """Tells runs that may change what a checkpoint holds from those that surely do not. Thread-safe.
+    """Finds the runs that may change what a checkpoint holds. Thread-safe.
 
     Whatever is not known to leave everything as it is counts as a change: queues, iterators, random numbers, tables.
 

@@ -1,8 +1,8 @@
 """TensorFlow's errors: one line that says the cause, which of them may pass, and what to do about a finalized graph.
 
 TensorFlow turns the operating system's errors into its own (source: ``tsl/platform/status.cc`` and ``posix``), most of
-them into types that also stand for a program's mistakes. The text tells them apart: the operating system's words follow
-the file's name, as in ``/logs/model.ckpt-5.index; Read-only file system``.
+them into types that also stand for a program's mistakes. The text shows which: the operating system's words follow the
+file's name, as in ``/logs/model.ckpt-5.index; Read-only file system``.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import tensorflow as tf
 from forked import Forked, ForkServer
 
 from supervisor_core.tf1 import open_sessions
-from supervisor_core.tf1.run_cache import Plan, Plans
+from supervisor_core.tf1.run_cache import RunCache, RunPlan
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.stopping import Stopping
 
@@ -125,25 +125,25 @@ def sess(graph: Any) -> Iterator[SupervisedSession]:
 
 
 @pytest.fixture
-def plans_of() -> Callable[[SupervisedSession], Plans]:
+def run_cache_of() -> Callable[[SupervisedSession], RunCache]:
     """Returns a function that returns a session's plans."""
 
-    def get(session: SupervisedSession) -> Plans:
-        plans = session._plans
-        assert isinstance(plans, Plans)
+    def get(session: SupervisedSession) -> RunCache:
+        plans = session._run_cache
+        assert isinstance(plans, RunCache)
         return plans
 
     return get
 
 
 @pytest.fixture
-def plan_of(plans_of: Callable[[SupervisedSession], Plans]) -> Callable[..., Plan]:
+def plan_of(run_cache_of: Callable[[SupervisedSession], RunCache]) -> Callable[..., RunPlan]:
     """Returns a function that runs twice, so that there is a plan, and returns it."""
 
-    def get(session: SupervisedSession, fetches: Any, feed_dict: Any = None) -> Plan:
+    def get(session: SupervisedSession, fetches: Any, feed_dict: Any = None) -> RunPlan:
         for _ in range(2):
             session.run(fetches, feed_dict)
-        plan = plans_of(session).find(fetches, feed_dict)
+        plan = run_cache_of(session).find(fetches, feed_dict)
         assert plan is not None
         return plan
 

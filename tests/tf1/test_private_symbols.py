@@ -17,13 +17,13 @@ from tensorflow.python.distribute.distribute_coordinator import _WorkerContext
 import supervisor_core
 from supervisor_core.options import Options
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1 import run_cache as plan_module
+from supervisor_core.tf1 import run_cache
 from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.private_symbols import SYMBOLS, PrivateSymbol, tensorflow_version
 from supervisor_core.tf1.services import service_policy
 
 v1 = tf.compat.v1
-STEPS = plan_module.MIN_RUNS + 10
+STEPS = run_cache.MIN_RUNS + 10
 OLDER = [symbol for symbol in SYMBOLS if symbol.since > tensorflow_version()]
 
 
@@ -120,7 +120,7 @@ def supervised(logdir: str) -> dict[str, Any]:
                     sess.run(train_op)
                 sums.append(float(sess.run(total)))
                 if steps == STEPS:
-                    plan = sess._plans.find(train_op, {fed: 1.0})
+                    plan = sess._run_cache.find(train_op, {fed: 1.0})
                     seen["cached"], seen["prepared"] = plan is not None, plan is not None and plan.has_callable
                     sess.run(reads)
                     seen["counted"] = sv.run_status().steps
@@ -212,8 +212,8 @@ def test_training_goes_on_without_it(
     for symbol in SYMBOLS:
         monkeypatch.setattr(symbol, "_warned", False)
     # On a machine with other work, too, a run is prepared as soon as it may be.
-    monkeypatch.setattr(plan_module, "SAVED_SECS", 60.0)
-    monkeypatch.setattr(plan_module, "QUICK_SECS", 60.0)
+    monkeypatch.setattr(run_cache, "SAVED_SECS", 60.0)
+    monkeypatch.setattr(run_cache, "QUICK_SECS", 60.0)
     if missing is not None:
         monkeypatch.setattr(missing, "name", "_no_longer_there")
     with caplog.at_level(logging.WARNING, "supervisor_core"):

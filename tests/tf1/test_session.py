@@ -347,7 +347,7 @@ def test_it_is_freed_with_its_last_user(model: Any) -> None:
         for _ in range(3):
             sess.run(model.train_op)
             sess.run([model.weight, model.global_step])
-        plan = sess._plans.find(model.train_op, None)
+        plan = sess._run_cache.find(model.train_op, None)
         plan.make_callable()
         assert plan.has_callable
         sess.run(model.train_op)
@@ -390,7 +390,7 @@ def test_tensor_handles_live_in_it(graph: Any) -> None:
             assert sess.run(doubled, {holder: kept.handle}).tolist() == [2.0, 4.0]
             kept.delete()
         # Such a feed may have to be moved to another device first, which is for Session.run to see to.
-        assert sess._plans.find(doubled, {holder: kept.handle}) is None
+        assert sess._run_cache.find(doubled, {holder: kept.handle}) is None
 
 
 def test_many_threads_run_at_once(model: Any) -> None:

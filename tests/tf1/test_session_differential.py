@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.ops import session_ops
 
-from supervisor_core.tf1 import run_cache as plan_module
+from supervisor_core.tf1 import run_cache
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
@@ -330,13 +330,13 @@ def n(request: pytest.FixtureRequest) -> SimpleNamespace:
 
 @pytest.fixture(params=["planned", "prepared"])
 def promotion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans keep to what Session.run calls; or move on to callables, wherever they may, after their first run."""
+    """RunCache keep to what Session.run calls; or move on to callables, wherever they may, after their first run."""
     if request.param == "prepared":
-        monkeypatch.setattr(plan_module, "MIN_RUNS", 1)
-        monkeypatch.setattr(plan_module, "SAVED_SECS", math.inf)
-        monkeypatch.setattr(plan_module, "QUICK_SECS", math.inf)
+        monkeypatch.setattr(run_cache, "MIN_RUNS", 1)
+        monkeypatch.setattr(run_cache, "SAVED_SECS", math.inf)
+        monkeypatch.setattr(run_cache, "QUICK_SECS", math.inf)
     else:
-        monkeypatch.setattr(plan_module, "MIN_RUNS", math.inf)
+        monkeypatch.setattr(run_cache, "MIN_RUNS", math.inf)
 
 
 def described(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Plans: made for what is run again, bounded in number, given up whenever they might differ from ``Session.run``."""
+"""RunCache: made for what is run again, bounded in number, given up whenever they might differ from ``Session.run``."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from supervisor_core.tf1.session import SupervisedSession
 v1 = tf.compat.v1
 
 
-def test_only_what_is_run_again_gets_a_plan(sess: SupervisedSession, plans_of: Any) -> None:
+def test_only_what_is_run_again_gets_a_plan(sess: SupervisedSession, run_cache_of: Any) -> None:
     """A run that happens once leaves no plan behind; the second of its kind makes one."""
     one = tf.constant(1)
     sess.run([one])
-    assert len(plans_of(sess)) == 0
+    assert len(run_cache_of(sess)) == 0
     sess.run([one])
-    assert len(plans_of(sess)) == 1
+    assert len(run_cache_of(sess)) == 1
     sess.run((one,))
     sess.run({"a": one})
-    assert len(plans_of(sess)) == 1
+    assert len(run_cache_of(sess)) == 1
 
 
-def test_the_same_structure_written_anew_is_recognised(sess: SupervisedSession, plans_of: Any) -> None:
+def test_the_same_structure_written_anew_is_recognised(sess: SupervisedSession, run_cache_of: Any) -> None:
     """Lists, dictionaries and names that are built for each run lead to one plan."""
     one, two = tf.constant(1, name="one"), tf.constant(2)
     for key in "abc":
         assert sess.run({key: [one, (two,)], "n": "".join(["one", ":0"])}) == {key: [1, (2,)], "n": 1}
-    assert len(plans_of(sess)) == 1
+    assert len(run_cache_of(sess)) == 1
 
 
-def test_other_leaves_or_another_form_make_another_run(sess: SupervisedSession, plans_of: Any) -> None:
+def test_other_leaves_or_another_form_make_another_run(sess: SupervisedSession, run_cache_of: Any) -> None:
     """Structures that look alike are told apart: by their leaves, their form, and where in them a leaf is."""
     one, two = tf.constant(1), tf.constant(2)
     cases: list[tuple[Any, Any]] = [
@@ -55,7 +55,7 @@ def test_other_leaves_or_another_form_make_another_run(sess: SupervisedSession, 
     for _ in range(3):
         for fetches, expected in cases:
             assert sess.run(fetches) == expected
-    assert len(plans_of(sess)) == len(cases)
+    assert len(run_cache_of(sess)) == len(cases)
 
 
 def test_a_leaf_is_never_taken_for_another(sess: SupervisedSession) -> None:
@@ -66,7 +66,7 @@ def test_a_leaf_is_never_taken_for_another(sess: SupervisedSession) -> None:
         assert sess.run([bytes(bytearray(names[number].encode()))]) == [number]
 
 
-def test_a_leaf_that_changes_its_mind_gets_no_plan(sess: SupervisedSession, plans_of: Any) -> None:
+def test_a_leaf_that_changes_its_mind_gets_no_plan(sess: SupervisedSession, run_cache_of: Any) -> None:
     """An object that stands for another tensor each time is asked each time."""
     constants = [tf.constant(i) for i in range(100)]
 
@@ -77,13 +77,13 @@ def test_a_leaf_that_changes_its_mind_gets_no_plan(sess: SupervisedSession, plan
     turning = Turning()
     fetched = [sess.run(turning) for _ in range(6)]
     assert len(set(fetched)) == 6
-    assert len(plans_of(sess)) == 0
+    assert len(run_cache_of(sess)) == 0
     kept = weakref.ref(turning)
     del turning
     assert kept() is not None, "another object could take its identity, and be refused in its stead"
 
 
-def test_plans_are_bounded(sess: SupervisedSession, plan_of: Any, plans_of: Any) -> None:
+def test_plans_are_bounded(sess: SupervisedSession, plan_of: Any, run_cache_of: Any) -> None:
     """The plan that was not used for longest makes room for the next; what is run all the time keeps its plan."""
     constants = [tf.constant(i) for i in range(MAX_PLANS + 10)]
     often = tf.constant(-1)
@@ -91,15 +91,15 @@ def test_plans_are_bounded(sess: SupervisedSession, plan_of: Any, plans_of: Any)
     for i, constant in enumerate(constants):
         assert [sess.run(constant) for _ in range(3)] == [i] * 3
         sess.run(often)
-    assert len(plans_of(sess)) == MAX_PLANS
-    assert plans_of(sess).find(often, None) is plan
-    assert plans_of(sess).find(constants[0], None) is None
+    assert len(run_cache_of(sess)) == MAX_PLANS
+    assert run_cache_of(sess).find(often, None) is plan
+    assert run_cache_of(sess).find(constants[0], None) is None
     assert [sess.run(constant) for constant in constants] == list(range(len(constants)))
 
 
-def test_a_graph_that_grows_with_each_run_leaves_nothing(sess: SupervisedSession, plans_of: Any) -> None:
+def test_a_graph_that_grows_with_each_run_leaves_nothing(sess: SupervisedSession, run_cache_of: Any) -> None:
     """A program that makes new operations for each run, or fetches what has no plan, is not remembered."""
-    plans = plans_of(sess)
+    plans = run_cache_of(sess)
     for i in range(MAX_SEEN + 20):
         assert sess.run([tf.constant(i)]) == [i]
     for i in range(MAX_SEEN + 20):
@@ -110,7 +110,7 @@ def test_a_graph_that_grows_with_each_run_leaves_nothing(sess: SupervisedSession
     assert len(plans._refused) <= MAX_SEEN
 
 
-def test_a_plan_holds_while_the_graph_grows(sess: SupervisedSession, plan_of: Any, plans_of: Any) -> None:
+def test_a_plan_holds_while_the_graph_grows(sess: SupervisedSession, plan_of: Any, run_cache_of: Any) -> None:
     """Operations that are added later change nothing for what has a plan, and can be run beside it."""
     fed = v1.placeholder(tf.float32, [])
     doubled = fed * 2.0
@@ -119,10 +119,10 @@ def test_a_plan_holds_while_the_graph_grows(sess: SupervisedSession, plan_of: An
         later = doubled + float(i)
         assert sess.run(later, {fed: 2.0}) == 4.0 + i
         assert sess.run(doubled, {fed: 3.0}) == 6.0
-    assert plans_of(sess).find(doubled, {fed: 1.0}) is plan
+    assert run_cache_of(sess).find(doubled, {fed: 1.0}) is plan
 
 
-def test_what_is_forbidden_later_is_refused(sess: SupervisedSession, plan_of: Any, plans_of: Any) -> None:
+def test_what_is_forbidden_later_is_refused(sess: SupervisedSession, plan_of: Any, run_cache_of: Any) -> None:
     """Operations that may no longer be fetched, and tensors that may no longer be fed, are refused with a plan, too."""
     fed, other = tf.constant(1.0, name="fed"), tf.constant(1.0)
     doubled = fed * 2.0
@@ -130,7 +130,7 @@ def test_what_is_forbidden_later_is_refused(sess: SupervisedSession, plan_of: An
     sess.graph.prevent_feeding(other)
     sess.graph.prevent_fetching(other.op)
     assert sess.run(doubled, {fed: 3.0}) == 6.0
-    assert plans_of(sess).find(doubled, {fed: 2.0}) is plan
+    assert run_cache_of(sess).find(doubled, {fed: 2.0}) is plan
     sess.graph.prevent_feeding(fed)
     with pytest.raises(ValueError, match="Tensor fed:0 may not be fed"):
         sess.run(doubled, {fed: 3.0})
@@ -163,7 +163,7 @@ def test_a_graph_that_was_taken_apart_is_empty(plan_of: Any) -> None:
                 sess.run(one)
 
 
-def test_a_plan_survives_its_errors(sess: SupervisedSession, plan_of: Any, plans_of: Any) -> None:
+def test_a_plan_survives_its_errors(sess: SupervisedSession, plan_of: Any, run_cache_of: Any) -> None:
     """After a run that failed, the same plan goes on."""
     fed = v1.placeholder(tf.float32, [])
     checked = v1.check_numerics(fed, "not finite")
@@ -177,7 +177,7 @@ def test_a_plan_survives_its_errors(sess: SupervisedSession, plan_of: Any, plans
                 sess.run(checked, {fed: math.nan})
             assert caught.value.op is checked.op
             assert sess.run(checked, {fed: 1.0}) == 1.0
-    assert plans_of(sess).find(checked, {fed: 1.0}) is plan
+    assert run_cache_of(sess).find(checked, {fed: 1.0}) is plan
 
 
 def test_fed_arrays_are_not_kept(sess: SupervisedSession, plan_of: Any) -> None:

@@ -1,4 +1,4 @@
-"""Callables: made where they pay and cannot be told from ``Session.run``, and given back."""
+"""The private parts of TensorFlow are used where they are its own; test_private_symbols.py does without each."""
 
 from __future__ import annotations
 
@@ -9,14 +9,61 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.client import session as client
 
-from supervisor_core.tf1 import run_cache as plan_module
+from supervisor_core.tf1 import run_cache
 from supervisor_core.tf1.native_runs import installed, is_safe
-from supervisor_core.tf1.run_cache import Plan
+from supervisor_core.tf1.run_cache import RunPlan
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.step_detection import RunAnalysis
 
 v1 = tf.compat.v1
+
+
+def test_this_tensorflow_can_be_planned_for() -> None:
+    """The parts of TensorFlow that plans need are there in the version that is tested."""
+    found = installed()
+    assert found is not None and found.callables is not None
+
+
+def test_a_run_method_put_in_its_place_is_used(
+    sess: SupervisedSession, monkeypatch: pytest.MonkeyPatch, plan_of: Any
+) -> None:
+    """A profiler that replaces Session.run sees every run, of what has a plan, too."""
+    one = tf.constant(1)
+    plan_of(sess, one)
+    original, seen = client.BaseSession.run, []
+
+    def profiled(self: Any, fetches: Any, *args: Any) -> Any:
+        seen.append(fetches)
+        return original(self, fetches, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client.BaseSession, "run", profiled)
+        assert sess.run(one) == 1
+    assert seen == [one]
+    assert sess.run(one) == 1
+    assert len(seen) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(client.BaseSession, "run", profiled)
+        later = SupervisedSession.around(sess)
+        assert [later.run(one) for _ in range(3)] == [1] * 3
+    assert len(seen) == 4
+
+
+def test_fetches_that_are_taught_are_learnt(sess: SupervisedSession, plan_of: Any) -> None:
+    """A conversion that is registered for a type of fetches is used from then on, whether or not they have plans."""
+    one = tf.constant(1)
+    plan_of(sess, one)
+    entry = (tf.Tensor, lambda fetch: ([fetch], lambda values: ("seen", values[0])), None, None)
+    client._REGISTERED_EXPANSIONS.insert(0, entry)
+    try:
+        assert [sess.run(one) for _ in range(3)] == [("seen", 1)] * 3
+        later = SupervisedSession.around(sess)
+        assert [later.run(one) for _ in range(3)] == [("seen", 1)] * 3
+    finally:
+        client._REGISTERED_EXPANSIONS.remove(entry)
+    assert sess.run(one) == 1
 
 
 def test_a_callable_is_made_when_it_has_paid_for_itself(sess: SupervisedSession) -> None:
@@ -25,18 +72,18 @@ def test_a_callable_is_made_when_it_has_paid_for_itself(sess: SupervisedSession)
     native = installed()
     assert native is not None
 
-    def plan(first_secs: float) -> Plan:
-        return Plan(native, sess.ungated(), RunAnalysis(sess.graph), one, [], first_secs)
+    def plan(first_secs: float) -> RunPlan:
+        return RunPlan(native, sess.ungated(), RunAnalysis(sess.graph), one, [], first_secs)
 
-    quick, slow, costly = plan(0.0), plan(0.0), plan(200 * plan_module.SAVED_SECS)
-    for _ in range(plan_module.MIN_RUNS - 1):
+    quick, slow, costly = plan(0.0), plan(0.0), plan(200 * run_cache.SAVED_SECS)
+    for _ in range(run_cache.MIN_RUNS - 1):
         quick.ran(1.0, 1.0)
     assert not quick.has_callable
     quick.ran(1.0, 1.0)
     assert quick.has_callable
     assert [quick.results(one, quick.run(())) for _ in range(3)] == [1] * 3
     for _ in range(1000):
-        slow.ran(1.0, 1.0 + 2 * plan_module.QUICK_SECS)
+        slow.ran(1.0, 1.0 + 2 * run_cache.QUICK_SECS)
     assert not slow.has_callable
     for _ in range(199):
         costly.ran(1.0, 1.0)
@@ -86,7 +133,7 @@ def test_callables_are_released_with_their_plan(graph: Any) -> None:
     counting = dataclasses.replace(native, callables=dataclasses.replace(functions, run=run_callable, release=release))
     one = tf.constant(1)
     with v1.Session() as plain:
-        plans = [Plan(counting, plain, RunAnalysis(graph), one, []) for _ in range(2)]
+        plans = [RunPlan(counting, plain, RunAnalysis(graph), one, []) for _ in range(2)]
         for plan in plans:
             plan.make_callable()
         assert [plan.results(one, plan.run(())) for plan in plans] == [1, 1]
@@ -112,19 +159,19 @@ def test_a_callable_that_cannot_be_made_changes_nothing(graph: Any) -> None:
 
         with v1.Session() as plain:
             refusing = dataclasses.replace(native, callables=dataclasses.replace(native.callables, make=refuse))
-            plan = Plan(refusing, plain, RunAnalysis(graph), one, [])
+            plan = RunPlan(refusing, plain, RunAnalysis(graph), one, [])
             plan.make_callable()
             assert not plan.has_callable
             assert plan.results(one, plan.run(())) == 1
 
 
 def test_a_session_elsewhere_is_planned_without_callables(
-    graph: Any, monkeypatch: pytest.MonkeyPatch, plans_of: Any
+    graph: Any, monkeypatch: pytest.MonkeyPatch, run_cache_of: Any
 ) -> None:
     """Runs on a server go by plans too, with the same results and errors, and without callables."""
-    monkeypatch.setattr(plan_module, "MIN_RUNS", 1)
-    monkeypatch.setattr(plan_module, "SAVED_SECS", math.inf)
-    monkeypatch.setattr(plan_module, "QUICK_SECS", math.inf)
+    monkeypatch.setattr(run_cache, "MIN_RUNS", 1)
+    monkeypatch.setattr(run_cache, "SAVED_SECS", math.inf)
+    monkeypatch.setattr(run_cache, "QUICK_SECS", math.inf)
     fed = v1.placeholder(tf.float32, [])
     checked = v1.check_numerics(fed, "not finite")
     server = v1.train.Server.create_local_server()
@@ -137,6 +184,6 @@ def test_a_session_elsewhere_is_planned_without_callables(
                 session.run(checked, {fed: math.inf})
             messages.append(caught.value.message.splitlines()[0])  # TensorFlow appends its newest warnings
         assert messages[0] == messages[1]
-        plan = plans_of(sess).find(checked, {fed: 1.0})
+        plan = run_cache_of(sess).find(checked, {fed: 1.0})
         assert plan is not None
         assert not plan.has_callable
