@@ -85,7 +85,7 @@ export class App {
   private failed(error: unknown): void {
     if (!(error instanceof BackendError)) throw error;
     this.failure = error;
-    // A backend that was started anew counts from the beginning.
+    // A backend that was restarted counts from the beginning.
     if (error.kind === "gone" || error.kind === "starting") this.store.generation = null;
   }
 

@@ -175,7 +175,7 @@ test("a run that nobody tells of is not accused of anything", () => {
   });
   const said = headline(quiet, [], T0 + 5000);
   assert.equal(said.length, 1);
-  assert.match(said[0]!.rest, /does not tell how it ended/);
+  assert.match(said[0]!.rest, /does not record how it ended/);
 });
 
 test("the recommended interval is beside the present one, with what it would save", () => {

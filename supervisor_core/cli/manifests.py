@@ -70,7 +70,7 @@ def manifests(
     """
     from supervisor_core.monitoring.manifests import Deployed
     from supervisor_core.monitoring.manifests import manifests as objects
-    from supervisor_core.monitoring.yaml_text import to_yaml
+    from supervisor_core.monitoring.rules import to_yaml
 
     for option, name in (("namespace", namespace), ("claim", claim)):
         if not _NAME.fullmatch(name):

@@ -24,8 +24,7 @@ def rules(runbook_base: str, by: tuple[str, ...], **limits: Any) -> None:
 
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
-    from supervisor_core.monitoring.rules import rule_groups
-    from supervisor_core.monitoring.yaml_text import to_yaml
+    from supervisor_core.monitoring.rules import rule_groups, to_yaml
 
     text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by))
     click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)

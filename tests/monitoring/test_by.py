@@ -8,9 +8,8 @@ from pathlib import Path
 from monitoring_happenings import BROKEN, HUNG, STALLED
 from monitoring_served import MINUTE, trainer, values
 
-from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.rules import rule_groups, to_yaml
 from supervisor_core.monitoring.thresholds import Thresholds
-from supervisor_core.monitoring.yaml_text import to_yaml
 
 
 def test_one_that_hangs_is_not_hidden_by_its_namesake(promtool: Callable[..., None], tmp_path: Path) -> None:

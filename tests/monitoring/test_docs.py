@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.metrics.table import ALL_METRICS
-from supervisor_core.monitoring.rules import rule_groups
-from supervisor_core.monitoring.yaml_text import to_yaml
+from supervisor_core.monitoring.rules import rule_groups, to_yaml
 from supervisor_core.options import OPTION_NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"

@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from supervisor_core.monitoring.manifests import Deployed, manifests
-from supervisor_core.monitoring.rules import rule_groups
-from supervisor_core.monitoring.yaml_text import to_yaml
+from supervisor_core.monitoring.rules import rule_groups, to_yaml
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="for development only")
 jsonschema = pytest.importorskip("jsonschema", reason="comes with kubernetes-validate")

@@ -9,9 +9,8 @@ import pytest
 from monitoring_happenings import TWICE, ends, turns
 from monitoring_served import Target, always, exporter, trainer, values
 
-from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.rules import rule_groups, to_yaml
 from supervisor_core.monitoring.thresholds import Thresholds
-from supervisor_core.monitoring.yaml_text import to_yaml
 
 END = 40
 BEFORE = trainer(session="a", end=12)

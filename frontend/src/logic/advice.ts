@@ -11,7 +11,7 @@ export interface AdviceWords {
   known: boolean;
 }
 
-/** Null where neither interval is known. `wallSecs` is what shares are told of. */
+/** Null where neither interval is known. Shares are of `wallSecs`. */
 export function adviceWords(advice: Advice, wallSecs: number): AdviceWords | null {
   const { present_interval_secs: present, recommended_interval_secs: better } = advice;
   if (present == null && better == null) return null;

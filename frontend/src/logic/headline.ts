@@ -74,13 +74,13 @@ function stateSentence(run: RunDetail, now: number): Sentence {
     case "lost":
       return { tone: word.tone, lead, rest: `silent for ${when.replace(/ ago$/, "")}: killed, or its machine died` };
     case "unknown":
-      return { tone: word.tone, lead, rest: `${when === UNKNOWN ? "" : `last written ${when}; `}its writer does not tell how it ended` };
+      return { tone: word.tone, lead, rest: `${when === UNKNOWN ? "" : `last written ${when}; `}its writer does not record how it ended` };
     default:
       return { tone: word.tone, lead, rest: `${last?.signal ? `by ${last.signal}, ` : ""}${when}` };
   }
 }
 
-/** Those between sessions and those within one: what was done again is told of both together. */
+/** Those between sessions and those within one: recomputed steps are given for both together. */
 function restartSentence(run: RunDetail): Sentence | null {
   const { restarts, recoveries } = run;
   const count = restarts.length + recoveries.length;

@@ -8,7 +8,7 @@ import type { Plot } from "./plot";
 import type { RecoveryMark } from "./recoveries";
 import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
 
-/** Of restarts at one place, how many are told of. */
+/** Of restarts at one place, how many are listed. */
 const MOST_ROWS = 8;
 
 export interface Hover {
@@ -42,7 +42,7 @@ export function sessionHover(session: Session): Hover {
   return {
     title: `${word.glyph} Session ${session.attempt}: ${word.label}`,
     rows,
-    note: session.inferred ? "Inferred: its writer does not tell." : word.meaning,
+    note: session.inferred ? "Inferred: its writer does not record it." : word.meaning,
   };
 }
 
@@ -140,7 +140,7 @@ function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean
       ["Blocked, mean", formatDuration(mean(marks.blockedSecs))],
       ...(failedOnes ? [] : ([["On disk", formatCount(there)]] as [string, string][])),
     ],
-    note: `${failedOnes ? newestError(marks, wanted) : ""}Zoom in to tell them apart.`,
+    note: `${failedOnes ? newestError(marks, wanted) : ""}Zoom in to see each one.`,
   };
 }
 

@@ -78,7 +78,7 @@ export function placeMarks(marks: Marks, place: (i: number) => number): PlacedMa
   return { xs: Float64Array.from(kept, (i) => raw[i] as number), index: kept };
 }
 
-/** Marks too near to each other to be told apart. */
+/** Marks that would overlap. */
 export interface Cluster {
   /** From the first to the last of them, in pixels. */
   left: number;

@@ -1,4 +1,4 @@
-/** All that is drawn over the one axis, placed on it: made anew when data or axis change, not when one zooms. */
+/** All that is drawn over the one axis, placed on it: made again when data or axis change, not on zoom. */
 import type { RunDetail, Stall, ThreadHistory, WorkerHistory } from "../types/api";
 import type { Axis, AxisKind } from "./axis";
 import { hasWallTime, makeAxis } from "./axis";
@@ -98,7 +98,7 @@ function riskOf({ at_risk: risk, sessions }: RunDetail, ways: readonly Way[], ax
   return from < last.ended ? { lo: axis.ofWall(from), hi: axis.ofWall(last.ended) } : null;
 }
 
-/** When a session was at a step, where what was written there does not tell. */
+/** When a session was at a step, where no record gives it. */
 export function momentOf(plot: Plot, step: number, session: number | undefined): number {
   const way = session === undefined ? undefined : plot.ways[session];
   return way ? wallAt(way, step) : NaN;

@@ -1,4 +1,4 @@
-/** Which step a run was at at a moment, as far as sessions and checkpoints tell; straight lines between them. */
+/** Which step a run was at at a moment, from sessions and checkpoints; straight lines between them. */
 import type { Session } from "../types/api";
 import { interpolate } from "./search";
 

@@ -1,4 +1,4 @@
-/** What states and outcomes are called, the sign they bear and the tone they are drawn in. Never the tone alone. */
+/** What states and outcomes are called, their sign, and the tone they are drawn in. Never the tone alone. */
 import type { Outcome, RunState, ThreadState, WorkerState } from "../types/api";
 
 export type Tone = "good" | "live" | "calm" | "warn" | "bad" | "dim";
@@ -26,7 +26,7 @@ export const RUN_STATES: Record<RunState, Word> = {
 export const OUTCOMES: Record<Outcome, Word> = {
   error: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
   lost: { glyph: "✕", label: "killed", tone: "bad", meaning: "No stop record: killed, or its machine died.", rank: 1 },
-  signal: { glyph: "↯", label: "signal", tone: "warn", meaning: "A signal ended it in good order.", rank: 2 },
+  signal: { glyph: "↯", label: "signal", tone: "warn", meaning: "It shut down cleanly after a signal.", rank: 2 },
   running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 3 },
   requested: { glyph: "■", label: "stopped", tone: "calm", meaning: "It was asked to stop, and did.", rank: 4 },
   exhausted: { glyph: "✓", label: "input ended", tone: "good", meaning: "Its input came to its end.", rank: 5 },
@@ -49,7 +49,7 @@ export const WORKER_STATES: Record<WorkerState, Word> = {
   stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "Heartbeats, but no progress.", rank: 2 },
   waiting: { glyph: "…", label: "waiting", tone: "calm", meaning: "It waits, and does no steps.", rank: 3 },
   running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 4 },
-  stopped: { glyph: "■", label: "stopped", tone: "dim", meaning: "It has ended in good order.", rank: 5 },
+  stopped: { glyph: "■", label: "stopped", tone: "dim", meaning: "It has ended without an error.", rank: 5 },
 };
 
 /** A word for what a newer backend may say. */

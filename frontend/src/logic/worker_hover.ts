@@ -22,20 +22,20 @@ export function workerHover(worker: WorkerHistory, at: number, near: number): Ho
   const last = span === worker.spans.at(-1);
   const word = wordOf(WORKER_STATES, state);
   const rows: [string, string][] = [["Since", `${formatMoment(since)}, for ${formatDuration(until - since)}`]];
-  const tell = (name: string, value: string | null): void => {
+  const add = (name: string, value: string | null): void => {
     if (value) rows.push([name, value]);
   };
   if (last) {
-    tell("Last seen", formatMoment(worker.last_seen));
-    if (state === "waiting") tell("Waits for", worker.waiting_for);
-    tell("Phase", worker.phase);
-    if (worker.step != null) tell("Step", formatCount(worker.step));
-    if (worker.steps != null) tell("Steps of its own", formatCount(worker.steps));
+    add("Last seen", formatMoment(worker.last_seen));
+    if (state === "waiting") add("Waits for", worker.waiting_for);
+    add("Phase", worker.phase);
+    if (worker.step != null) add("Step", formatCount(worker.step));
+    if (worker.steps != null) add("Steps of its own", formatCount(worker.steps));
   }
-  if (started != null) tell(again ? "↻ Started again" : "Process since", formatMoment(started));
-  if (worker.starts > 1) tell("Processes", formatCount(worker.starts));
-  if (last && worker.host) tell("Host", worker.pid == null ? worker.host : `${worker.host}, pid ${worker.pid}`);
-  tell("Error", brief((spanError ?? (last ? worker.error : null)) ?? ""));
+  if (started != null) add(again ? "↻ Started again" : "Process since", formatMoment(started));
+  if (worker.starts > 1) add("Processes", formatCount(worker.starts));
+  if (last && worker.host) add("Host", worker.pid == null ? worker.host : `${worker.host}, pid ${worker.pid}`);
+  add("Error", brief((spanError ?? (last ? worker.error : null)) ?? ""));
   return { title: `${word.glyph} ${worker.name}: ${word.label}`, rows, note: last ? word.meaning : `Earlier: it is ${wordOf(WORKER_STATES, worker.state).label} now.` };
 }
 

@@ -3,7 +3,7 @@ import type { WorkerHistory, WorkerState } from "../types/api";
 import { brief, formatAgo, formatCount, plural, roughDuration } from "./format";
 import { WORKER_STATES, wordOf } from "./words";
 
-/** So many have a lane each; of more, so many of those that need somebody. */
+/** The largest number of lanes. With more workers, those in trouble get them. */
 export const FEW = 8;
 
 export interface WorkerLane {
@@ -81,7 +81,7 @@ export function countWords(counts: Partial<Record<WorkerState, number>>): string
     .join(", ");
 }
 
-/** Since when it is in the state it is in; null where nothing tells. */
+/** Since when it is in its state; null when unknown. */
 export function stateSince(worker: WorkerHistory): number | null {
   let since: number | null = null;
   for (let i = worker.spans.length - 1; i >= 0; i--) {

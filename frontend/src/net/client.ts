@@ -4,7 +4,7 @@ import type {
 } from "../types/api";
 import { decodeColumns } from "../logic/columns";
 
-/** Why there is no answer. `starting`: ask again; `gone`: nobody answers; `refused`: the backend says why. */
+/** Why there is no answer. `starting`: ask again; `gone`: no answer; `refused`: the backend says why. */
 export class BackendError extends Error {
   constructor(
     readonly kind: "gone" | "starting" | "failed" | "missing" | "refused",

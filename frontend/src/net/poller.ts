@@ -1,4 +1,4 @@
-/** Asks again and again: at an interval, when told to, more slowly while nobody answers, never while nobody looks. */
+/** Polls: at an interval, on request, more slowly while there is no answer, never while the page is hidden. */
 import { isHidden, onReloaded, onShown } from "./host";
 
 const SLOWEST_MS = 30_000;
@@ -14,7 +14,7 @@ export class Poller {
   constructor(
     private readonly ask: () => Promise<boolean>,
     private readonly intervalMs: () => number,
-    /** Told before a wait after a failure. */
+    /** Called before a wait after a failure. */
     private readonly onWait: (secs: number) => void,
   ) {}
 

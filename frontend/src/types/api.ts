@@ -90,7 +90,7 @@ export interface Restart {
   to_step: number | null;
   /** At least, where it was killed. */
   rewind_steps: number | null;
-  /** At most; equal where that is exact, null where nothing tells. */
+  /** At most; equal where that is exact, null when unknown. */
   rewind_steps_most: number | null;
   downtime_secs: number | null;
   reason: Outcome;
@@ -235,10 +235,10 @@ export type WorkerSpan = [number, number, WorkerState, number | null, boolean, s
 /** Another process of the cluster. */
 export interface WorkerHistory {
   name: string;
-  /** That told of it last. */
+  /** The last session that reported it. */
   session: string | null;
   state: WorkerState;
-  /** Whether the newest session tells of it still. */
+  /** Whether the newest session still reports it. */
   present: boolean;
   /** Whether somebody should look at it now. */
   sick: boolean;

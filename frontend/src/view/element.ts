@@ -37,7 +37,7 @@ export function setText(node: Node, text: string): void {
 
 /**
  * Make the children say what the new ones say, and touch only what differs: what is selected stays selected, what has
- * the focus keeps it, and what is scrolled stays where it is. For live content whose elements nobody else holds.
+ * the focus keeps it, and what is scrolled stays where it is. For live content to whose elements no other code has references.
  */
 export function refresh(parent: Element, ...children: Child[]): void {
   const fresh = children.filter((child): child is Node | string => Boolean(child));

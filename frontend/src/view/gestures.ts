@@ -1,4 +1,4 @@
-/** Pointer, wheel and keys over anything that shares the axis, told as zooming, panning and pointing. */
+/** Pointer, wheel and keys over anything that shares the axis, reported as zooming, panning and pointing. */
 import type { View } from "../logic/view";
 import { fromPixel } from "../logic/view";
 

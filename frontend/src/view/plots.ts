@@ -112,7 +112,7 @@ export class Plots {
     this.fetch(!sliding);
   }
 
-  /** A stretch of this axis on another; null where it cannot be told. */
+  /** A stretch of this axis on another; null where it is unknown. */
   translate(view: View, to: Axis): View | null {
     const lo = this.plot?.axis.toWall(view.lo) ?? null;
     const hi = this.plot?.axis.toWall(view.hi) ?? null;

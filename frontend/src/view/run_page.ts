@@ -144,7 +144,7 @@ export class RunPage {
     return h("button", { ...props, onclick: () => this.plots.zoomBy(factor) }, sign);
   }
 
-  /** The same stretch on another axis, where it can be told. */
+  /** The same stretch on another axis, where it is known. */
   private setAxis(axis: AxisKind): void {
     const { data, state } = this;
     if (!data || axis === this.plots.kind) return;

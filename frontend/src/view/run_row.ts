@@ -116,7 +116,7 @@ function stateNote(line: RunLine, meaning: string): string {
   const notes = [meaning];
   if (line.phase) notes.push(`Phase: ${line.phase}.`);
   if (line.sick_threads) notes.push(`${line.sick_threads} service threads overdue or failing.`);
-  if (line.inferred) notes.push("Inferred: the run's writer does not tell.");
+  if (line.inferred) notes.push("Inferred: the run's writer does not record it.");
   return notes.join(" ");
 }
 

@@ -52,7 +52,7 @@ export class Tables {
   }
 
   private showWorkers(rows: WorkerHistory[]): void {
-    const key = JSON.stringify(rows.map(({ spans, ...told }) => [told, spans.length]));
+    const key = JSON.stringify(rows.map(({ spans, ...rest }) => [rest, spans.length]));
     if (key === this.shownWorkers) return;
     this.shownWorkers = key;
     this.fillPlain(this.workers, "Workers", WORKER_COLUMNS, rows);

@@ -96,7 +96,7 @@ export class Timeline {
     return cut ? cutHover(cut.secs) : null;
   }
 
-  /** Every mark that can be told of, by its place on the axis and its height in the drawing, from left to right. */
+  /** Every mark with a description, by its place on the axis and its height in the drawing, from left to right. */
   marks(): { x: number; py: number }[] {
     const { plot } = this;
     if (!plot) return [];
