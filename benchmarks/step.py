@@ -216,7 +216,7 @@ def ours_monitored(in_caller: bool) -> Iterator[dict[str, Step]]:
     import tensorflow as tf
 
     from supervisor_core.options import Options
-    from supervisor_core.tf1.monitored.training_session import MonitoredTrainingSession
+    from supervisor_core.tf1.monitored.api import MonitoredTrainingSession
 
     with tempfile.TemporaryDirectory() as logdir, tf.Graph().as_default():
         model = build()

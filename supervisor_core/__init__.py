@@ -22,29 +22,28 @@ if TYPE_CHECKING:
     from supervisor_core.options import Options
     from supervisor_core.tf1.cluster.cluster_task import ClusterTask
     from supervisor_core.tf1.coordinator import Coordinator, LooperThread
-    from supervisor_core.tf1.monitored.checkpoint_saver_hook import CheckpointSaverHook
-    from supervisor_core.tf1.monitored.global_step_waiter_hook import GlobalStepWaiterHook
-    from supervisor_core.tf1.monitored.monitored_session import MonitoredSession, SingularMonitoredSession
-    from supervisor_core.tf1.monitored.profiler_hook import ProfilerHook
-    from supervisor_core.tf1.monitored.reused import (
+    from supervisor_core.tf1.monitored.api import MonitoredSession, MonitoredTrainingSession, SingularMonitoredSession
+    from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
+    from supervisor_core.tf1.monitored.hooks import (
         CheckpointSaverListener,
         FeedFnHook,
         FinalOpsHook,
+        GlobalStepWaiterHook,
         LoggingTensorHook,
         NanLossDuringTrainingError,
         NanTensorHook,
+        ProfilerHook,
         Scaffold,
         SessionCreator,
         SessionRunArgs,
         SessionRunContext,
         SessionRunHook,
         SessionRunValues,
+        StepCounterHook,
+        StopAtStepHook,
+        SummarySaverHook,
     )
     from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
-    from supervisor_core.tf1.monitored.step_counter_hook import StepCounterHook
-    from supervisor_core.tf1.monitored.stop_at_step_hook import StopAtStepHook
-    from supervisor_core.tf1.monitored.summary_saver_hook import SummarySaverHook
-    from supervisor_core.tf1.monitored.training_session import MonitoredTrainingSession
     from supervisor_core.tf1.session_manager import SessionManager
     from supervisor_core.tf1.supervisor import Supervisor
 
@@ -85,34 +84,34 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CheckpointSaverHook": "tf1.monitored.checkpoint_saver_hook",
-    "CheckpointSaverListener": "tf1.monitored.reused",
+    "CheckpointSaverHook": "tf1.monitored.checkpoint_hook",
+    "CheckpointSaverListener": "tf1.monitored.hooks",
     "ChiefSessionCreator": "tf1.monitored.session_creator",
     "ClusterTask": "tf1.cluster.cluster_task",
     "Coordinator": "tf1.coordinator",
-    "FeedFnHook": "tf1.monitored.reused",
+    "FeedFnHook": "tf1.monitored.hooks",
     "FileWriter": "events.file_writer",
-    "FinalOpsHook": "tf1.monitored.reused",
-    "GlobalStepWaiterHook": "tf1.monitored.global_step_waiter_hook",
-    "LoggingTensorHook": "tf1.monitored.reused",
+    "FinalOpsHook": "tf1.monitored.hooks",
+    "GlobalStepWaiterHook": "tf1.monitored.hooks",
+    "LoggingTensorHook": "tf1.monitored.hooks",
     "LooperThread": "tf1.coordinator",
-    "MonitoredSession": "tf1.monitored.monitored_session",
-    "MonitoredTrainingSession": "tf1.monitored.training_session",
-    "NanLossDuringTrainingError": "tf1.monitored.reused",
-    "NanTensorHook": "tf1.monitored.reused",
+    "MonitoredSession": "tf1.monitored.api",
+    "MonitoredTrainingSession": "tf1.monitored.api",
+    "NanLossDuringTrainingError": "tf1.monitored.hooks",
+    "NanTensorHook": "tf1.monitored.hooks",
     "Options": "options",
-    "ProfilerHook": "tf1.monitored.profiler_hook",
-    "Scaffold": "tf1.monitored.reused",
-    "SessionCreator": "tf1.monitored.reused",
+    "ProfilerHook": "tf1.monitored.hooks",
+    "Scaffold": "tf1.monitored.hooks",
+    "SessionCreator": "tf1.monitored.hooks",
     "SessionManager": "tf1.session_manager",
-    "SessionRunArgs": "tf1.monitored.reused",
-    "SessionRunContext": "tf1.monitored.reused",
-    "SessionRunHook": "tf1.monitored.reused",
-    "SessionRunValues": "tf1.monitored.reused",
-    "SingularMonitoredSession": "tf1.monitored.monitored_session",
-    "StepCounterHook": "tf1.monitored.step_counter_hook",
-    "StopAtStepHook": "tf1.monitored.stop_at_step_hook",
-    "SummarySaverHook": "tf1.monitored.summary_saver_hook",
+    "SessionRunArgs": "tf1.monitored.hooks",
+    "SessionRunContext": "tf1.monitored.hooks",
+    "SessionRunHook": "tf1.monitored.hooks",
+    "SessionRunValues": "tf1.monitored.hooks",
+    "SingularMonitoredSession": "tf1.monitored.api",
+    "StepCounterHook": "tf1.monitored.hooks",
+    "StopAtStepHook": "tf1.monitored.hooks",
+    "SummarySaverHook": "tf1.monitored.hooks",
     "Supervisor": "tf1.supervisor",
     "WorkerSessionCreator": "tf1.monitored.session_creator",
 }

@@ -27,7 +27,6 @@ import tensorflow as tf
 import supervisor_core
 from benchmarks.faults.config import Config
 from supervisor_core.tf1 import supervisor as _supervisor  # noqa: F401 - loaded once, before the server forks
-from supervisor_core.tf1.monitored import training_session as _training_session  # noqa: F401
 
 v1 = tf.compat.v1
 

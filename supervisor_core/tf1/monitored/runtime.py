@@ -1,7 +1,8 @@
-"""`MonitoredRuntime`: what is behind a monitored session, the same as behind a `Supervisor`.
+"""`MonitoredRuntime`: gives a monitored session what a `Supervisor` has.
 
-One `Lifecycle` with its lease, telemetry, metrics and signals; one writer; one way to checkpoints. The hooks that take
-part in it (`OwnHook`) say what there is to do: without any of them nothing is written, and no signal is handled.
+That is one `Lifecycle` with its lock, telemetry, metrics and signals, one writer per directory, and one checkpoint
+manager per checkpoint hook. The session's `HostedHook` objects decide what it does: without any of them nothing is
+written and no signal is handled.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1 import private_symbols as private
@@ -29,12 +31,10 @@ from supervisor_core.tf1.global_step import collected_global_step, read_global_s
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.managed_session import RELEASE_AFTER_SECS
-from supervisor_core.tf1.monitored.checkpoint_saver_hook import CheckpointSaverHook
-from supervisor_core.tf1.monitored.loss_watch import LossWatch
-from supervisor_core.tf1.monitored.own_hook import OwnHook, writer_for
-from supervisor_core.tf1.monitored.run_writers import RunWriters
-from supervisor_core.tf1.monitored.snapshot_saving import SnapshotSaving
-from supervisor_core.tf1.monitored.snapshot_service import SnapshotService
+from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
+from supervisor_core.tf1.monitored.hooked_session import HookLosses
+from supervisor_core.tf1.monitored.hosted_hook import HostedHook, writer_for
+from supervisor_core.tf1.monitored.snapshot_service import SnapshotHookSaver, SnapshotService
 from supervisor_core.tf1.restore import Origin
 from supervisor_core.tf1.services import LossReader, StepReader, reader_policy, service_policy
 from supervisor_core.tf1.session_factory import SessionFactory
@@ -46,25 +46,25 @@ _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
 
 _NO_GLOBAL_STEP = (
-    "The graph has no global step: runs are counted instead, checkpoints have no step, and there are no step rates. "
+    "The graph has no global step: calls are counted instead, checkpoints have no step, and there are no step rates. "
     "tf.compat.v1.train.get_or_create_global_step() creates one."
 )
 
 SETTLE_SECS = 30.0
-"""How long a save that is under way when the session is lost may take to be finished, in seconds."""
+"""How long a save in progress may take to finish after the session is lost, in seconds."""
 
 
 class MonitoredRuntime:
-    """The run behind one monitored session, from its begin to its end.
+    """The supervised session of one monitored session; the `HookHost` of its hooks.
 
     Args:
-        facade: what the program called.
+        facade: the public class or function that the program called.
         hooks: the session's hooks.
-        options: how the run behaves.
-        stop_grace_secs: seconds that threads have to end.
-        is_worker: whether the session waits for a chief's.
-        logdir: the run's directory, for its name, where no hook says.
-        clock: the time.
+        options: see `Options`.
+        stop_grace_secs: seconds that threads have to stop.
+        is_worker: whether the session waits for a chief.
+        logdir: the run's directory, if no hook names one.
+        clock: replaced in tests.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class MonitoredRuntime:
         self.coord = Coordinator(clean_stop_exception_types=(), clock=clock)
         """The coordinator of the present TensorFlow session."""
         self.global_step: Any = None
-        """What counts the steps, once there is a session; None without one."""
+        """The variable that counts the steps, once there is a session; None without one."""
         self._stop_grace_secs = stop_grace_secs
         self._clock = clock
         self._gate = Gate(clock=clock)
-        self.losses = LossWatch(hooks, self._gate)
-        """The losses that hooks watch."""
-        own = [hook for hook in hooks if isinstance(hook, OwnHook)]
+        self.losses = HookLosses(hooks, self._gate)
+        """The losses that NaN hooks check."""
+        own = [hook for hook in hooks if isinstance(hook, HostedHook)]
         self._savers = [hook for hook in own if isinstance(hook, CheckpointSaverHook)]
         directories = [hook.output_dir for hook in own if hook.output_dir]
-        # Rates and summaries are where TensorBoard looks, so what else there is to say goes there too.
+        # TensorBoard is pointed at rates and summaries, so telemetry goes there too.
         directories.sort(key=lambda directory: directory in [saver.checkpoint_dir for saver in self._savers])
         self._directory = directories[0] if directories else None
         self._logdir = self._savers[0].checkpoint_dir if self._savers else self._directory
@@ -104,13 +104,13 @@ class MonitoredRuntime:
         self._open = ExitStack()
         self._checkpoints: dict[int, CheckpointManager] = {}
         self._graph_record: GraphRecord | None = None
-        self._lost: _Lost | None = None
+        self._recovery: _Recovery | None = None
 
     def begin(self, at_exit: Callable[[BaseException | None], object]) -> None:
-        """Take the logdir's lease, open the writer, watch for signals.
+        """Take the logdir's lock, open the writer, install signal handlers.
 
         Args:
-            at_exit: closes the session when the interpreter ends, should nothing else close it.
+            at_exit: closes the session at interpreter exit, unless it is closed by then.
 
         Raises:
             LogdirInUseError: if another live chief saves to the same directory.
@@ -133,7 +133,7 @@ class MonitoredRuntime:
                 self._open.enter_context(self.lifecycle.stopping.signals())
             self._open.callback(self.lifecycle.stopping.stop_serving)
             self.lifecycle.begin(at_exit)
-        except BaseException:  # refused: not a word into the run of the one at work
+        except BaseException:  # refused: write nothing into the run of the live chief
             self._writers.close()
             self._open.close()
             raise
@@ -149,15 +149,15 @@ class MonitoredRuntime:
                 self._writers.get(hook.output_dir)
 
     def surroundings(self) -> RunSurroundings:
-        """Return what the makers of this run's sessions are to know of it."""
+        """Return the context in which session creators of this run work."""
         return RunSurroundings(self.lifecycle, self.coord.wait_for_stop, self._clock)
 
     def supervise(self, sess: Any, maker: Any) -> Any:
-        """Return a supervised session around a new one; begins its records, and starts to read its step.
+        """Return a supervised session around a new one; begin its records and start its readers.
 
         Args:
-            sess: the new one.
-            maker: what made it, which may tell where its model came from.
+            sess: the new session.
+            maker: its creator, which may know where the model came from.
         """
         graph = sess.graph
         first = self._graph_record is None
@@ -176,12 +176,12 @@ class MonitoredRuntime:
                 _LOG.warning(_NO_GLOBAL_STEP)
             self.lifecycle.ready(supervised, origin, self._services())
         else:
-            assert self._lost is not None
-            secs = self._clock.monotonic() - self._lost.since
-            if origin.step is None:  # initialised anew, here or by the chief
+            assert self._recovery is not None
+            secs = self._clock.monotonic() - self._recovery.since
+            if origin.step is None:  # initialised, here or by the chief
                 origin = replace(origin, step=step)
-            self.lifecycle.recovered(supervised, origin, self._lost.error, self._lost.times, secs)
-        self._lost = None
+            self.lifecycle.recovered(supervised, origin, self._recovery.error, self._recovery.times, secs)
+        self._recovery = None
         for checkpoints in self._checkpoints.values():
             checkpoints.attach(supervised, self.lifecycle.run, self._writer, origin.restored, origin.skipped)
         if step is not None:
@@ -194,11 +194,11 @@ class MonitoredRuntime:
         return supervised
 
     def step(self) -> int:
-        """Return the global step as far as it is known without a run; the runs done, where there is none."""
+        """Return an estimate of the global step that needs no call; without a global step, the calls made so far."""
         return self._progress.step_estimate
 
     def read_step(self) -> int:
-        """Return the global step, read in the session; the runs done, where there is none."""
+        """Return the global step, read in the session; without a global step, the calls made so far."""
         if self.global_step is None:
             return self._progress.step_estimate
         since = self._progress.steps
@@ -207,16 +207,16 @@ class MonitoredRuntime:
         return step
 
     def writer_of(self, directory: str) -> Any:
-        """Return what appends to the events file of a directory: the run's, where the directory is one of the run's."""
+        """Return the summary writer of a directory: the run's own if the run writes there."""
         return self._writers.find(directory) or writer_for(directory)
 
-    def saving(self, hook: CheckpointSaverHook) -> SnapshotSaving | None:
-        """Return what saves the checkpoints of a hook in the present session; None if its saver saves nothing."""
+    def hook_saver(self, hook: CheckpointSaverHook) -> SnapshotHookSaver | None:
+        """Return what saves for a hook in the present session; None if its saver has no variables."""
         checkpoints = self._checkpoints.get(id(hook))
         if checkpoints is None:
             return None
         on_timer = None if hook.listens else hook.interval_secs
-        return SnapshotSaving(self, checkpoints, self.snapshot_service(checkpoints, on_timer), on_timer is not None)
+        return SnapshotHookSaver(self, checkpoints, self.snapshot_service(checkpoints, on_timer), on_timer is not None)
 
     def snapshot_service(self, checkpoints: CheckpointManager, interval_secs: float | None) -> SnapshotService:
         """Return a checkpoint service for the present session, not yet started."""
@@ -234,7 +234,7 @@ class MonitoredRuntime:
 
     @contextmanager
     def waiting_for_save(self) -> Iterator[None]:
-        """Book the time of a block, in which the thread that trains waits for a save, as the save's."""
+        """Count the time of the block as blocked by a save."""
         started = self._clock.monotonic()
         try:
             yield
@@ -243,7 +243,7 @@ class MonitoredRuntime:
                 self._progress.held_up(self._clock.monotonic() - started)
 
     def save_last(self, checkpoints: CheckpointManager) -> None:
-        """Save what is not on the disk yet, because the session ends.
+        """Save the last state, unless it is saved already.
 
         Raises:
             SaveFailedError: if it could not be saved.
@@ -251,41 +251,41 @@ class MonitoredRuntime:
         self.lifecycle.stopping.save(checkpoints)
 
     def save_after_error(self) -> None:
-        """Save what is not on the disk yet though an exception ended the loop, if that is wanted. Never raises."""
+        """Save the last state after an exception ended the loop, if the options say so. Never raises."""
         for checkpoints in self._checkpoints.values():
             try:
                 self.lifecycle.stopping.save(checkpoints)
-            except Exception:  # the error that ended the training is the one to be raised
+            except Exception:  # the error that ended the training is raised, not this one
                 _LOG.exception("The checkpoint after the error could not be saved")
 
     def session_lost(self, error: Exception) -> None:
-        """Take note that the TensorFlow session is lost, maybe before it was ready."""
+        """Record that the TensorFlow session is lost, maybe before it was ready."""
         text = error_text(error)
-        if self._lost is None:
-            self._lost = _Lost(self._clock.monotonic(), text)
-        self._lost.error, self._lost.times = text, self._lost.times + 1
+        if self._recovery is None:
+            self._recovery = _Recovery(self._clock.monotonic(), text)
+        self._recovery.error, self._recovery.times = text, self._recovery.times + 1
         self.lifecycle.recovering()
 
     def new_coordinator(self) -> None:
-        """Go on with a fresh coordinator and no services, since the TensorFlow session is another one."""
+        """Start with a new coordinator and no services, for a new TensorFlow session."""
         self.lifecycle.services.clear()
         self.coord = Coordinator(clean_stop_exception_types=(), clock=self._clock)
         self.lifecycle.coordinate(self.coord)
 
     def stop_threads(self, release: Any, *, at_once: bool, secs: float | None = None) -> None:
-        """Ask the present session's threads to stop and wait for them, releasing those that block.
+        """Stop the present session's threads and wait for them.
 
         Args:
-            release: closes the session.
-            at_once: whether to do that straight away.
-            secs: how long to wait at most. Default: as long as threads have to end.
+            release: closes the session, which releases threads that block in it.
+            at_once: whether to release them immediately.
+            secs: how long to wait at most. Default: the grace period.
 
         Raises:
             BaseException: what was reported to the coordinator.
         """
         self.coord.request_stop()
         if at_once:
-            for checkpoints in self._checkpoints.values():  # what was put aside is good, whatever came after it
+            for checkpoints in self._checkpoints.values():  # a snapshot taken before the loss is good
                 checkpoints.settle(SETTLE_SECS)
         if release is not None:
             self.coord.register_release(release, after_secs=0.0 if at_once else RELEASE_AFTER_SECS)
@@ -293,17 +293,17 @@ class MonitoredRuntime:
         self.coord.join(stop_grace_period_secs=grace_secs, ignore_live_threads=True)
 
     def stop(self, save: Callable[[], object], join: Callable[[float], object]) -> None:
-        """End the run, in the order of `Stopping`; if a signal asked for that, end as it would have.
+        """End the session in the order of `Stopping`; after a signal, end the process as the signal would have.
 
         Args:
-            save: saves what is not on the disk yet.
-            join: waits for the threads, so many seconds at most, and closes the session.
+            save: saves the last state.
+            join: waits for the threads, up to the seconds given, and closes the session.
         """
-        with self._open:  # which at last stops serving metrics, and ends the process if a signal asked for that
+        with self._open:  # its exit stops serving metrics, and ends the process after a signal
             self.lifecycle.stopping.stop(self._stop_grace_secs, save=save, join=join, close=self._close_writers)
 
     def end(self, error: BaseException) -> None:
-        """Say that the run has ended before it was ready.
+        """Record that the session ended before it was ready.
 
         Args:
             error: why.
@@ -394,8 +394,8 @@ class MonitoredRuntime:
 
 
 @dataclass
-class _Lost:
-    """A TensorFlow session that is to be made anew."""
+class _Recovery:
+    """The recovery in progress: monotonic start, last error, number of attempts."""
 
     since: float
     error: str
@@ -403,5 +403,64 @@ class _Lost:
 
 
 def _saves_anything(saver: Any) -> bool:
-    """Whether a saver has anything to save; one for a graph without variables has not."""
+    """Whether a saver has variables to save."""
     return not private.IS_EMPTY.get(saver, getattr(saver, "saver_def", saver) is None)
+
+
+class RunWriters:
+    """The writers of the directories that a session writes to, each opened at its first use.
+
+    While one is open, ``tf.compat.v1.summary.FileWriterCache`` returns it too, so that programs and TensorFlow's own
+    hooks append to the same events file.
+    """
+
+    def __init__(self) -> None:
+        self._writers: dict[str, FileWriter] = {}
+        self._displaced: dict[str, Any] = {}
+
+    def get(self, directory: str) -> FileWriter:
+        """Return the writer of a directory.
+
+        Raises:
+            EventsWriteError: if its file cannot be created.
+        """
+        key = _key(directory)
+        if key not in self._writers:
+            self._writers[key] = FileWriter(directory)
+        self._lend(directory, self._writers[key])
+        return self._writers[key]
+
+    def find(self, directory: str) -> FileWriter | None:
+        """Return the writer of a directory, if it is open."""
+        writer = self._writers.get(_key(directory))
+        if writer is not None:
+            self._lend(directory, writer)
+        return writer
+
+    def close(self) -> None:
+        """Close the writers and restore TensorFlow's cache."""
+        for directory, earlier in self._displaced.items():
+            cache = _cache()
+            if earlier is not None:
+                cache[directory] = earlier
+            else:
+                cache.pop(directory, None)
+        self._displaced.clear()
+        for writer in self._writers.values():
+            writer.close()
+
+    def _lend(self, directory: str, writer: FileWriter) -> None:
+        if directory not in self._displaced:
+            cache = _cache()
+            self._displaced[directory] = cache.get(directory)
+            cache[directory] = writer
+
+
+def _key(directory: str) -> str:
+    return os.path.abspath(directory) if "://" not in directory else directory
+
+
+def _cache() -> dict[str, Any]:
+    """TensorFlow's cache of writers by directory; an unused one if this TensorFlow has none."""
+    found = private.WRITER_CACHE.get(tf.compat.v1.summary.FileWriterCache)
+    return found if isinstance(found, dict) else {}

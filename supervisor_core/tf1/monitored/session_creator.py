@@ -1,25 +1,29 @@
-"""`ChiefSessionCreator` and `WorkerSessionCreator`: make the TensorFlow session of a `MonitoredSession`.
+"""`ChiefSessionCreator` and `WorkerSessionCreator`: create the TensorFlow session of a `MonitoredSession`.
 
-Source: the classes of these names in ``tf.compat.v1.train``. What is better comes from `SessionManager`: recovery
-walks back over damaged checkpoints, waiting polls with backoff, a session that cannot be made ready is closed.
+Source: the classes of these names in ``tf.compat.v1.train``. `SessionManager` improves them: recovery skips damaged
+checkpoints, waiting polls with backoff, a session whose model does not get ready is closed.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.cluster.announcement import Announcement, announcement_for
 from supervisor_core.tf1.cluster.surroundings import Surroundings
-from supervisor_core.tf1.monitored.unfinalized import unfinalized
 from supervisor_core.tf1.restore import Restored
 from supervisor_core.tf1.session_manager import SessionManager
 
 
 class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
-    """What chief and worker have in common: a scaffold, and a manager for what it holds."""
+    """Base class: creates a session manager for a scaffold."""
 
     def __init__(self, scaffold: Any, master: str, config: Any) -> None:
         self._scaffold = scaffold or tf.compat.v1.train.Scaffold()
@@ -31,21 +35,21 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
 
     @property
     def restored(self) -> Restored | None:
-        """What the last session was restored from; None when it was initialised, here or by the chief."""
+        """The checkpoint that the last session was restored from; None if its model was initialised."""
         return None if self._manager is None else self._manager.restored
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """The damaged checkpoints that the last session passed over, newest first."""
+        """The damaged checkpoints that recovery skipped for the last session, newest first."""
         return () if self._manager is None else self._manager.skipped
 
     @property
     def adopted(self) -> bool:
-        """Whether the last session's model was found alive in the cluster, and kept as it was."""
+        """Whether the last session kept a model that was alive in the cluster."""
         return self._manager is not None and self._manager.adopted
 
     def work_in(self, surroundings: Surroundings) -> None:
-        """Make the next sessions for a run, which is told of it and may interrupt it."""
+        """Create the next sessions for a run, which is notified and may interrupt."""
         self._surroundings = surroundings
 
     def _ready_manager(self) -> SessionManager:
@@ -67,7 +71,7 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
 
 
 class ChiefSessionCreator(_ScaffoldedSessionCreator):
-    """Makes a session whose model is restored from a checkpoint, or else initialised.
+    """Creates a session whose model is restored from a checkpoint, or else initialised.
 
     Args:
         scaffold: the ops that initialise and check the model. Default: a new one, with TensorFlow's defaults.
@@ -110,7 +114,7 @@ class ChiefSessionCreator(_ScaffoldedSessionCreator):
 
 
 class WorkerSessionCreator(_ScaffoldedSessionCreator):
-    """Makes a session once the chief has made the model ready.
+    """Creates a session once the chief has made the model ready.
 
     Args:
         scaffold: the ops that check the model. Default: a new one, with TensorFlow's defaults.
@@ -129,10 +133,109 @@ class WorkerSessionCreator(_ScaffoldedSessionCreator):
         """Finalize the graph and return a session whose model is ready.
 
         Raises:
-            tf.errors.DeadlineExceededError: if it was not ready in time; the text says what was missing.
+            tf.errors.DeadlineExceededError: if the model was not ready in time; the message names what was missing.
             tf.errors.CancelledError: if a stop was requested while waiting.
-            RunFinishedError: if the run has finished, and begins no more; the session takes that for its end.
+            RunFinishedError: if the run has finished; the monitored session ends without an error then.
         """
         return self._ready_manager().wait_for_session(
             self._master, config=self._config, max_wait_secs=self._max_wait_secs
         )
+
+
+_LOG = logging.getLogger("supervisor_core")
+
+_COLLECTIVE = frozenset({"CollectiveAllReduceStrategy", "CollectiveAllReduceStrategyV1", "MultiWorkerMirroredStrategy"})
+"""Strategies whose saves and summaries may contain collective operations, which hang unless every worker runs them."""
+COLLECTIVE_SAVE_STEPS = 1000
+"""Steps between checkpoints under these if seconds were requested: the workers' clocks differ."""
+
+
+def current_worker_context() -> Any:
+    """Return this thread's worker context of TensorFlow's distribute coordinator; None without one."""
+    try:
+        get: Any = private.WORKER_CONTEXT.load()
+    except AttributeError:
+        return None
+    return get()
+
+
+def is_collective(context: Any) -> bool:
+    """Return whether all workers must save and write summaries at the same steps."""
+    return type(private.STRATEGY.get(context)).__name__ in _COLLECTIVE
+
+
+def directory_in(context: Any, directory: str | None, is_allowed: bool) -> str | None:
+    """Return the directory that this worker writes to.
+
+    Args:
+        context: the worker context.
+        directory: the directory that the program requested.
+        is_allowed: whether the strategy lets this worker write there.
+
+    Returns:
+        The directory; None if this worker writes nothing. Under a collective strategy a worker that may not write there
+        gets its own directory below it.
+    """
+    if not directory or is_allowed:
+        return directory
+    if not is_collective(context):
+        return None
+    name = f"tmp_{context.task_type}_{context.task_id}" if context.task_type else "tmp"
+    return os.path.join(directory, name)
+
+
+def collective_save_interval(interval: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return steps and seconds between checkpoints, in steps only: collective operations cannot follow clocks."""
+    steps, secs = interval
+    if not secs:
+        return interval
+    _LOG.warning(
+        "Checkpoints of a collective strategy cannot be saved on the clock, since workers would wait for each other: "
+        "save_checkpoint_secs is ignored, one is saved every %d steps. Pass save_checkpoint_steps.",
+        COLLECTIVE_SAVE_STEPS,
+    )
+    return steps or COLLECTIVE_SAVE_STEPS, None
+
+
+def creator_in(
+    context: Any, scaffold: Any, config: Any = None, checkpoint_dir: str | None = None, max_wait_secs: float = 7200
+) -> Any:
+    """Return a chief's or a worker's session creator, as the strategy's context says."""
+    merged = context.session_config
+    if config is not None:
+        own, merged = merged, type(config).FromString(config.SerializeToString())
+        if own is not None:
+            merged.MergeFrom(own)
+    if context.experimental_should_init:
+        return ChiefSessionCreator(scaffold, context.master_target, merged, checkpoint_dir)
+    return WorkerSessionCreator(scaffold, context.master_target, merged, max_wait_secs)
+
+
+def default_creator() -> Any:
+    """Return the session creator of a program that passes none: a chief's, or the strategy's."""
+    context = current_worker_context()
+    return ChiefSessionCreator() if context is None else creator_in(context, None)
+
+
+@contextmanager
+def unfinalized(graph: Any) -> Iterator[bool]:
+    """Let a graph grow while the block runs; finalize it again afterwards if it was finalized.
+
+    Yields whether the graph may grow: without `private_symbols.UNFINALIZE` a finalized graph stays finalized. Needed
+    because scaffolds finalize the graph before the saver is known.
+    """
+    if not graph.finalized or not unfinalize(graph):
+        yield not graph.finalized
+        return
+    try:
+        yield True
+    finally:
+        graph.finalize()
+
+
+def unfinalize(graph: Any) -> bool:
+    """Let a finalized graph grow again; return whether this TensorFlow supports that."""
+    undo = private.UNFINALIZE.get(graph)
+    if undo is not None:
+        undo()
+    return undo is not None

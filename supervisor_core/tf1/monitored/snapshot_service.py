@@ -1,7 +1,7 @@
-"""`SnapshotService`: the checkpoint service of hooks, which may be asked for a checkpoint of just this step.
+"""`SnapshotHookSaver`: saves a checkpoint hook's checkpoints in the background, each of exactly the step that is due.
 
-The thread that trains waits for as long as the snapshot takes, not for the disk. So a checkpoint that is due every 100
-steps is of step 100, 200, 300, and costs no more than one that is due every ten minutes.
+The training thread waits for the snapshot, not for the disk: a checkpoint every 100 steps is of step 100, 200, 300, and
+a save blocks no longer than one on a timer.
 """
 
 from __future__ import annotations
@@ -9,19 +9,78 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from supervisor_core.run.status import ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.policy import Policy
 from supervisor_core.runtime.service import OnFailure, ServiceThread
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+
+if TYPE_CHECKING:
+    from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
+
+SMALL_BYTES = 1 << 20
+"""A checkpoint of at most this size is durable when the call that caused it returns: writing it takes no longer than
+the original's save, and programs, tests above all, expect the file."""
+
+
+class SnapshotHookSaver:
+    """Saves one hook's checkpoints through the session's snapshot service.
+
+    Args:
+        runtime: the runtime of the session.
+        checkpoints: takes and writes the checkpoints.
+        service: the thread that writes, not yet started.
+        on_timer: whether the service saves on its own timer.
+    """
+
+    def __init__(
+        self, runtime: MonitoredRuntime, checkpoints: CheckpointManager, service: SnapshotService, on_timer: bool
+    ) -> None:
+        self.on_timer = on_timer
+        """Whether the service saves on its own timer."""
+        self._runtime = runtime
+        self._checkpoints = checkpoints
+        self._service = service
+
+    @property
+    def at_end(self) -> bool:
+        """Whether to save when the session ends."""
+        return self._runtime.options.save_on_stop
+
+    def begin(self, session: Any) -> None:
+        """Do nothing: the runtime has recorded the graph."""
+
+    def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
+        """Save the present state unless it is saved already; return whether it is known to be durable.
+
+        Raises:
+            SaveFailedError: if the last checkpoint could not be saved.
+        """
+        checkpoints = self._checkpoints
+        if is_last:
+            self._runtime.save_last(checkpoints)
+            return checkpoints.is_saved
+        if checkpoints.is_saved:
+            self._service.ensure_started()
+            return True
+        wait = until_written or not checkpoints.consistent or checkpoints.size_bytes <= SMALL_BYTES
+        with self._runtime.waiting_for_save():
+            return self._service.save_now(until_written=wait) is not None
+
+    def finish(self) -> None:
+        """Save what changed since the last save without a new step."""
+        self._runtime.save_last(self._checkpoints)
+
 
 ON_DEMAND_SECS = threading.TIMEOUT_MAX / 4
-"""Seconds between two ticks of a service that works when it is asked to: more than any process lives."""
+"""Interval of a service that saves on request only: longer than any process lives."""
 LOOK_AGAIN_SECS = 0.5
-"""How often somebody who waits for a snapshot looks whether the service is still there."""
+"""How often a thread that waits for a snapshot checks that the service is alive, in seconds."""
 
 Save = Callable[[Callable[[], None]], str | None]
-"""Saves a checkpoint, calling what it is given as soon as training may go on; returns its path, or None."""
+"""Saves a checkpoint and calls its argument as soon as training may continue; returns its path, or None."""
 
 
 @dataclass
@@ -32,15 +91,15 @@ class _Request:
 
 
 class SnapshotService(ServiceThread):
-    """Saves checkpoints on a timer, or when asked.
+    """Saves checkpoints on a timer or on request.
 
     Args:
         coord: the coordinator.
-        interval_secs: seconds between two checkpoints; None: only when asked.
-        save: saves one.
+        interval_secs: seconds between two checkpoints; None: on request only.
+        save: saves one checkpoint.
         name: the thread's name.
-        policy: what happens to errors.
-        on_failure: told of every failure.
+        policy: how errors are handled.
+        on_failure: called after every failure.
     """
 
     def __init__(
@@ -60,18 +119,18 @@ class SnapshotService(ServiceThread):
         self._to_retry = False
 
     def ensure_started(self) -> None:
-        """Start, if it does not run yet."""
+        """Start the thread unless it was started."""
         if self.ident is None:
             self.start()
 
     def save_now(self, *, until_written: bool) -> str | None:
-        """Have a checkpoint of this moment saved; return its path once it is written, None if it was not.
+        """Save the present state; return its path once it is written, None if it was not.
 
-        Called by the thread that trains, between two steps. Starts the service if it does not run yet.
+        Called by the training thread, between two steps. Starts the service if needed.
 
         Args:
-            until_written: wait until it is durable, or has failed. Else only until training may go on, and what is
-                returned is None.
+            until_written: wait until it is durable or has failed. Otherwise only until training may continue; returns
+                None.
         """
         request = _Request()
         self._asked = request
@@ -85,7 +144,7 @@ class SnapshotService(ServiceThread):
         return request.path
 
     def run_loop(self) -> None:
-        """Save, if it is time, somebody has asked, or the last save failed."""
+        """Save if it is time, if requested, or if the last save failed."""
         request, self._asked = self._asked, None
         if request is None and not self._on_timer and not self._to_retry:
             return
@@ -99,6 +158,6 @@ class SnapshotService(ServiceThread):
             request.written.set()
 
     def status(self) -> ThreadStatus:
-        """Return the service's health; its interval is None where it works when asked."""
+        """Return the service's health; its interval is None if it saves on request only."""
         status = super().status()
         return status if self._on_timer else replace(status, interval_secs=None)

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.tf1.monitored import global_step_waiter_hook
+from supervisor_core.tf1.monitored import hooks
 
 v1 = tf.compat.v1
 
@@ -287,7 +287,7 @@ def test_a_timeline_is_written(build_model: Any, logdir: str, tmp_path: Path, re
 
 def test_a_waiter_waits_for_the_step(build_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first run comes when others have brought the step so far."""
-    monkeypatch.setattr(global_step_waiter_hook, "POLL_SECS", 0.001)
+    monkeypatch.setattr(hooks, "POLL_SECS", 0.001)
     model = build_model()
     go_on = model.global_step.assign(20)
     raw: list[Any] = []

@@ -159,14 +159,14 @@ def test_losses_while_the_first_session_is_made_are_bounded() -> None:
 
 
 def test_the_waits_grow() -> None:
-    """Each loss in a row waits twice as long, up to the bound."""
-    from supervisor_core.tf1.monitored.session_loss import SessionLoss
+    """Each recovery in a row waits twice as long, up to the limit."""
+    from supervisor_core.tf1.monitored.session import RecoveryBackoff
 
-    loss = SessionLoss(supervisor_core.Options(retry_initial_secs=1.0, retry_max_secs=4.0))
-    delays = [loss.delay_secs(lost(), runs=7) for _ in range(4)]
+    backoff = RecoveryBackoff(supervisor_core.Options(retry_initial_secs=1.0, retry_max_secs=4.0))
+    delays = [backoff.delay_secs(lost(), calls=7) for _ in range(4)]
     for delay, longest in zip(delays, [1.0, 2.0, 4.0, 4.0], strict=True):
         assert 0.75 * longest <= delay <= longest
-    assert loss.delay_secs(lost(), runs=8) <= 1.0
+    assert backoff.delay_secs(lost(), calls=8) <= 1.0
 
 
 def test_a_stop_ends_the_wait(logdir: str, build_model: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor_core.tf1.monitored.step_timer import StepTimer
+from supervisor_core.tf1.monitored.hosted_hook import StepTimer
 
 
 class Hands:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core.errors import LogdirInUseError, NoUsableCheckpointError
-from supervisor_core.tf1.monitored import snapshot_saving
+from supervisor_core.tf1.monitored import snapshot_service
 from supervisor_core.tf1.staged_checkpoint import StagedCheckpoint
 
 v1 = tf.compat.v1
@@ -402,7 +402,7 @@ def test_two_hooks_that_save_to_one_place(
 ) -> None:
     """The session's own hook and one of the program's, with one saver, beside training: one saves at a time, and what
     is kept is what the saver says."""
-    monkeypatch.setattr(snapshot_saving, "SMALL_BYTES", 0)  # so that no save keeps training waiting
+    monkeypatch.setattr(snapshot_service, "SMALL_BYTES", 0)  # so that no save keeps training waiting
     inside, overlapped = threading.Lock(), []
     publish = StagedCheckpoint.publish
 

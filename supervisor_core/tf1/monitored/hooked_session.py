@@ -1,21 +1,21 @@
-"""`HookedRuns`: the runs of one TensorFlow session, with what hooks add to them and what they make of the results.
+"""`HookedSession`: calls ``run`` of one TensorFlow session together with what hooks ask for.
 
-Source: the contract of ``tf.compat.v1.train.SessionRunHook``. Hooks are called in their order; those that leave a phase
-as it is in the base class are not called for it. Only what somebody asks for is fetched, and a run nobody adds
-anything to is the program's own run, with its cached plan.
+Source: the contract of ``tf.compat.v1.train.SessionRunHook``. Hooks are called in their order, and only for the phases
+that they override. A call to which no hook adds anything is the program's own call, with its cached plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from supervisor_core.tf1.monitored.loss_watch import LossWatch
-from supervisor_core.tf1.monitored.own_hook import OwnHook
-from supervisor_core.tf1.monitored.run_options import merge_run_options
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1.monitored.hosted_hook import HostedHook
 
 _Hook = tf.compat.v1.train.SessionRunHook
 _RunArgs = tf.compat.v1.train.SessionRunArgs
@@ -25,7 +25,7 @@ _RunValues = tf.compat.v1.train.SessionRunValues
 
 @dataclass(frozen=True)
 class _Called:
-    """A hook, and what there is to call of it. Of one that sleeps, only when it is due: see `OwnHook.sleeps`."""
+    """A hook and the methods to call on it; those of a sleeping hook only when it is due (`HostedHook.sleeps`)."""
 
     key: int
     before_run: Callable[[Any], Any] | None
@@ -34,35 +34,35 @@ class _Called:
     wake: Callable[[Any], None] | None = None
 
 
-class HookedRuns:
-    """Runs in one session, with hooks.
+class HookedSession:
+    """One session whose ``run`` calls hooks.
 
     Args:
         session: a ``tf.compat.v1.Session``.
         hooks: in the order in which they are called.
-        losses: sees the losses that hooks watch before a checkpoint can be taken of what made them.
-        step: returns the step as far as it is known without a run.
+        losses: gets the hooks' losses before a checkpoint of that state can be taken.
+        step: returns the estimated step, without a call.
     """
 
-    def __init__(self, session: Any, hooks: Iterable[Any], losses: LossWatch, step: Callable[[], int]) -> None:
+    def __init__(self, session: Any, hooks: Iterable[Any], losses: HookLosses, step: Callable[[], int]) -> None:
         self.stop_requested = False
-        """Whether a hook has asked for the loop to end."""
+        """Whether a hook requested a stop."""
         self._session = session
         self._losses = losses
         self._step = step
-        active = [hook for hook in hooks if not isinstance(hook, OwnHook) or hook.watches_runs or hook.is_extended]
+        active = [hook for hook in hooks if not isinstance(hook, HostedHook) or hook.is_active or hook.is_extended]
         called = [_called(hook) for hook in active]
         self._hooks = [hook for hook in called if hook.before_run or hook.after_run or hook.wake]
         self._may_sleep = all(hook.is_due is not None for hook in self._hooks)
         self._due_before = [hook.is_due for hook in self._hooks if hook.is_due is not None and hook.wake is None]
         self._due_after = [(hook.is_due, hook.wake) for hook in self._hooks if hook.is_due is not None and hook.wake]
-        self._shows_protos = any(not isinstance(hook, OwnHook) and _overrides(hook, "after_run") for hook in active)
+        self._shows_protos = any(not isinstance(hook, HostedHook) and _overrides(hook, "after_run") for hook in active)
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """Run as ``tf.compat.v1.Session.run`` does, hooks included; return the values of ``fetches``.
 
         Raises:
-            RuntimeError: after a hook has asked for a stop, or if two feed the same tensor.
+            RuntimeError: after a hook requested a stop, or if two feed the same tensor.
         """
         if self.stop_requested:
             raise RuntimeError("Run called even after should_stop requested.")
@@ -80,7 +80,7 @@ class HookedRuns:
         return values
 
     def _run_hooked(self, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
-        """Run with the calls before and after it of every hook that is awake."""
+        """Run, and call the hooks that are awake before and after."""
         context = _RunContext(_RunArgs(fetches, feed_dict), self._session)
         coming = self._step() + 1
         awake = [hook for hook in self._hooks if hook.is_due is None or hook.wake is not None or hook.is_due(coming)]
@@ -125,7 +125,7 @@ class HookedRuns:
         return values
 
     def _is_due_before(self) -> bool:
-        """Whether a hook that mostly sleeps may want something of the next run."""
+        """Whether a sleeping hook may add something to the next call."""
         if not self._due_before:
             return False
         step = self._step() + 1
@@ -134,12 +134,12 @@ class HookedRuns:
     def _run_with(
         self, asked: dict[int, Any], fetches: Any, feed_dict: Any, options: Any, run_metadata: Any
     ) -> tuple[Any, dict[int, Any]]:
-        """Run ``fetches`` and what hooks ask for, at once."""
+        """Run ``fetches`` and what hooks ask for in one call."""
         together = (fetches, *asked.values())
         if asked.keys().isdisjoint(self._losses.keys):
             values, *found = self._session.run(together, feed_dict, options, run_metadata)
             return values, dict(zip(asked, found, strict=True))
-        # No snapshot comes between the step and the look at its loss.
+        # A snapshot between the step and its loss would save a model that the loss may show to be NaN.
         with self._losses.between_snapshots():
             values, *found = self._session.run(together, feed_dict, options, run_metadata)
             results = dict(zip(asked, found, strict=True))
@@ -151,7 +151,7 @@ def _called(hook: Any) -> _Called:
     before_run, after_run = (
         getattr(hook, phase) if _overrides(hook, phase) else None for phase in ("before_run", "after_run")
     )
-    if not (isinstance(hook, OwnHook) and hook.sleeps):
+    if not (isinstance(hook, HostedHook) and hook.sleeps):
         return _Called(id(hook), before_run, after_run)
     wake = getattr(hook, "wake", None)
     return _Called(id(hook), None if wake else before_run, None if wake else after_run, hook.is_due, wake)
@@ -170,3 +170,62 @@ def _raise_if_fed_twice(one: Mapping[Any, Any], other: Mapping[Any, Any], messag
     both = [key for key in one if key in other]
     if both:
         raise RuntimeError(f"{message} Conflict(s): {both}")
+
+
+class HookLosses:
+    """The newest value of each loss that a ``NanTensorHook`` checks, for checkpoints to check too.
+
+    The hook alone is too late: the checkpoint hook is called before the user's hooks, a timer may fire between a step
+    and its hooks, and a hook that only stops the loop lets the last step be saved. Each would save a NaN model as the
+    newest checkpoint.
+
+    Args:
+        hooks: the session's hooks.
+        gate: keeps snapshots out.
+    """
+
+    def __init__(self, hooks: Iterable[Any], gate: Gate) -> None:
+        self.keys = frozenset(id(hook) for hook in hooks if isinstance(hook, tf.compat.v1.train.NanTensorHook))
+        """The ids of the hooks whose results are losses."""
+        self._gate = gate
+        self._newest: dict[int, Any] = {}
+
+    @contextmanager
+    def between_snapshots(self) -> Iterator[None]:
+        """Keep snapshots out while the block runs."""
+        self._gate.enter()
+        try:
+            yield
+        finally:
+            self._gate.leave()
+
+    def saw(self, results: Mapping[int, Any]) -> None:
+        """Record the results of a call, by hook id."""
+        for key in self.keys:
+            if key in results:
+                self._newest[key] = results[key]
+
+    def forget(self) -> None:
+        """Drop the losses: the model was restored or initialised."""
+        self._newest.clear()
+
+    def newest(self) -> Any:
+        """Return the newest losses as one array; None if there are none yet."""
+        if not self._newest:
+            return None
+        return np.concatenate([np.asarray(value, np.float64).reshape(-1) for value in self._newest.values()])
+
+
+_LARGEST = ("trace_level", "timeout_in_ms", "inter_op_thread_pool")
+_EITHER = ("output_partition_graphs", "report_tensor_allocations_upon_oom")
+
+
+def merge_run_options(options: Any, wanted: Any) -> None:
+    """Merge ``wanted`` into ``options`` in place: the larger number, flags or-ed, debug watches of both."""
+    for name in _LARGEST:
+        setattr(options, name, max(getattr(options, name), getattr(wanted, name)))
+    for name in _EITHER:
+        setattr(options, name, getattr(options, name) or getattr(wanted, name))
+    debug, more = options.debug_options, wanted.debug_options
+    debug.debug_tensor_watch_opts.extend(more.debug_tensor_watch_opts)
+    debug.reset_disk_byte_usage = debug.reset_disk_byte_usage or more.reset_disk_byte_usage

@@ -1,11 +1,13 @@
-"""`Monitored`: a session that initialises itself, calls hooks, is recreated when it is lost, and ends as planned.
+"""`Monitored`: a session that initialises its model, calls hooks, recovers when it is lost, and closes in order.
 
-Source: seed document 004 and ``tf.compat.v1.train.MonitoredSession``: same phases in the same order, same errors. What
-is behind it is `MonitoredRuntime`, the same as behind a `Supervisor`.
+Source: seed document 004 and ``tf.compat.v1.train.MonitoredSession``: same phases in the same order, same errors.
+`MonitoredRuntime` gives it what a `Supervisor` has: lock, telemetry, metrics, signals.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -15,18 +17,14 @@ import tensorflow as tf
 
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.options import Options
+from supervisor_core.runtime.retry import Backoff
 from supervisor_core.tf1.cluster.away import AWAY
 from supervisor_core.tf1.cluster.closing import close_at_end
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 from supervisor_core.tf1.lifecycle import Additions, Lifecycle
-from supervisor_core.tf1.monitored.hooked_runs import HookedRuns
+from supervisor_core.tf1.monitored.hooked_session import HookedSession
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
-from supervisor_core.tf1.monitored.session_chain import CoordinatedCreator, CoordinatedLink, RecoverableLink
-from supervisor_core.tf1.monitored.session_creator import WorkerSessionCreator
-from supervisor_core.tf1.monitored.session_loss import SessionLoss
-from supervisor_core.tf1.monitored.step_function import check_step_function
-from supervisor_core.tf1.monitored.unfinalized import unfinalize
-from supervisor_core.tf1.monitored.worker_context import default_creator
+from supervisor_core.tf1.monitored.session_creator import WorkerSessionCreator, default_creator, unfinalize
 from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
@@ -41,12 +39,12 @@ class Monitored(Additions):
     """What `MonitoredSession` and `SingularMonitoredSession` have in common.
 
     Args:
-        session_creator: makes the TensorFlow sessions.
-        hooks: in the order in which they are called.
-        stop_grace_period_secs: seconds that threads have to end.
+        session_creator: creates the TensorFlow sessions.
+        hooks: called in this order.
+        stop_grace_period_secs: seconds that threads have to stop.
         recovers: whether a session that is lost is recreated.
-        options: how the run behaves.
-        logdir: the run's directory, for its name, where no hook says.
+        options: see `Options`.
+        logdir: the run's directory, if no hook names one.
     """
 
     StepContext = tf.compat.v1.train.MonitoredSession.StepContext
@@ -71,7 +69,7 @@ class Monitored(Additions):
         self._creator = session_creator or default_creator()
         self._recovers = recovers
         self._session: Any = None
-        self._runs: HookedRuns | None = None
+        self._hooked: HookedSession | None = None
         self._closed = False
         options = options if options is not None else Options()
         self._runtime = MonitoredRuntime(
@@ -82,7 +80,7 @@ class Monitored(Additions):
             is_worker=isinstance(self._creator, WorkerSessionCreator),
             logdir=logdir,
         )
-        self._loss = SessionLoss(options)
+        self._recovery_backoff = RecoveryBackoff(options)
         self._runtime.begin(self._close_at_exit)
         try:
             for hook in self._hooks:
@@ -107,16 +105,16 @@ class Monitored(Additions):
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """Run as ``tf.compat.v1.Session.run`` does, hooks included.
 
-        An error that means that the TensorFlow session is lost (`AbortedError`, `UnavailableError`) has it recreated,
-        from the newest checkpoint, and the run is done again: see `Options.max_recoveries`.
+        After an `AbortedError` or `UnavailableError` the TensorFlow session is recreated from the newest checkpoint and
+        the call is repeated: see `Options.max_recoveries`.
 
         Raises:
-            RuntimeError: after a hook has asked for a stop, or if a tensor is fed twice, or the session is closed.
+            RuntimeError: after a hook requested a stop, if a tensor is fed twice, or if the session is closed.
         """
         while True:
-            runs = self._open_runs()
+            session = self._open_session()
             try:
-                return runs.run(fetches, feed_dict, options, run_metadata)
+                return session.run(fetches, feed_dict, options, run_metadata)
             except Exception as error:
                 if not self._recovered_from(error):
                     raise
@@ -124,29 +122,29 @@ class Monitored(Additions):
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return what it returns.
 
-        Through its context it may run without hooks (``step_context.session``), with them
-        (``step_context.run_with_hooks``), and end the loop (``step_context.request_stop()``).
+        The context runs without hooks (``step_context.session``), with hooks (``step_context.run_with_hooks``), and
+        ends the loop (``step_context.request_stop()``).
 
         Raises:
-            StopIteration: if it ended the loop; a ``with`` block of this session takes that for a clean end.
-            ValueError: if it takes other arguments.
+            StopIteration: if it ended the loop; the ``with`` block of this session treats that as a clean end.
+            ValueError: if it has other arguments.
         """
         check_step_function(step_fn)
         while True:
-            runs = self._open_runs()
+            session = self._open_session()
             try:
-                return step_fn(self.StepContext(self._tf_sess(), runs.run))
+                return step_fn(self.StepContext(self._tf_sess(), session.run))
             except Exception as error:
                 if not self._recovered_from(error):
                     raise
 
     def should_stop(self) -> bool:
-        """Return whether the loop should end; cheap enough for every step. True once the session is closed."""
-        if self._closed or self._runs is None:
+        """Return whether the loop should end; cheap enough for every step. True after the session was closed."""
+        if self._closed or self._hooked is None:
             return True
         coord = self._runtime.coord
         if not coord.should_stop():
-            return self._runs.stop_requested
+            return self._hooked.stop_requested
         error = self._reported()
         if error is not None and not self._recovers:
             raise error
@@ -156,11 +154,11 @@ class Monitored(Additions):
         return True
 
     def close(self) -> None:
-        """End the training as planned: ``end`` of each hook, a last checkpoint, then threads and session.
+        """End the training: call ``end`` of each hook, save, stop threads, close the session.
 
         Raises:
-            RuntimeError: if it is closed already.
-            Exception: what a hook, or a thread, raised.
+            RuntimeError: if it is already closed.
+            Exception: what a hook or a thread raised.
         """
         self._close(None)
 
@@ -180,10 +178,10 @@ class Monitored(Additions):
         self._close(None if clean else error)
         return clean
 
-    def _open_runs(self) -> HookedRuns:
-        if self._runs is None:
+    def _open_session(self) -> HookedSession:
+        if self._hooked is None:
             raise RuntimeError("Session is already closed.")
-        return self._runs
+        return self._hooked
 
     def _open_first(self) -> None:
         try:
@@ -196,14 +194,14 @@ class Monitored(Additions):
             self._recover(error)
 
     def _finished(self, error: RunFinishedError) -> None:
-        """Go on without a session: there is nothing left to do."""
+        """Use a session that runs nothing: the run has finished."""
         _LOG.warning("%s", error)
         self._session = FinishedSession(self._default_graph, str(error))
-        self._runs = HookedRuns(self._session, (), self._runtime.losses, self._runtime.step)
+        self._hooked = HookedSession(self._session, (), self._runtime.losses, self._runtime.step)
         self._lifecycle.finished()
 
     def _open(self) -> None:
-        """Make a TensorFlow session, start its threads, and tell the hooks."""
+        """Create a TensorFlow session, start its threads, and call the hooks' ``after_create_session``."""
         coord = self._runtime.coord
         if hasattr(self._creator, "work_in"):
             self._creator.work_in(self._runtime.surroundings())
@@ -216,12 +214,12 @@ class Monitored(Additions):
             queue_runner.create_threads(inner, coord=coord, daemon=True, start=True)
         for hook in self._hooks:
             hook.after_create_session(self._session, coord)
-        self._runs = HookedRuns(self._session, self._hooks, self._runtime.losses, self._runtime.step)
+        self._hooked = HookedSession(self._session, self._hooks, self._runtime.losses, self._runtime.step)
 
     def _recovered_from(self, error: Exception) -> bool:
-        """Make the session anew if an error says that it is lost; return whether that was so."""
+        """Recreate the session if an error means that it is lost; return whether it was recreated."""
         if not isinstance(error, AWAY):
-            cause = self._reported()  # of which this one may be the consequence
+            cause = self._reported()  # this error may follow from one that a thread reported
             if not isinstance(cause, AWAY):
                 return False
             if not self._recovers:
@@ -233,24 +231,24 @@ class Monitored(Additions):
         return True
 
     def _reported(self) -> BaseException | None:
-        """What was reported to the coordinator."""
+        """The error that was reported to the coordinator."""
         try:
             self._runtime.coord.raise_requested_exception()
-        except BaseException as error:  # asked for, not handled
+        except BaseException as error:  # only looked up here; the caller decides
             return error
         return None
 
     def _recover(self, error: Exception) -> None:
-        """Make the session anew; wait longer each time; raise the error when it has been too often."""
+        """Recreate the session, after a longer wait each time; raise the error after too many recoveries."""
         runtime = self._runtime
         while True:
             _LOG.warning("The TensorFlow session was lost: %s: %s", type(error).__name__, error)
             runtime.session_lost(error)
-            self._runs = None
+            self._hooked = None
             self._end_session(lost=True)
-            delay = self._loss.delay_secs(error, runtime.lifecycle.run.progress.runs)
+            delay = self._recovery_backoff.delay_secs(error, runtime.lifecycle.run.progress.runs)
             runtime.new_coordinator()
-            _LOG.warning("It is recreated in %.1f s (loss %d in a row).", delay, self._loss.in_a_row)
+            _LOG.warning("Recreating it in %.1f s (recovery %d in a row).", delay, self._recovery_backoff.in_a_row)
             if runtime.coord.wait_for_stop(delay):
                 self._lifecycle.ending.gave_up = True
                 raise error
@@ -266,7 +264,7 @@ class Monitored(Additions):
         runtime.lifecycle.run.enter("training")
 
     def _end_session(self, *, lost: bool, secs: float | None = None) -> None:
-        """Stop the session's threads and close it; after a loss nothing of that may fail."""
+        """Stop the session's threads and close it; after a loss this raises nothing."""
         session, self._session = self._session, None
         try:
             self._runtime.stop_threads(None if session is None else session.close, at_once=lost, secs=secs)
@@ -289,15 +287,15 @@ class Monitored(Additions):
         try:
             self._runtime.stop(lambda: self._save(error), lambda secs: self._end_session(lost=False, secs=secs))
         finally:
-            self._runs = None
+            self._hooked = None
             self._unfinalize()
 
     def _save(self, error: BaseException | None) -> None:
-        """Have the hooks end, which save; after an exception only the runtime may save."""
+        """Call the hooks' ``end``, which saves; after an exception only the runtime may save."""
         self._lifecycle.run.enter("stopping")
         if error is not None:
             self._runtime.save_after_error()
-        elif not self._lifecycle.ending.had_finished:  # else no hook has seen the session
+        elif not self._lifecycle.ending.had_finished:  # in a finished run no hook has seen the session
             for hook in self._hooks:
                 hook.end(self._session)
 
@@ -306,13 +304,13 @@ class Monitored(Additions):
             self._close(error)
 
     def _give_up(self, error: BaseException) -> None:
-        """End what a failed start has begun; its own error is the one that counts."""
+        """Undo a start that failed with this error."""
         self._closed = True
         try:
             self._lifecycle.ending.body_error = error
             self._end_session(lost=True)
         finally:
-            self._runs = None
+            self._hooked = None
             try:
                 self._runtime.end(error)
             finally:
@@ -323,16 +321,11 @@ class Monitored(Additions):
             unfinalize(self._default_graph)
 
     @property
-    def _inner(self) -> Any:
-        """The session inside; None once it is closed."""
-        return self._session
-
-    @property
     def _sess(self) -> Any:
-        """The next session, for programs that go from one ``_sess`` to the next; None once it is closed."""
+        """The next session of the chain (`_SessionView`); None once it is closed."""
         if self._session is None:
             return None
-        return RecoverableLink(self) if self._recovers else CoordinatedLink(self)
+        return RecoverableView(self) if self._recovers else CoordinatedView(self)
 
     @property
     def _coordinated_creator(self) -> CoordinatedCreator:
@@ -344,8 +337,163 @@ class Monitored(Additions):
         return None if self._closed else self._runtime.coord
 
     def _tf_sess(self) -> Any:
-        """The session inside, as programs have got into the habit of asking for it; None once it is closed."""
+        """The wrapped session, of the original's own name since programs call it; None once it is closed."""
         return self._session
 
     def _is_closed(self) -> bool:
         return self._session is None
+
+
+class CoordinatedCreator:
+    """View for ``MonitoredSession._coordinated_creator``: the coordinator and the wrapped session."""
+
+    def __init__(self, monitored: Monitored) -> None:
+        self._monitored = monitored
+
+    @property
+    def coord(self) -> Any:
+        """The coordinator of the present session; None once it is closed."""
+        return self._monitored._coordinator
+
+    @property
+    def tf_sess(self) -> Any:
+        """The wrapped session; None once it is closed."""
+        return self._monitored._session
+
+
+class _SessionView:
+    """One of the sessions that programs reach through ``sess._sess._sess._sess._sess``.
+
+    TensorFlow's monitored session is a chain: one that recovers, one that coordinates threads, one that calls hooks,
+    and the plain session. Programs and libraries follow it, or ask one link for its coordinator. Here `Monitored` does
+    all of that; the views hold no state, so that they stay valid after a recovery.
+    """
+
+    def __init__(self, monitored: Monitored) -> None:
+        self._monitored = monitored
+
+    @property
+    def _sess(self) -> Any:
+        """The next session of the chain."""
+        raise NotImplementedError
+
+    @property
+    def graph(self) -> Any:
+        """The graph that was launched."""
+        return self._monitored.graph
+
+    @property
+    def sess_str(self) -> Any:
+        """The TensorFlow master."""
+        return self._monitored._session.sess_str
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """Run as ``tf.compat.v1.Session.run`` does, hooks included."""
+        return self._monitored._open_session().run(fetches, feed_dict, options, run_metadata)
+
+    def should_stop(self) -> bool:
+        """Return whether the loop should end."""
+        return self._monitored.should_stop()
+
+    def close(self) -> None:
+        """Close the monitored session."""
+        self._monitored.close()
+
+
+class RecoverableView(_SessionView):
+    """View of the session that recovers."""
+
+    @property
+    def _sess_creator(self) -> CoordinatedCreator:
+        return self._monitored._coordinated_creator
+
+    @property
+    def _sess(self) -> CoordinatedView:
+        return CoordinatedView(self._monitored)
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """Run as ``tf.compat.v1.Session.run`` does, hooks and recovery included."""
+        return self._monitored.run(fetches, feed_dict, options, run_metadata)
+
+
+class CoordinatedView(_SessionView):
+    """View of the session that stops with its coordinator."""
+
+    @property
+    def _coord(self) -> Any:
+        return self._monitored._coordinator
+
+    @property
+    def _sess(self) -> HookedView:
+        return HookedView(self._monitored)
+
+
+class HookedView(_SessionView):
+    """View of the session that calls hooks; the plain session is next."""
+
+    @property
+    def _hooks(self) -> list[Any]:
+        return self._monitored._hooks
+
+    @property
+    def _sess(self) -> Any:
+        return self._monitored._session
+
+
+class RecoveryBackoff:
+    """Counts recoveries without a successful call in between, up to `Options.max_recoveries`.
+
+    Args:
+        options: for the limit and the waits.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._bound = options.max_recoveries
+        self._backoff = Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs)
+        self._calls = -1
+        self.in_a_row = 0
+        """Recoveries since the last successful call."""
+
+    def delay_secs(self, error: Exception, calls: int) -> float:
+        """Return the seconds to wait before the session is recreated.
+
+        Args:
+            error: why it is recreated.
+            calls: the number of successful calls so far.
+
+        Raises:
+            Exception: the error itself, when the limit is exceeded.
+        """
+        if calls != self._calls:
+            self.in_a_row, self._calls = 0, calls
+        self.in_a_row += 1
+        if self._bound is not None and self.in_a_row > self._bound:
+            _LOG.error(
+                "The TensorFlow session was lost %d times in a row, more than Options.max_recoveries allows.",
+                self.in_a_row,
+            )
+            raise error
+        return self._backoff.next_delay(self.in_a_row)
+
+
+_ACCEPTED = (("step_context",), ("self", "step_context"))
+
+
+def check_step_function(step_fn: Callable[..., Any]) -> None:
+    """Raise `ValueError` unless a function takes ``step_context`` alone, or after ``self``."""
+    arguments = _arguments(step_fn)
+    if arguments not in _ACCEPTED:
+        raise ValueError(
+            "`step_fn` may either have one `step_context` argument, or `self` and `step_context` arguments if it's an "
+            f"instance method. Got {arguments} instead."
+        )
+
+
+def _arguments(function: Any) -> tuple[str, ...]:
+    if isinstance(function, functools.partial):
+        bound = set(function.keywords)
+        return tuple(name for name in _arguments(function.func)[len(function.args) :] if name not in bound)
+    if not inspect.isroutine(function):  # an object that can be called
+        function = function.__call__
+    names = inspect.getfullargspec(function).args
+    return tuple(names[1:] if inspect.ismethod(function) else names)

@@ -1,0 +1,271 @@
+"""`CheckpointSaverHook`: saves at the start of a session, at an interval of steps or seconds, and at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from supervisor_core.options import Options
+from supervisor_core.runtime.gate import Gate
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
+from supervisor_core.tf1.global_step import collected_global_step
+from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
+from supervisor_core.tf1.monitored.hosted_hook import HookSaver, HostedHook, StepTimer, writer_for
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+class CheckpointSaverHook(HostedHook, tf.compat.v1.train.CheckpointSaverHook):
+    """Saves checkpoints: arguments, listeners and moments are those of ``tf.compat.v1.train.CheckpointSaverHook``.
+
+    It replaces TensorFlow's, whose saves may not survive a power failure and whose event names a file that does not
+    exist. In any session a checkpoint of this hook is synced and read back before it counts.
+
+    In a supervised session training does not wait for the disk: the hook takes a snapshot between two steps and writes
+    it in the background, with what `CheckpointWriter` and `Options` promise. A state that is saved already is not
+    written again, transient disk errors are retried, a NaN model is not saved. A small checkpoint is durable when the
+    call that caused it returns. With listeners training always waits, so that ``after_save`` finds the checkpoint; they
+    are called at each save, even if nothing had to be written.
+
+    Args:
+        checkpoint_dir: directory of the checkpoints.
+        save_secs: seconds between two checkpoints.
+        save_steps: steps between two checkpoints; without a global step, calls.
+        saver: the ``Saver``. Default: the scaffold's, or else the one in the graph's collection of savers.
+        checkpoint_basename: prefix of checkpoint file names.
+        scaffold: its saver is used.
+        listeners: ``CheckpointSaverListener`` objects, called around each save. One whose ``after_save`` returns True
+            ends the loop.
+        save_graph_def: whether to write ``graph.pbtxt`` and the checkpoints' ``.meta``.
+
+    Raises:
+        ValueError: if both ``saver`` and ``scaffold`` are given, or not exactly one of ``save_secs``
+            and ``save_steps``.
+    """
+
+    sleeps = True
+
+    def __init__(
+        self,
+        checkpoint_dir: str,
+        save_secs: float | None = None,
+        save_steps: int | None = None,
+        saver: Any = None,
+        checkpoint_basename: str = "model.ckpt",
+        scaffold: Any = None,
+        listeners: Sequence[Any] | None = None,
+        save_graph_def: bool = True,
+    ) -> None:
+        if saver is not None and scaffold is not None:
+            raise ValueError("You cannot provide both saver and scaffold.")
+        self._checkpoint_dir = self.checkpoint_dir = os.fspath(checkpoint_dir)
+        self._save_path = self.save_path = os.path.join(self.checkpoint_dir, checkpoint_basename)
+        self._save_graph_def = self.save_graph_def = save_graph_def
+        self._saver = saver
+        self._scaffold = scaffold
+        self._timer = StepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._listeners = listeners or []
+        # More than any call does, so that the step is always read unless _set_steps_per_run is called.
+        self._steps_per_run = 1_000_000
+        self._summary_writer: Any = None
+        self._hook_saver: HookSaver | None = None
+        self._at_end = False
+
+    def _set_steps_per_run(self, steps_per_run: int) -> None:
+        """Set the steps per call, so that the step is read only when a save may be due."""
+        self._steps_per_run = steps_per_run
+
+    @property
+    def output_dir(self) -> str:
+        """The directory whose events file records the saves."""
+        return self.checkpoint_dir
+
+    @property
+    def interval_secs(self) -> float | None:
+        """Seconds between two checkpoints; None if the interval is in steps."""
+        return self._timer.every_secs
+
+    @property
+    def interval_steps(self) -> int | None:
+        """Steps between two checkpoints; None if the interval is in seconds."""
+        return self._timer.every_steps
+
+    @property
+    def listens(self) -> bool:
+        """Whether listeners, or a subclass, must be called around each save, in the training thread."""
+        return bool(self._listeners) or self.is_extended
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this hook decides when to save, rather than a timer."""
+        return self._hook_saver is not None and not self._hook_saver.on_timer
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a save is due at this step."""
+        return self._timer.should_trigger_for_step(step)
+
+    def begin(self) -> None:
+        """Find writer and global step; call the listeners' ``begin``, which may add to the graph.
+
+        Raises:
+            RuntimeError: in a graph without a global step, except in a supervised session.
+        """
+        self._at_end = False
+        self._hook_saver = None
+        self._summary_writer = writer_for(self.checkpoint_dir) if self._host is None else None
+        self._find_step()
+        for listener in self._listeners:
+            listener.begin()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Save the initial state."""
+        step = self._read_step(session)
+        self._hook_saver = self._new_hook_saver()
+        if self._hook_saver is not None:
+            self._hook_saver.begin(session)
+        self._save(session, step)
+        self._timer.update_last_triggered_step(step)
+
+    def before_run(self, run_context: Any) -> Any:
+        """Fetch the global step."""
+        return self._step_args()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Save if it is due."""
+        if self.is_due(self._stale_step(run_values) + self._steps_per_run):
+            self.wake(run_context)
+
+    def wake(self, run_context: Any) -> None:
+        """Save if it is due."""
+        step = self._read_step(run_context.session)
+        if self.is_due(step):
+            self._timer.update_last_triggered_step(step)
+            if self._save(run_context.session, step):
+                run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        """Save the last state, unless it is saved already.
+
+        Raises:
+            SaveFailedError: if it could not be saved, in a supervised session; in others the error itself.
+        """
+        step = self._read_step(session)
+        hook_saver = self._hook_saver
+        if hook_saver is None or hook_saver.at_end:
+            self._at_end = True
+            if step != self._timer.last_triggered_step():
+                self._save(session, step)
+            elif hook_saver is not None:
+                hook_saver.finish()
+        for listener in self._listeners:
+            listener.end(session, step)
+
+    def _save(self, session: Any, step: int) -> bool:
+        """Save the present state; return whether a listener requests a stop."""
+        if self._hook_saver is None and self._host is None:  # called by hand, without after_create_session
+            self._hook_saver = self._new_hook_saver()
+        for listener in self._listeners:
+            listener.before_save(session, step)
+        if self._hook_saver is not None and not self._hook_saver.save(
+            session, step, is_last=self._at_end, until_written=self.listens
+        ):
+            return False
+        stop = False
+        for listener in self._listeners:
+            if listener.after_save(session, step):
+                _LOG.info("A CheckpointSaverListener requested that training be stopped. listener: %s", listener)
+                stop = True
+        return stop
+
+    def _new_hook_saver(self) -> HookSaver | None:
+        """What saves in a new session; None if the saver has no variables."""
+        if self._host is not None:
+            return self._host.hook_saver(self)
+        return BlockingHookSaver(self._get_saver, self._save_path, self._save_graph_def, self._summary_writer)
+
+    def _get_saver(self) -> Any:
+        """Return the saver. Of the original's own name, since programs override it.
+
+        Raises:
+            RuntimeError: if none was given and the graph's collection does not hold exactly one.
+        """
+        if self._saver is None and self._scaffold is not None:
+            return self._scaffold.saver
+        if self._saver is None:
+            key = tf.compat.v1.GraphKeys.SAVERS
+            savers = tf.compat.v1.get_collection(key)
+            if len(savers) != 1:
+                found = "No items" if not savers else "More than one item"
+                raise RuntimeError(f"{found} in collection {key}. Pass the saver, or a scaffold, to the constructor.")
+            self._saver = savers[0]
+        return self._saver
+
+
+class BlockingHookSaver:
+    """Saves while the training thread waits: for sessions that are not supervised.
+
+    Like ``Saver.save``, but a checkpoint that exists is complete: it is written to a staging directory, synced, read
+    back and moved into place, then the state file is replaced. Nothing is added to the graph.
+
+    Args:
+        saver: returns the saver.
+        save_path: prefix of the checkpoints' paths.
+        save_graph_def: whether to write ``graph.pbtxt`` and the checkpoints' ``.meta``.
+        writer: the summary writer of the checkpoint directory.
+    """
+
+    on_timer = False
+    at_end = True
+
+    def __init__(self, saver: Callable[[], Any], save_path: str, save_graph_def: bool, writer: Any) -> None:
+        self._find_saver = saver
+        self._save_path = save_path
+        self._save_graph_def = save_graph_def
+        self._writer = writer
+        self._saver: CheckpointWriter | None = None
+
+    def begin(self, session: Any) -> None:
+        """Write ``graph.pbtxt``, and graph and meta graph to the events file."""
+        graph = tf.compat.v1.get_default_graph()
+        graph_def = graph.as_graph_def(add_shapes=True)
+        record = GraphRecord(graph, graph_def, export_meta_graph(graph, graph_def, self._find_saver()))
+        if self._save_graph_def:
+            record.write_file(os.path.dirname(self._save_path))
+        record.write_events(self._writer)
+
+    def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
+        """Save; raise why it failed."""
+        _LOG.info("Saving checkpoints for %d into %s.", step, self._save_path)
+        if self._saver is None:
+            self._saver = self._new_saver(session.graph)
+        result = self._saver.save(session, "final" if is_last else "timer")
+        if result.cause is not None:
+            raise result.cause
+        if result.path is not None:  # a saver without variables saves nothing
+            log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
+            self._writer.add_session_log(log, step)
+        return True
+
+    def finish(self) -> None:
+        """Do nothing: as in the original, a step is not saved twice."""
+
+    def _new_saver(self, graph: Any) -> CheckpointWriter:
+        saver = self._find_saver()
+        tf.io.gfile.makedirs(os.path.dirname(self._save_path) or ".")
+        meta_graph_def = None
+        if self._save_graph_def:
+            meta_graph_def = export_meta_graph(graph, graph.as_graph_def(add_shapes=True), saver)
+        return CheckpointWriter(
+            graph=graph,
+            saver=saver,
+            save_path=self._save_path,
+            global_step=collected_global_step(graph),
+            meta_graph_def=meta_graph_def,
+            gate=Gate(),
+            options=Options(),
+            blocking=True,
+        )

@@ -1,0 +1,470 @@
+"""Hooks for summaries, step rates, stopping, waiting and profiling, and the classes of TensorFlow to use with them.
+
+Each takes the arguments of its original in ``tf.compat.v1.train``. All use a clock that a change of the wall clock does
+not stop, and sleep in a supervised session until they are due. `CheckpointSaverHook` has a file of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1.global_step import step_value
+from supervisor_core.tf1.monitored.hosted_hook import HostedHook, StepTimer
+
+_RunArgs = tf.compat.v1.train.SessionRunArgs
+_START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+
+
+# TensorFlow's own classes that need no replacement: none writes to the run, and `HookLosses` reads NanTensorHook's
+# losses. They are here so that programs import everything from supervisor_core.
+Scaffold = tf.compat.v1.train.Scaffold
+SessionCreator = tf.compat.v1.train.SessionCreator
+SessionRunHook = tf.compat.v1.train.SessionRunHook
+SessionRunArgs = tf.compat.v1.train.SessionRunArgs
+SessionRunContext = tf.compat.v1.train.SessionRunContext
+SessionRunValues = tf.compat.v1.train.SessionRunValues
+CheckpointSaverListener = tf.compat.v1.train.CheckpointSaverListener
+LoggingTensorHook = tf.compat.v1.train.LoggingTensorHook
+NanTensorHook = tf.compat.v1.train.NanTensorHook
+NanLossDuringTrainingError = tf.compat.v1.train.NanLossDuringTrainingError
+FinalOpsHook = tf.compat.v1.train.FinalOpsHook
+FeedFnHook = tf.compat.v1.train.FeedFnHook
+
+
+class SummarySaverHook(HostedHook, tf.compat.v1.train.SummarySaverHook):
+    """Appends summaries at the same steps as ``tf.compat.v1.train.SummarySaverHook``, computed in the training call.
+
+    In a supervised session calls without summaries fetch nothing extra, and a graph needs no global step: calls are
+    counted, and summaries have no step.
+
+    Args:
+        save_steps: steps between two summaries.
+        save_secs: seconds between two summaries.
+        output_dir: the run's directory.
+        summary_writer: default: the writer of ``output_dir``.
+        scaffold: its summary op is run.
+        summary_op: a tensor of serialized summaries, or a list of such.
+
+    Raises:
+        ValueError: unless exactly one of ``scaffold`` and ``summary_op``, and of ``save_steps`` and ``save_secs``, is
+            given.
+    """
+
+    sleeps = True
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str | None = None,
+        summary_writer: Any = None,
+        scaffold: Any = None,
+        summary_op: Any = None,
+    ) -> None:
+        if (scaffold is None) == (summary_op is None):
+            raise ValueError("Exactly one of scaffold or summary_op must be provided.")
+        self._timer = StepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._has_writer = summary_writer is not None
+        self._output_dir = output_dir
+        self._summary_writer = summary_writer
+        self._scaffold = scaffold
+        self._summary_op = summary_op
+        self._next_step: int | None = None
+        self._request_summary = False
+
+    @property
+    def output_dir(self) -> str | None:
+        """The directory whose events file it writes to."""
+        return None if self._has_writer else self._output_dir
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there are both summaries and a writer."""
+        return self._summary_writer is not None and self._get_summary_op() is not None
+
+    def is_due(self, step: int) -> bool:
+        """Return whether it is due at this step."""
+        return self._next_step is None or self._timer.should_trigger_for_step(step)
+
+    def begin(self) -> None:
+        """Find the writer and the global step.
+
+        Raises:
+            RuntimeError: in a graph without one, except in a supervised session.
+        """
+        if self.output_dir:
+            self._summary_writer = self._writer_of(self.output_dir)
+        self._next_step = None
+        self._find_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Restart the interval: after a recovery the step may be an earlier one."""
+        self._timer.reset()
+
+    def before_run(self, run_context: Any) -> Any:
+        """Ask for the summaries if they are due after this call."""
+        coming = self._next_step if self._host is None else self._host.step() + 1
+        self._request_summary = coming is None or self.is_due(coming)
+        step, summary_op = self._step_fetch(), self._get_summary_op() if self._request_summary else None
+        requests = {} if step is None else {"global_step": step}
+        return _RunArgs(requests if summary_op is None else {**requests, "summary": summary_op})
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Append the summaries."""
+        writer, is_first = self._summary_writer, self._next_step is None
+        if writer is None:
+            return
+        if is_first or self._request_summary or "global_step" not in run_values.results:
+            step = self._read_step(run_context.session)
+        else:
+            step = step_value(run_values.results["global_step"], self._step_fetch()) + 1
+        if is_first and self._host is None:  # a host writes START itself
+            writer.add_session_log(_START, step)
+        if self._request_summary:
+            self._timer.update_last_triggered_step(step)
+            for summary in run_values.results.get("summary", ()):
+                writer.add_summary(summary, None if self._step_fetch() is None else step)
+        self._next_step = step + 1
+
+    def end(self, session: Any = None) -> None:
+        """Flush the writer."""
+        if self._summary_writer is not None:
+            self._summary_writer.flush()
+
+    def _get_summary_op(self) -> list[Any] | None:
+        """Return the tensors to run. Of the original's own name, since programs override it."""
+        op = self._scaffold.summary_op if self._summary_op is None else self._summary_op
+        return op if op is None or isinstance(op, list) else [op]
+
+
+_LOG = logging.getLogger("supervisor_core")
+_NOT_INCREASED = (
+    "The global step (tf.train.get_global_step) has not been increased by the last run: it is still %s. Pass it to "
+    "Optimizer.apply_gradients or Optimizer.minimize."
+)
+TIMES_TO_WARN = 5
+"""How often to warn that the global step does not increase."""
+
+
+class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
+    """Appends the steps per second, as ``<global step's name>/sec``.
+
+    In a supervised session it does not fetch the global step, and does nothing in a graph without one.
+
+    Args:
+        every_n_steps: steps between two values.
+        every_n_secs: seconds between two values.
+        output_dir: the run's directory.
+        summary_writer: default: the writer of ``output_dir``.
+
+    Raises:
+        ValueError: unless exactly one of ``every_n_steps`` and ``every_n_secs`` is given.
+    """
+
+    sleeps = True
+
+    def __init__(
+        self,
+        every_n_steps: int | None = 100,
+        every_n_secs: float | None = None,
+        output_dir: str | None = None,
+        summary_writer: Any = None,
+    ) -> None:
+        if (every_n_steps is None) == (every_n_secs is None):
+            raise ValueError("exactly one of every_n_steps and every_n_secs should be provided.")
+        self._timer = StepTimer(every_secs=every_n_secs, every_steps=every_n_steps)
+        self._has_writer = summary_writer is not None
+        self._output_dir = output_dir
+        self._summary_writer = summary_writer
+        self._summary_tag: str | None = None
+        self._steps_per_run = 1
+        self._last_global_step: int | None = None
+
+    def _set_steps_per_run(self, steps_per_run: int) -> None:
+        """Set the steps per call."""
+        self._steps_per_run = steps_per_run
+
+    @property
+    def output_dir(self) -> str | None:
+        """The directory whose events file it writes to."""
+        return None if self._has_writer else self._output_dir
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is a global step."""
+        return self._step_fetch() is not None
+
+    def is_due(self, step: int) -> bool:
+        """Return whether it is due at this step."""
+        return self._timer.should_trigger_for_step(step)
+
+    def begin(self) -> None:
+        """Find the writer and the global step.
+
+        Raises:
+            RuntimeError: in a graph without one, except in a supervised session.
+        """
+        if self.output_dir:
+            self._summary_writer = self._writer_of(self.output_dir)
+        self._find_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Restart the interval."""
+        self._timer.reset()
+
+    def before_run(self, run_context: Any) -> Any:
+        """Fetch the global step."""
+        return self._step_args()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Append the rate if it is due; warn if the step has not increased."""
+        if self._step_fetch() is None:
+            return
+        stale = self._stale_step(run_values)
+        if self.is_due(stale + self._steps_per_run):
+            self.wake(run_context)
+        if stale == self._last_global_step:
+            _warn(stale)
+        self._last_global_step = stale
+
+    def wake(self, run_context: Any) -> None:
+        """Append the rate if it is due."""
+        step = self._read_step(run_context.session)
+        if not self.is_due(step):
+            return
+        secs, steps = self._timer.update_last_triggered_step(step)
+        if secs and steps is not None:
+            self._log_and_record(steps, secs, step)
+
+    def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
+        """Append the rate. Of the original's own name, since programs override it."""
+        rate = elapsed_steps / elapsed_time
+        tag = self._summary_tag or f"{self._counted().op.name}/sec"
+        if self._summary_writer is not None:
+            value = tf.compat.v1.Summary.Value(tag=tag, simple_value=rate)
+            self._summary_writer.add_summary(tf.compat.v1.Summary(value=[value]), global_step)
+        _LOG.info("%s: %g", tag, rate)
+
+
+def _warn(step: int) -> None:
+    try:
+        log_first_n = private.LOG_FIRST_N.load()  # looked up in its module, where programs and tests replace it
+    except AttributeError:
+        log_first_n = tf.compat.v1.logging.log_first_n
+    log_first_n(tf.compat.v1.logging.WARN, _NOT_INCREASED, TIMES_TO_WARN, step)
+
+
+class StopAtStepHook(HostedHook, tf.compat.v1.train.StopAtStepHook):
+    """Requests a stop after a number of steps, or at a step.
+
+    Unlike the original it finds a global step that is a resource variable. Like the original it fetches the step with
+    each call, since training must not be a step too long.
+
+    Args:
+        num_steps: number of steps, counted from the first session's first step.
+        last_step: the last step.
+
+    Raises:
+        ValueError: unless exactly one of the two is given.
+    """
+
+    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
+        if num_steps is None and last_step is None:
+            raise ValueError("One of num_steps or last_step must be specified.")
+        if num_steps is not None and last_step is not None:
+            raise ValueError("Only one of num_steps or last_step can be specified.")
+        self._num_steps = num_steps
+        self._last_step = last_step
+
+    def begin(self) -> None:
+        """Find the global step.
+
+        Raises:
+            RuntimeError: in a graph without one. In a supervised session another hook may still create it.
+        """
+        self._find_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Compute the last step.
+
+        Raises:
+            RuntimeError: without a global step.
+        """
+        if self._step_fetch() is None:
+            raise RuntimeError("Global step should be created to use StopAtStepHook.")
+        if self._last_step is None:
+            assert self._num_steps is not None
+            self._last_step = self._read_step(session) + self._num_steps
+
+    def before_run(self, run_context: Any) -> Any:
+        """Fetch the global step."""
+        return self._step_args()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Request a stop after the last step."""
+        # The fetched step may be from before or after the increment, so the exact one is read near the end.
+        last_step = self._last_step or 0
+        if self._stale_step(run_values) + 1 >= last_step and self._read_step(run_context.session) >= last_step:
+            run_context.request_stop()
+
+
+POLL_SECS = 0.5
+"""Seconds between two reads of the global step."""
+LOG_EVERY_STEPS = 1000
+"""Steps between two log lines about the wait."""
+
+
+class GlobalStepWaiterHook(HostedHook, tf.compat.v1.train.GlobalStepWaiterHook):
+    """Delays the first call until the global step has reached a value.
+
+    Unlike the original it stops waiting when a stop is requested.
+
+    Args:
+        wait_until_step: the global step to wait for.
+    """
+
+    sleeps = True
+
+    def __init__(self, wait_until_step: int) -> None:
+        self._wait_until_step = wait_until_step
+        self._waits = wait_until_step > 0
+        self._coord: Any = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it waits and there is a global step."""
+        return self._waits and self._step_fetch() is not None
+
+    def is_due(self, step: int) -> bool:
+        """Return whether the wait is not over."""
+        return self._waits
+
+    def begin(self) -> None:
+        """Reset the wait.
+
+        Raises:
+            RuntimeError: in a graph without a global step. A supervised session does not wait then.
+        """
+        self._find_step()
+        self._waits = self._wait_until_step > 0
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Keep the coordinator, to see stop requests."""
+        self._coord = coord
+
+    def before_run(self, run_context: Any) -> None:
+        """Wait before the first call."""
+        if not self._waits:
+            return
+        _LOG.info("Waiting for global step %d before starting training.", self._wait_until_step)
+        logged = 0
+        while (step := self._read_step(run_context.session)) < self._wait_until_step:
+            if step - logged >= LOG_EVERY_STEPS:
+                logged = step
+                _LOG.info("Waiting for global step %d; it is %d.", self._wait_until_step, step)
+            if self._coord is None:  # called by hand: no stop can be requested
+                time.sleep(POLL_SECS)
+            elif self._coord.wait_for_stop(POLL_SECS):
+                run_context.request_stop()
+                return
+        self._waits = False
+
+
+_TRACED = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
+
+
+class ProfilerHook(HostedHook, tf.compat.v1.train.ProfilerHook):
+    """Traces single calls into ``timeline-<step>.json`` (Chrome's trace format) and the events file.
+
+    Unlike the original it opens no events file when it is constructed. In a supervised session only the first call and
+    traced calls cost more.
+
+    Args:
+        save_steps: steps between two traces.
+        save_secs: seconds between two traces.
+        output_dir: directory of timelines and events file. Default: the working directory.
+        show_dataflow: include what each operation waited for.
+        show_memory: include sizes and lifetimes of tensors.
+
+    Raises:
+        ValueError: unless exactly one of ``save_steps`` and ``save_secs`` is given.
+    """
+
+    sleeps = True
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str = "",
+        show_dataflow: bool = True,
+        show_memory: bool = False,
+    ) -> None:
+        self._output_dir = os.fspath(output_dir)
+        self._output_file = os.path.join(self._output_dir, "timeline-{}.json")
+        self._timer = StepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._show_dataflow = show_dataflow
+        self._show_memory = show_memory
+        self._next_step: int | None = None
+        self._request_summary = False
+
+    @property
+    def events_dir(self) -> str:
+        """The directory whose events file the traces go to; by itself it makes its session no supervised run."""
+        return self._output_dir or "."
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a trace is due at this step, or this is the session's first call."""
+        return self._next_step is None or self._timer.should_trigger_for_step(step)
+
+    def begin(self) -> None:
+        """Find the global step.
+
+        Raises:
+            RuntimeError: in a graph without one, except in a supervised session.
+        """
+        self._next_step = None
+        self._find_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Restart the interval at the first call."""
+        self._timer.reset()
+        self._next_step = None
+
+    def before_run(self, run_context: Any) -> Any:
+        """Ask for a trace if it is due after this call."""
+        coming = self._next_step if self._next_step is None or self._host is None else self._host.step() + 1
+        self._request_summary = coming is not None and self._timer.should_trigger_for_step(coming)
+        return _RunArgs(self._step_fetch(), options=_TRACED if self._request_summary else None)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Write the trace."""
+        stale = self._stale_step(run_values)
+        if self._next_step is None:
+            self._timer.update_last_triggered_step(stale)
+        step = stale + 1
+        if self._request_summary:
+            step = self._read_step(run_context.session)
+            self._timer.update_last_triggered_step(step)
+            self._save(step, self._output_file.format(step), run_values.run_metadata.step_stats)
+            self._writer_of(self.events_dir).add_run_metadata(run_values.run_metadata, f"step_{step}")
+        self._next_step = step + 1
+
+    def _save(self, step: int, save_path: str, step_stats: Any) -> None:
+        """Write a timeline. Of the original's own name, since programs override it."""
+        try:
+            timeline = private.TIMELINE.load()
+        except AttributeError:
+            return
+        _LOG.info("Saving timeline for %d into '%s'.", step, save_path)
+        trace = timeline(step_stats).generate_chrome_trace_format(
+            show_dataflow=self._show_dataflow, show_memory=self._show_memory
+        )
+        with tf.io.gfile.GFile(save_path, "w") as file:
+            file.write(str(trace))
