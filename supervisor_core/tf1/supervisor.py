@@ -29,8 +29,8 @@ from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Additions, Lifecycle
 from supervisor_core.tf1.managed_session import managed_session
 from supervisor_core.tf1.restore import Origin
+from supervisor_core.tf1.services import StandardServices, start_loop, start_queue_threads
 from supervisor_core.tf1.session_manager import SessionManager
-from supervisor_core.tf1.standard_services import StandardServices, start_loop, start_queue_threads
 
 _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)

@@ -26,7 +26,7 @@ from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import SavePlace
 from supervisor_core.tf1.cluster.surroundings import RunSurroundings
 from supervisor_core.tf1.cluster.task_name import task_name
-from supervisor_core.tf1.coordinator import Coordinator
+from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Lifecycle
@@ -36,11 +36,14 @@ from supervisor_core.tf1.monitored.hooked_session import HookLosses
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, writer_for
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotHookSaver, SnapshotService
 from supervisor_core.tf1.restore import Origin
-from supervisor_core.tf1.services import LossReader, StepReader, reader_policy, service_policy
+from supervisor_core.tf1.services import (
+    CHECKPOINT,
+    LossReader,
+    StepReader,
+    service_policy,
+)
 from supervisor_core.tf1.session_factory import SessionFactory
-from supervisor_core.tf1.standard_services import CHECKPOINT, LOSS_READER, STEP_READER
 from supervisor_core.tf1.tf_errors import error_text
-from supervisor_core.tf1.watched_loss import WatchedLoss
 
 _LOG = logging.getLogger("supervisor_core")
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
@@ -188,9 +191,12 @@ class MonitoredRuntime:
             self._progress.rewound(step)
             if first and self._writer is not None:
                 self._writer.add_session_log(_START, step)
-            self._start_step_reader(supervised)
+            reader: ServiceThread = StepReader(self.coord, self.lifecycle, supervised, self.global_step)
+            self.lifecycle.services.add(reader).start()
         if self.options.watched_loss is not None or self.losses.keys:
-            self._start_loss_reader(supervised)
+            watched, newest = self.options.watched_loss, self.losses.newest
+            reader = LossReader(self.coord, self.lifecycle, supervised, watched=watched, newest=newest)
+            self.lifecycle.services.add(reader).start()
         return supervised
 
     def step(self) -> int:
@@ -366,31 +372,6 @@ class MonitoredRuntime:
                 described["interval_steps"] = hook.interval_steps
             services.append(described)
         return tuple(services)
-
-    def _start_loss_reader(self, sess: Any) -> None:
-        services, watched = self.lifecycle.services, self.options.watched_loss
-        reader = LossReader(
-            self.coord,
-            sess,
-            watched=None if watched is None else WatchedLoss(sess.graph, watched),
-            newest=self.losses.newest,
-            tell=self.lifecycle.run.loss_read,
-            name=services.reserve_name(LOSS_READER),
-            policy=reader_policy(sess),
-        )
-        services.add(reader).start()
-
-    def _start_step_reader(self, sess: Any) -> None:
-        services = self.lifecycle.services
-        reader = StepReader(
-            self.coord,
-            sess,
-            global_step=self.global_step,
-            progress=self._progress,
-            name=services.reserve_name(STEP_READER),
-            policy=reader_policy(sess),
-        )
-        services.add(reader).start()
 
 
 @dataclass
