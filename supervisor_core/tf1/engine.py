@@ -7,6 +7,7 @@ sets some of them itself after the constructor, gets what they say.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,7 +18,7 @@ from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.task_name import task_name
 from supervisor_core.tf1.lifecycle import Claim, Lifecycle
-from supervisor_core.tf1.session_factory import SessionFactory
+from supervisor_core.tf1.session import supervise
 
 
 class Engine:
@@ -28,7 +29,7 @@ class Engine:
         options: how the run behaves.
         logdir: the run's directory, which a worker knows too.
         announces: whether workers may wait for this process.
-        begin: begins a session; see `SessionFactory`.
+        begin: begins a session, for a program that makes a TensorFlow session of its own before there is one.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class Engine:
         begin: Callable[[], object],
     ) -> None:
         self._is_unsaved = not supervisor.saver and not announces
-        gate = Gate(clock=SYSTEM_CLOCK)
+        self._gate = Gate(clock=SYSTEM_CLOCK)
+        self._global_step = supervisor.global_step
+        self._begin = begin
         self.writer = supervisor.summary_writer
         """Takes the telemetry: the program's summary writer, or one of our own; None where nothing is written."""
         self.is_writer_own = self.writer is None
@@ -56,10 +59,20 @@ class Engine:
             writer=self.writer,
             is_chief=supervisor.is_chief,
             task=None if supervisor.is_chief else task_name(options, supervisor._graph),
-            checkpoints=_checkpoints(supervisor, options, gate),
+            checkpoints=_checkpoints(supervisor, options, self._gate),
             clock=SYSTEM_CLOCK,
         )
-        self.sessions = SessionFactory(gate, self.lifecycle, supervisor.global_step, SYSTEM_CLOCK, begin)
+
+    def new_session(self, target: str, graph: Any, config: Any) -> Any:
+        """Return a new supervised session on a TensorFlow master."""
+        if not self.lifecycle.is_under_way:
+            self._begin()
+        return self.supervise(tf.compat.v1.Session(target, graph=graph, config=config))
+
+    def supervise(self, sess: Any) -> Any:
+        """Return a session that does what this one does, supervised; this one itself if it is none of TensorFlow's."""
+        observer = self.lifecycle.run.progress
+        return supervise(sess, gate=self._gate, observer=observer, global_step=self._global_step)
 
     def claim(self, *, serves: bool) -> Claim:
         """Return how the logdir is taken, by what this process can come to write there.

@@ -185,7 +185,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                     init_feed_dict=self._init_feed_dict,
                     init_fn=self._init_fn,
                 )
-                sess = self._engine.sessions.supervise(sess)
+                sess = self._engine.supervise(sess)
                 self._write_graph()
             else:
                 sess = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
@@ -418,7 +418,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                 graph=self._graph,
                 recovery_wait_secs=self._recovery_wait_secs,
                 local_init_run_options=self._local_init_run_options,
-                session_factory=self._engine.sessions.new,
+                session_factory=self._engine.new_session,
                 announcement=self._announcement,
                 checkpoint_basename=self._checkpoint_basename,
                 surroundings=RunSurroundings(self._lifecycle, self._coord.wait_for_stop),

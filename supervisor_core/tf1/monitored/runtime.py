@@ -42,7 +42,7 @@ from supervisor_core.tf1.services import (
     StepReader,
     service_policy,
 )
-from supervisor_core.tf1.session_factory import SessionFactory
+from supervisor_core.tf1.session import supervise
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
@@ -167,8 +167,8 @@ class MonitoredRuntime:
         if first:
             with graph.as_default():
                 self.global_step = collected_global_step(graph)
-        factory = SessionFactory(self._gate, self.lifecycle, self.global_step, self._clock)
-        supervised = factory.supervise(sess)
+        observer, step = self.lifecycle.run.progress, self.global_step
+        supervised = supervise(sess, gate=self._gate, observer=observer, global_step=step, clock=self._clock)
         origin = Origin.told_by(maker, supervised, self.global_step)
         step = None if self.global_step is None else read_global_step(supervised, self.global_step)
         self.losses.forget()
