@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from supervisor_core.checkpoint.recovery import Skipped
@@ -23,7 +24,6 @@ from supervisor_core.tf1.cluster.closing import close_session, is_remote
 from supervisor_core.tf1.cluster.local_master import LocalMaster
 from supervisor_core.tf1.cluster.patience import Patience
 from supervisor_core.tf1.cluster.surroundings import Surroundings
-from supervisor_core.tf1.readiness import readiness
 from supervisor_core.tf1.restore import Restored, hand_over, restore_explicit, restore_newest
 from supervisor_core.tf1.tf_errors import error_text
 
@@ -75,10 +75,8 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         surroundings: Surroundings | None = None,
     ) -> None:
         if ready_for_local_init_op is not None and local_init_op is None:
-            raise ValueError(
-                "If you pass a ready_for_local_init_op you must also pass a local_init_op , "
-                f"ready_for_local_init_op [{ready_for_local_init_op}]"
-            )
+            text = "If you pass a ready_for_local_init_op you must also pass a local_init_op , ready_for_local_init_op"
+            raise ValueError(f"{text} [{ready_for_local_init_op}]")
         self._graph = graph if graph is not None else tf.compat.v1.get_default_graph()
         self._local_init_op = local_init_op
         self._ready_op = ready_op
@@ -87,7 +85,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         self._target: str | None = None
         self._local_init_run_options = local_init_run_options
         self._local_init_feed_dict = local_init_feed_dict
-        self._session_factory = session_factory or _plain_session
+        self._session_factory = session_factory or tf.compat.v1.Session
         self._announcement = announcement
         self._checkpoint_basename = checkpoint_basename
         self._surroundings = surroundings or Surroundings()
@@ -204,19 +202,8 @@ class SessionManager(tf.compat.v1.train.SessionManager):
     ) -> tuple[Any, bool]:
         """Return a session and whether its model was recovered and is ready; initialises nothing.
 
-        The local init op runs in any case. Not ready is the second item, never raised.
-
-        Args:
-            master: the TensorFlow master, ``""`` for this process.
-            saver: restores the model.
-            checkpoint_dir: where to look for checkpoints.
-            checkpoint_filename_with_path: one checkpoint to restore, whatever the state file says.
-            wait_for_checkpoint: wait for a checkpoint to appear.
-            max_wait_secs: for how long, in seconds.
-            config: a ``ConfigProto`` for the session.
-
-        Raises:
-            ValueError: if both a directory and a file name are given.
+        The local init op runs in any case. Not ready is the second item, never raised. For the arguments see
+        `prepare_session`; `ValueError` if both a directory and a file name are given.
         """
         self._restored, self._skipped, self._adopted = None, (), False
         sess, loaded = self._restore_checkpoint(
@@ -306,7 +293,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
     def _why_not_ready(self, sess: Any) -> str | None:
         is_ready, reason = self._ready_with_local_init(sess)
         if is_ready and self._announcement is not None:
-            is_ready, reason = readiness(self._announcement.missing, sess, "Model not ready")
+            is_ready, reason = _readiness(self._announcement.missing, sess, "Model not ready")
         return None if is_ready else f"the chief to make the model ready: {reason}"
 
     def _ready_with_local_init(self, sess: Any) -> tuple[bool, str | None]:
@@ -424,15 +411,11 @@ class SessionManager(tf.compat.v1.train.SessionManager):
 
     def _model_ready(self, sess: Any) -> tuple[bool, str | None]:
         """Return whether the model is ready, and why not."""
-        return readiness(self._ready_op, sess, "Model not ready")
+        return _readiness(self._ready_op, sess, "Model not ready")
 
     def _model_ready_for_local_init(self, sess: Any) -> tuple[bool, str | None]:
         """Return whether the local init op may run, and why not."""
-        return readiness(self._ready_for_local_init_op, sess, "Model not ready for local init")
-
-
-def _plain_session(target: str, graph: Any, config: Any) -> Any:
-    return tf.compat.v1.Session(target, graph=graph, config=config)
+        return _readiness(self._ready_for_local_init_op, sess, "Model not ready for local init")
 
 
 def _close_quietly(sess: Any) -> None:
@@ -445,3 +428,23 @@ def _close_quietly(sess: Any) -> None:
 
 def _name(op: Any) -> str:
     return "None" if op is None else getattr(op, "name", f"<no name for {type(op)}>")
+
+
+def _readiness(op: Any, sess: Any, what: str) -> tuple[bool, str | None]:
+    """Run a ready op; return whether the model is ready, and where it is not, the reason.
+
+    Ready means: there is no op, or its value is None, or of dtype int32, or empty. A `FailedPreconditionError` that
+    speaks of uninitialized values means not ready; any other is raised. ``what`` is checked, for the log.
+    """
+    if op is None:
+        return True, None
+    try:
+        value = sess.run(op)
+    except tf.errors.FailedPreconditionError as error:
+        if "uninitialized" not in str(error):
+            _LOG.warning("%s: error [%s]", what, error)
+            raise
+        return False, str(error)
+    if value is None or value.dtype == np.int32 or value.size == 0:
+        return True, None
+    return False, "Variables not initialized: " + ", ".join(name.decode("utf-8") for name in value)
