@@ -7,7 +7,7 @@
         while not sv.should_stop():
             sess.run(train_op)
 
-Importing this loads neither tensorflow nor tensorboard: each name below loads its module when it is first used.
+Importing this loads neither tensorflow nor tensorboard: a name, other than an error, loads its module on first use.
 """
 
 from __future__ import annotations
@@ -15,6 +15,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from supervisor_core.errors import (
+    CheckpointError,
+    DamagedCheckpointError,
+    EventsError,
+    EventsWriteError,
+    LogdirInUseError,
+    NoUsableCheckpointError,
+    OptionsError,
+    RunFinishedError,
+    SaveFailedError,
+    ServiceError,
+    SupervisorError,
+    UnreadableCheckpointError,
+    WaitTimeoutError,
+    WriterClosedError,
+)
 from supervisor_core.log import make_plain
 
 if TYPE_CHECKING:
@@ -50,24 +66,34 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckpointError",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "ChiefSessionCreator",
     "ClusterTask",
     "Coordinator",
+    "DamagedCheckpointError",
+    "EventsError",
+    "EventsWriteError",
     "FeedFnHook",
     "FileWriter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "LogdirInUseError",
     "LoggingTensorHook",
     "LooperThread",
     "MonitoredSession",
     "MonitoredTrainingSession",
     "NanLossDuringTrainingError",
     "NanTensorHook",
+    "NoUsableCheckpointError",
     "Options",
+    "OptionsError",
     "ProfilerHook",
+    "RunFinishedError",
+    "SaveFailedError",
     "Scaffold",
+    "ServiceError",
     "SessionCreator",
     "SessionManager",
     "SessionRunArgs",
@@ -79,7 +105,11 @@ __all__ = [
     "StopAtStepHook",
     "SummarySaverHook",
     "Supervisor",
+    "SupervisorError",
+    "UnreadableCheckpointError",
+    "WaitTimeoutError",
     "WorkerSessionCreator",
+    "WriterClosedError",
     "__version__",
 ]
 

@@ -62,6 +62,15 @@ def test_the_reference_has_every_public_name() -> None:
         assert re.search(rf"^(class|def) {name}\b", path.read_text("utf-8"), re.MULTILINE), target
 
 
+def test_every_error_is_public() -> None:
+    """What a caller can catch is imported from the package itself."""
+    import supervisor_core
+    from supervisor_core import errors
+
+    raised = {name: error for name, error in vars(errors).items() if name.endswith("Error")}
+    assert raised == {name: getattr(supervisor_core, name) for name in supervisor_core.__all__ if name in raised}
+
+
 def test_the_site_has_every_page_once() -> None:
     """The navigation of the site names each page of docs/, in one of its groups."""
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
