@@ -27,12 +27,12 @@ import math
 import os
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor_core.checkpoint import lease_texts
 from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
 from supervisor_core.checkpoint.guard import READINGS, Token
 from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
@@ -152,7 +152,7 @@ class LogdirLease:
             warning = f"another chief may be at work in {self._logdir}: {self._holder(previous)}"
             writable = alone = False
         elif writable and not alone:
-            warning = lease_texts.no_locks(self._logdir, grip.reason, self._file.path, self._timeout_secs)
+            warning = _no_locks(self._logdir, grip.reason, self._file.path, self._timeout_secs)
         elif not alone:
             warning = f"{self._logdir} cannot be guarded against a second chief: {grip.reason}"
         now, now_boot_secs = self._clock.wall(), boot_secs(self._clock)
@@ -320,7 +320,7 @@ class LogdirLease:
 
     def _is_renewed(self, holder: LeaseRecord, ahead_secs: float) -> bool:
         """Watch whether a holder renews its lease, for as long as a living one would need to: its age says nothing."""
-        _LOG.warning("%s", lease_texts.ahead(self._file.path, ahead_secs, self._timeout_secs))
+        _LOG.warning("%s", _clock_was_set_back(self._file.path, ahead_secs, self._timeout_secs))
         pause_secs = min(self._file.renewal_secs, self._timeout_secs)
         for _ in range(math.ceil(self._timeout_secs / pause_secs)):
             self._wait(pause_secs)
@@ -339,10 +339,10 @@ class LogdirLease:
 
     def _holder(self, holder: LeaseRecord | None) -> str:
         age_secs = 0.0 if holder is None else self._age_secs(holder)
-        return lease_texts.holder(holder, age_secs=age_secs, is_this_process=holder is not None and _is_ours(holder))
+        return _describe(holder, age_secs=age_secs, is_this_process=holder is not None and _is_ours(holder))
 
     def _in_use(self, holder: LeaseRecord | None, *, certain: bool) -> str:
-        return lease_texts.in_use(
+        return _refusal(
             self._logdir,
             self._holder(holder),
             is_this_process=holder is not None and _is_ours(holder),
@@ -405,9 +405,9 @@ class LogdirLease:
         with self._state_lock:
             first, is_held = self._loss is None, self._record is not None
             if self._loss is None and self._gives_way:
-                self._loss = lease_texts.gave_way(self._logdir, successor)
+                self._loss = _gave_way(self._logdir, successor)
             elif self._loss is None:
-                self._loss = lease_texts.taken_over(self._logdir, successor, self._timeout_secs)
+                self._loss = _taken_over(self._logdir, successor, self._timeout_secs)
         if first and is_held:
             self._on_taken_over(LogdirInUseError(self._loss))
         raise LogdirInUseError(self._loss)
@@ -442,3 +442,64 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _describe(record: LeaseRecord | None, *, age_secs: float, is_this_process: bool) -> str:
+    """Return who holds a lease, since when, how far it has come, and how long ago it renewed it, in seconds."""
+    if record is None or record.ended is not None:
+        return "a process that has not yet said who it is"
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record.started_at))
+    step = "" if record.last_step is None else f", at step {record.last_step:,}"
+    who = "this very process" if is_this_process else f"process {record.pid} on {record.host}"
+    return f"{who} (session {record.session}) since {since}{step}, renewed {max(0.0, age_secs):.0f} s ago"
+
+
+def _clock_was_set_back(path: str, secs: float, timeout_secs: float) -> str:
+    """Return what is logged before a lease is watched that was renewed ``secs`` seconds in the future."""
+    return (
+        f"{path} was last renewed {secs:.0f} s in the future, so a clock was set back: waiting up to "
+        f"{timeout_secs:g} s for a renewal, to see whether its _describe is alive"
+    )
+
+
+def _refusal(logdir: str, by: str, *, is_this_process: bool, free_in_secs: float | None, path: str) -> str:
+    """Return why a second chief is refused.
+
+    Args:
+        logdir: the run's directory.
+        by: who holds it, see `_describe`.
+        is_this_process: whether that is this process, in another session.
+        free_in_secs: when it counts as dead unless it renews; None where it is certain that it lives.
+        path: the lease file.
+    """
+    remedy = "close that session" if is_this_process else "stop that one"
+    text = f"The logdir {logdir} is in use by {by}. Two chiefs would delete each other's checkpoints: {remedy}, or use "
+    text += "another logdir"
+    if free_in_secs is not None:
+        text += f"; if it is dead, try again in {max(1.0, free_in_secs):.0f} s, or delete {path}"
+    return text + ". Options(exclusive_logdir=False) starts anyway."
+
+
+def _taken_over(logdir: str, successor: str, timeout_secs: float) -> str:
+    """Return what a chief reads that another one has taken the logdir over from."""
+    return (
+        f"The logdir {logdir} was taken over by {successor}: this process had not renewed its lease for longer than "
+        f"lease_timeout_secs ({timeout_secs:g} s), as when it is suspended or cut off from the storage. It publishes "
+        "nothing any more and stops; the run goes on from the other chief's newest checkpoint."
+    )
+
+
+def _gave_way(logdir: str, successor: str) -> str:
+    """Return what a session reads that writes no checkpoints, once one that does has come."""
+    return (
+        f"The logdir {logdir} now belongs to {successor}, which writes checkpoints there: this process writes no "
+        "telemetry any more."
+    )
+
+
+def _no_locks(logdir: str, reason: str | None, path: str, timeout_secs: float) -> str:
+    """Return the warning for a file system that does not lock."""
+    return (
+        f"{logdir} has no file locks ({reason}): only renewals of {path} keep a second chief out, and a dead one is "
+        f"replaced after {timeout_secs:g} s"
+    )
