@@ -2,7 +2,7 @@
 
 On local file systems the truth is an exclusive ``flock`` on the lease file: the kernel drops it the instant the holder
 dies, however it dies. The lock belongs to the open file, which a forked child would share and so keep alive; the
-child's copy is closed right after the fork (`supervisor_core.checkpoint.lease`), and no program started by exec gets
+child's copy is closed right after the fork (`supervisor_core.checkpoint.logdir_lock`), and no program started by exec gets
 one. The file is therefore written in place and never replaced; through no link, and over nothing that is no lease.
 The exception is a file with several names, as ``cp -al`` makes: it is locked as it is, and the first write puts a copy
 of its own, locked before it has the name, in its place. A file that can be read and not written (another user's, a

@@ -18,9 +18,9 @@ from typing import Any
 
 from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease import LogdirLease
 from supervisor_core.checkpoint.lease_record import COSTS, ERROR_LETTERS
 from supervisor_core.checkpoint.ledger import newest_attempt
+from supervisor_core.checkpoint.logdir_lock import LogdirLease
 from supervisor_core.checkpoint.tenancy import Tenancy
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError

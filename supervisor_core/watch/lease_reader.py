@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
-from supervisor_core.checkpoint.lease import LEASE_NAME
 from supervisor_core.checkpoint.lease_record import LeaseRecord, decode
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.run.lease_report import FRESH_SECS, LeaseReport
 
 MAX_WAIT_SECS = 3600.0

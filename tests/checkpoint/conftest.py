@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.filesystem import LocalFilesystem
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
 from supervisor_core.checkpoint.store import CheckpointStore
 
 HOLDER = """
 import sys
-from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLease
 lease = LogdirLease(sys.argv[1])
 lease.acquire("elsewhere")
 lease.record_restore(400)

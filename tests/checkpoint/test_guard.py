@@ -14,9 +14,9 @@ import pytest
 
 from supervisor_core.checkpoint.filesystem import LOCAL
 from supervisor_core.checkpoint.guard import GuardedFilesystem
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile
 from supervisor_core.checkpoint.lease_record import encode
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
 from supervisor_core.errors import LogdirInUseError
 
 Make = Callable[..., LogdirLease]

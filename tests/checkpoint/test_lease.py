@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.process_identity import boot_id
 from supervisor_core.checkpoint.tenancy import tenancy_after
 from supervisor_core.errors import LogdirInUseError
@@ -167,7 +167,7 @@ def test_a_forked_child_is_not_the_holder(tmp_path: Path) -> None:
     """What the child does with its copy of the lease object (renewing, releasing at exit) changes and says nothing."""
     script = (
         "import os, sys\n"
-        "from supervisor_core.checkpoint.lease import LogdirLease, peek\n"
+        "from supervisor_core.checkpoint.logdir_lock import LogdirLease, peek\n"
         "lease = LogdirLease(sys.argv[1], spawn=lambda renew: renew())\n"
         "lease.acquire('parent')\n"
         "pid = os.fork()\n"

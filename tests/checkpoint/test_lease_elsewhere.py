@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
 from supervisor_core.errors import LogdirInUseError
 
 Make = Callable[..., LogdirLease]

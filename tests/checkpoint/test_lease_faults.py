@@ -14,8 +14,8 @@ import pytest
 
 from supervisor_core.checkpoint import lease_file
 from supervisor_core.checkpoint.filesystem import open_own
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_file import Grip, LocalLeaseFile
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
 from supervisor_core.errors import LogdirInUseError
 
 Make = Callable[..., LogdirLease]

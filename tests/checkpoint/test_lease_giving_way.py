@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLease
 from supervisor_core.errors import LogdirInUseError
 
 Make = Callable[..., LogdirLease]

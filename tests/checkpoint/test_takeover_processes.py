@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events import EventsWriter

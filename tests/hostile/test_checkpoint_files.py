@@ -15,9 +15,9 @@ import pytest
 
 from supervisor_core.checkpoint import bundle_writer, filesystem, listing, table
 from supervisor_core.checkpoint.bundle import verify
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.lease_record import decode as decode_lease
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore

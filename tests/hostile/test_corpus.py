@@ -43,7 +43,7 @@ print(json.dumps({
 """
 START = """
 import json, os, sys
-from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLease
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
 for name in sorted(os.listdir(sys.argv[1])):

@@ -11,8 +11,8 @@ import pytest
 from supervisor_core.checkpoint.bundle_writer import write_bundle
 from supervisor_core.checkpoint.filesystem import LOCAL
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
 from supervisor_core.checkpoint.ledger import DIRECTORY, SessionLedger
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
 from supervisor_core.checkpoint.set_aside import move_aside
 from supervisor_core.checkpoint.state_file import CheckpointState, write_state
 from supervisor_core.events.filesystem import LOCAL as EVENTS

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
 from supervisor_core.checkpoint.lease_record import LeaseRecord
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.supervision.chief_watch import FINISHED, ChiefWatch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.checkpoint.lease import LEASE_NAME
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter

@@ -16,7 +16,7 @@ import tensorflow as tf
 from forked import ForkServer
 
 from supervisor_core.checkpoint.bundle import read_index, verify
-from supervisor_core.checkpoint.lease import LogdirLease, peek
+from supervisor_core.checkpoint.logdir_lock import LogdirLease, peek
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, read_state, write_state
 from supervisor_core.checkpoint.store import CheckpointStore

@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
 from supervisor_core.checkpoint.lease_record import decode, encode
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
 from supervisor_core.options import Options
 from supervisor_core.tf1.cluster.announcement import Announcement

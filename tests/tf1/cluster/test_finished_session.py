@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLease
 from supervisor_core.options import Options
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 

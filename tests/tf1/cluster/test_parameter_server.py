@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLease
 from supervisor_core.checkpoint.process_identity import this_machine
 from supervisor_core.options import Options
 from supervisor_core.supervision.task_file import TaskFile

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLease
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.supervision.tf_config import TaskIdentity

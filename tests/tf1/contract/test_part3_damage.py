@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.checkpoint.lease import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLease
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import (
     DamagedCheckpointError,

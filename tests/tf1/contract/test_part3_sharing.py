@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core import Options
-from supervisor_core.checkpoint.lease import peek
+from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.run.model import Run

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.checkpoint.lease import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
 
 pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Any]
