@@ -38,7 +38,7 @@ from supervisor_core.checkpoint.guard import READINGS, Token
 from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
 from supervisor_core.checkpoint.lease_record import LeaseRecord, decode, encode
 from supervisor_core.checkpoint.process_identity import boot_id, is_running
-from supervisor_core.checkpoint.tenancy import Tenancy, tenancy_after
+from supervisor_core.checkpoint.session_history import Tenancy, tenancy_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 

@@ -21,7 +21,7 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_record import COSTS, ERROR_LETTERS
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.logdir_lock import LogdirLease
-from supervisor_core.checkpoint.tenancy import Tenancy
+from supervisor_core.checkpoint.session_history import Tenancy
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.guard import guard_directory

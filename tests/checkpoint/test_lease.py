@@ -17,7 +17,7 @@ import pytest
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
 from supervisor_core.checkpoint.process_identity import boot_id
-from supervisor_core.checkpoint.tenancy import tenancy_after
+from supervisor_core.checkpoint.session_history import tenancy_after
 from supervisor_core.errors import LogdirInUseError
 
 Make = Callable[..., LogdirLease]
