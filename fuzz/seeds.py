@@ -164,7 +164,7 @@ def of_lease() -> Seeds:
         progress_timeout_secs=600.0, save_failures=1, events_error="no space",
     )  # fmt: skip
     yield "held", lease_record.encode(record).strip() + b" \n"
-    yield "ended", lease_record.encode(replace(record, ended="signal", ended_at=1.7e9, heir_of="t")).strip()
+    yield "ended", lease_record.encode(replace(record, ended="signal", ended_at=1.7e9, predecessor="t")).strip()
     yield "spaces", b" " * 8
     yield "deep", b'{"v":1,"restarts":' + b"[" * 300
 

@@ -1,19 +1,19 @@
-"""The guard: the one check that everything passes which a chief publishes, immediately before it takes effect.
+"""The guard: the check that runs immediately before each publication of a chief takes effect.
 
-A chief that was suspended (SIGSTOP, a virtual machine that was paused, a network that was cut) for longer than its
-lease lasts is taken over, and does not know it when it wakes up. So whatever other processes could read afterwards
-(moving a staged checkpoint into its place, replacing the state file, deleting, appending events, renewing or releasing
-the lease itself) asks here first, and synchronously: the lease file is opened by its name and read, which makes network
-file systems ask their server. It begins with the owner's token:
+A chief that was suspended (SIGSTOP, a paused virtual machine, a network that was cut) for longer than its lease lasts
+is taken over, and does not know it when it resumes. So each change that other processes can read (moving a staged
+checkpoint into place, replacing the state file, deleting, appending events, renewing or releasing the lease itself)
+checks first, synchronously: the lease file is opened by its name and read, which makes network file systems ask their
+server. It begins with the owner's token:
 
     {"v":1,"session":"<session id>","attempt":<number>,
 
-Those bytes: go on. The record of another session: taken over, unless it is in the same file and of an earlier attempt
-(then this session's own record has not got through, or an earlier chief's last renewal came after it, and the next
-renewal puts it right). No record: nobody has taken over; a file that is missing is put back.
+Those bytes: the session may publish. The record of another session: taken over, unless it is in the same file and of an
+earlier attempt (then this session's own record was not written yet, or was overwritten by an earlier chief's last
+renewal, and the next renewal repairs it). No record: not taken over; a missing file is recreated.
 
-What remains is the time between this read and the system call after it: a process that is suspended right there
-publishes that one thing when it wakes up, and nothing after it. `docs/storage.md` says what happens to it.
+Not covered is the time between this read and the system call after it: a process that is suspended right there
+publishes that one thing when it resumes, and nothing after it. `docs/storage.md` describes the consequence.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from supervisor_core.checkpoint.filesystem import Check, Filesystem, Reader, ung
 from supervisor_core.checkpoint.lease_record import VERSION, LeaseRecord, decode
 
 READINGS = 5
-"""How often a lease that makes no sense is read: a holder without a lock may be writing it at that very moment."""
+"""Attempts at reading an invalid lease: a holder without a lock may be writing it at that moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Publisher:
-    """Who publishes in a logdir, and the check that it has to pass each time."""
+    """The session that publishes in a logdir, and the check before each publication."""
 
     session: str
     attempt: int
-    """The session's number among those of the run."""
+    """The session's number within its run."""
     check: Check = unguarded
 
 
-class LookedAt(Protocol):
-    """What the check needs of a lease file."""
+class CurrentLease(Protocol):
+    """The part of a lease file that the check needs."""
 
     def look(self) -> tuple[bytes, bool]:
-        """Return the bytes of the file of that name, and whether it is the file that was taken; none if it is gone."""
+        """Return the bytes of the file of that name, and whether it is the file that was taken; no bytes if deleted."""
 
 
 class Token:
-    """What a lease file begins with while a session holds it.
+    """The first bytes of a lease file while a session holds it.
 
     Args:
         session: the session that has taken the lease.
@@ -61,14 +61,14 @@ class Token:
         text = json.dumps({"v": VERSION, "session": session, "attempt": attempt}, separators=(",", ":"))
         self._bytes = text.removesuffix("}").encode("ascii") + b","
 
-    def find_successor(self, file: LookedAt, retake: Callable[[LeaseRecord | None], str | None]) -> str | None:
-        """Return who else has taken the lease; None while nobody has.
+    def find_successor(self, file: CurrentLease, retake: Callable[[LeaseRecord | None], str | None]) -> str | None:
+        """Return the holder that has taken the lease over; None where there is none.
 
         Args:
             file: the lease file.
-            retake: called with what is found in a file that is not the one which was taken (None: it is missing, or
-                blank; this session's own record: a copy, or mounted again); takes that one too and returns None, or
-                returns who else has it.
+            retake: called with the record of a file that is not the one which was taken (None: missing or blank; this
+                session's own record: a copy, or mounted again); takes that file too and returns None, or returns its
+                holder.
 
         Raises:
             OSError: if the file cannot be read.
@@ -91,11 +91,11 @@ class Token:
 
 
 class GuardedFilesystem:
-    """A file system that asks before each change; reads, and files that are not there yet, are as they were.
+    """A file system that runs a check before each change; reads pass unchecked.
 
     Args:
         inner: does the work.
-        check: asked immediately before each change takes effect.
+        check: called immediately before each change takes effect.
     """
 
     def __init__(self, inner: Filesystem, check: Check) -> None:

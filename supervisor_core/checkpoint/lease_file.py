@@ -1,12 +1,12 @@
-"""`LeaseFile`: where a lease is kept, and the lock on it.
+"""`LeaseFile`: the file of a lease, and the lock on it.
 
-On local file systems the truth is an exclusive ``flock`` on the lease file: the kernel drops it the instant the holder
-dies, however it dies. The lock belongs to the open file, which a forked child would share and so keep alive; the
-child's copy is closed right after the fork (`supervisor_core.checkpoint.logdir_lock`), and no program started by exec gets
-one. The file is therefore written in place and never replaced; through no link, and over nothing that is no lease.
-The exception is a file with several names, as ``cp -al`` makes: it is locked as it is, and the first write puts a copy
-of its own, locked before it has the name, in its place. A file that can be read and not written (another user's, a
-read-only mount) is locked, too: so its holder keeps others out, whoever they are.
+On local file systems an exclusive ``flock`` on the lease file decides who holds it: the kernel drops the lock the
+instant the holder dies, however it dies. The lock belongs to the open file, which a forked child would share and so
+keep alive; the child's copy is closed right after the fork (`logdir_lock`), and no program started by exec gets one.
+The file is therefore written in place and never replaced; through no link, and over nothing that is no lease. The
+exception is a file with several names, as ``cp -al`` makes: it is locked as it is, and the first write replaces it by a
+copy, locked before it has the name. A file that can be read and not written (another user's, a read-only mount) is
+locked, too: so its holder keeps all others out.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from typing import Literal, Protocol
 from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for, open_own, open_regular
 
 _NOT_TO_BE_WRITTEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK)
-"""Why a file cannot be opened for writing that may be read, and locked, all the same."""
+"""Errors of opening a file for writing that can still be read and locked."""
 
 _MAX_BYTES = 1 << 16
-"""So much of a lease file is read at most; ours have 1,024 bytes, nearly always."""
+"""Limit of a read; a lease nearly always has 1,024 bytes."""
 
 
 @dataclass(frozen=True)
-class Grip:
-    """What trying to take the lock came to."""
+class LockResult:
+    """The result of trying to take the lock."""
 
     verdict: Literal["ours", "theirs", "lockless", "unlocked", "unwritable", "unavailable"]
-    """``lockless``: the file is kept where there are no locks, and renewals alone tell; ``unlocked``: it can be
-    written, but the lock it should have is not to be had; ``unwritable``: it is locked, and cannot be written;
-    ``unavailable``: neither."""
+    """``lockless``: the storage has no locks, only renewals show that a holder lives; ``unlocked``: the file can be
+    written, and the lock cannot be taken; ``unwritable``: it is locked, and cannot be written; ``unavailable``:
+    neither."""
     reason: str | None = None
-    """Why, for the last three."""
+    """The cause of the last three."""
 
 
 class LeaseFile(Protocol):
@@ -45,10 +45,10 @@ class LeaseFile(Protocol):
 
     path: str
     renewal_secs: float
-    """How often it may be written without anybody noticing."""
+    """Shortest interval of writes without a noticeable cost."""
 
-    def take(self) -> Grip:
-        """Open the file, creating it (not its directory) where it is missing, and try to lock it; waits for nobody."""
+    def take(self) -> LockResult:
+        """Open the file, create it (not its directory) where it is missing, and try to lock it, without waiting."""
 
     def read(self) -> bytes:
         """Return its bytes; empty where there is none."""
@@ -59,19 +59,19 @@ class LeaseFile(Protocol):
     def look(self) -> tuple[bytes, bool]:
         """Return the bytes of the file that has the name now, and whether it is the file that was taken.
 
-        For `supervisor_core.checkpoint.guard`, before each publication; needs no lock, and from any thread.
+        For `guard`, before each publication; needs no lock; safe from any thread.
         """
 
     def is_in_place(self) -> bool:
         """Say whether the file that was taken is still the one of that name."""
 
     def age_secs(self) -> float | None:
-        """Return how long ago it was written, by the file system's own clock; None where that is not known."""
+        """Return the time since it was written, by the file system's own clock; None where unknown."""
 
     def unlock(self) -> None:
-        """Let others lock it; it stays open, to be written."""
+        """Release the lock; the file stays open for writing."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close it, and so unlock it, unless it is open elsewhere."""
 
 
@@ -84,38 +84,38 @@ class LocalLeaseFile:
         self.path = path
         self._fd: int | None = None
         self._taken: os.stat_result | None = None
-        self._is_shared = False  # with other names, so that it is not to be written
+        self._is_shared = False  # it has other names, so it must not be written
 
-    def take(self) -> Grip:
+    def take(self) -> LockResult:
         """See `LeaseFile.take`."""
         for _ in range(3):
             try:
                 fd, flaw = self._open()
-            except OSError as error:  # a directory that is away: the file in it stays locked until it is back
-                return Grip("unavailable", error.strerror or str(error))
-            self.let_go()
+            except OSError as error:  # an unavailable directory: the file in it stays locked until it is back
+                return LockResult("unavailable", error.strerror or str(error))
+            self.release()
             self._fd, self._taken = fd, os.fstat(fd)
             self._is_shared = flaw is not None and flaw.errno == errno.EMLINK
             unwritable = None if flaw is None or self._is_shared else flaw.strerror or str(flaw)
             if not _is_ours(os.pread(fd, _MAX_BYTES, 0)):
-                self.let_go()
+                self.release()
                 what = "" if flaw is None else f"{flaw.strerror}; "
-                return Grip("unavailable", f"{what}{self.path} is not a lease file; move it away")
+                return LockResult("unavailable", f"{what}{self.path} is not a lease file; move it away")
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return Grip("theirs")
+                return LockResult("theirs")
             except OSError as error:
                 if unwritable is not None:
-                    return Grip("unavailable", unwritable)
-                return Grip("unlocked", error.strerror or str(error))
+                    return LockResult("unavailable", unwritable)
+                return LockResult("unlocked", error.strerror or str(error))
             if self.is_in_place():
-                return Grip("ours") if unwritable is None else Grip("unwritable", unwritable)
-            self.let_go()  # it was deleted between opening and locking: what was locked is nobody's any more
-        return Grip("unlocked", "the lease file is deleted repeatedly")
+                return LockResult("ours") if unwritable is None else LockResult("unwritable", unwritable)
+            self.release()  # it was deleted between opening and locking: the lock is on a file without a name
+        return LockResult("unlocked", "the lease file is deleted repeatedly")
 
     def _open(self) -> tuple[int, OSError | None]:
-        """Open the file; for reading only, and with the reason, where it is not to be written."""
+        """Open the file; where it must not be written, for reading only, with the reason."""
         try:
             return open_own(self.path, os.O_RDWR | os.O_CREAT), None
         except OSError as error:
@@ -149,20 +149,20 @@ class LocalLeaseFile:
         os.close(os.dup(self._fd))
 
     def _write_copy(self, data: bytes) -> None:
-        """Put a file of its own in the place of one that has other names, too."""
+        """Replace a file that has other names by a copy with one."""
         temporary = f"{self.path}.tmp{uuid.uuid4().hex}"
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
         try:
             os.pwrite(fd, data, 0)
-            with contextlib.suppress(OSError):  # where there are no locks, renewals tell
+            with contextlib.suppress(OSError):  # where there are no locks, renewals decide
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.replace(temporary, self.path)
         except BaseException:
             os.close(fd)
-            with contextlib.suppress(OSError):  # the first error is the one to hear of
+            with contextlib.suppress(OSError):  # the first error is raised
                 os.unlink(temporary)
             raise
-        self.let_go()
+        self.release()
         self._fd, self._taken = fd, os.fstat(fd)
 
     def look(self) -> tuple[bytes, bool]:
@@ -178,7 +178,7 @@ class LocalLeaseFile:
         except OSError:
             if not self.is_in_place():
                 raise
-            return self.read(), True  # where a lock keeps out its holder's other descriptors too, as on SMB
+            return self.read(), True  # on SMB a lock keeps out its holder's other descriptors, too
         return data, self._taken is not None and os.path.samestat(status, self._taken)
 
     def is_in_place(self) -> bool:
@@ -197,32 +197,32 @@ class LocalLeaseFile:
     def unlock(self) -> None:
         """See `LeaseFile.unlock`."""
         if self._fd is not None:
-            with contextlib.suppress(OSError):  # where there are no locks, there is none to give back
+            with contextlib.suppress(OSError):  # the file system has no locks
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def let_go(self) -> None:
-        """See `LeaseFile.let_go`."""
+    def release(self) -> None:
+        """See `LeaseFile.release`."""
         fd, self._fd = self._fd, None
         self._is_shared = False
         if fd is not None:
-            with contextlib.suppress(OSError):  # closed is all it has to be
+            with contextlib.suppress(OSError):  # the descriptor is closed in any case
                 os.close(fd)
 
     def __del__(self) -> None:
-        self.let_go()
+        self.release()
 
 
 class RemoteLeaseFile:
-    """A lease file in an object store: no locks, so that only its renewals tell whether its holder lives."""
+    """A lease file in an object store: there are no locks, only renewals show that the holder lives."""
 
     renewal_secs = 15.0
 
     def __init__(self, path: str) -> None:
         self._filesystem, self.path = filesystem_for(path)
 
-    def take(self) -> Grip:
+    def take(self) -> LockResult:
         """See `LeaseFile.take`."""
-        return Grip("lockless")
+        return LockResult("lockless")
 
     def read(self) -> bytes:
         """See `LeaseFile.read`."""
@@ -250,12 +250,12 @@ class RemoteLeaseFile:
     def unlock(self) -> None:
         """Do nothing: there is no lock."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Do nothing: nothing is held open."""
 
 
 def _is_ours(data: bytes) -> bool:
-    """Say whether a file may be written over: it is blank, or begins as a lease of any version does."""
+    """Say whether a file may be overwritten: it is blank, or begins as a lease of any version does."""
     return not data.strip(b"\0 \n") or data.startswith(b'{"v":')
 
 

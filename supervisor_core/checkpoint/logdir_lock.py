@@ -1,22 +1,22 @@
-"""`LogdirLease`: one live chief per logdir, and a memory of the sessions before.
+"""`LogdirLock`: one live chief per logdir, and the history of its sessions.
 
 Two chiefs on one logdir delete each other's checkpoints. So a session takes a lease, ``<logdir>/.supervisor.lease``,
-renews it with its heartbeats, and releases it with the reason why it ended. A lease held by the living is refused, a
-dead holder's is taken over:
+renews it with its heartbeats, and releases it with the reason of its end. While the holder lives, others are refused; a
+dead holder's lease is taken over:
 
-* Holder on this machine (same kernel, whatever the container): the lock on the file is the truth, at once.
-* Holder on another machine: it is dead when it has not renewed for ``timeout_secs``, by the file server's clock (the
-  lease's modification time, against that of a file written just now): the machines' clocks need not agree.
-* Where there are no locks (object stores, some network file systems): likewise; a process of this machine that is gone
-  is dead at once.
+* Holder on this machine (same kernel, any container): the lock on the file decides, at once.
+* Holder on another machine: dead after ``timeout_secs`` without a renewal, by the file server's clock (the lease's
+  modification time, against that of a file written just now): the machines' clocks need not agree.
+* Where there are no locks (object stores, some network file systems): likewise; an ended process of this machine is
+  dead at once.
 
 A session that writes no checkpoints gives way (``gives_way``): it takes only a logdir in which no other kind of session
-has been, keeps no lock, and whoever writes checkpoints takes the logdir over from it at once. So an evaluation beside a
-training is never in its way, and never a part of the training's history.
+has been, keeps no lock, and a session that writes checkpoints takes the logdir over from it at once. So an evaluation
+never blocks a training, and is not part of the training's history.
 
-A holder that was suspended for so long that another took over finds out before it publishes anything more: `check`,
-see `supervisor_core.checkpoint.guard`. The lease also carries what a new session must know of the earlier ones, see
-`Tenancy` and `supervisor_core.checkpoint.lease_record`, where the file is described byte by byte.
+A holder that was suspended until another took over is stopped before its next publication: `check`, see `guard`. The
+lease also carries the history of the earlier sessions, see `SessionHistory`; `lease_record` describes the file byte by
+byte.
 """
 
 from __future__ import annotations
@@ -38,43 +38,44 @@ from supervisor_core.checkpoint.guard import READINGS, Token
 from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
 from supervisor_core.checkpoint.lease_record import LeaseRecord, decode, encode
 from supervisor_core.checkpoint.process_identity import boot_id, is_running
-from supervisor_core.checkpoint.session_history import Tenancy, tenancy_after
+from supervisor_core.checkpoint.session_history import SessionHistory, history_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 
 LEASE_NAME = ".supervisor.lease"
 
 _LOG = logging.getLogger("supervisor_core")
-_LEASES: weakref.WeakSet[LogdirLease] = weakref.WeakSet()
+_LEASES: weakref.WeakSet[LogdirLock] = weakref.WeakSet()
 
 
 def peek(logdir: str | os.PathLike[str]) -> LeaseRecord | None:
-    """Return what the lease of a logdir says, without taking it; None where there is none that can be read."""
+    """Return the lease of a logdir without taking it; None where there is no readable one."""
     try:
         return decode(_lease_file(logdir).read())
     except (OSError, ValueError):
         return None
 
 
-class LogdirLease:
+class LogdirLock:
     """The right to be the chief of a logdir. One object per session; see the module's docstring.
 
     Args:
         logdir: the run's directory, local or not; created where it is missing.
-        clock: the time, for what the lease says.
-        timeout_secs: after this many seconds without renewal a holder on another machine counts as dead. Renew at
-            least three times as often.
-        exclusive: False takes the logdir although another chief may be at work in it; `Tenancy.exclusive` says so.
-        gives_way: whether the session writes no checkpoints; see the module's docstring.
+        clock: gives the lease's times.
+        timeout_secs: a holder on another machine counts as dead after this time without a renewal. Renew at least
+            three times as often.
+        exclusive: False takes the logdir although another chief may be at work; `SessionHistory.exclusive` is then
+            False.
+        gives_way: the session writes no checkpoints; see the module's docstring.
         host, pid, boot: this machine's name, this process, this kernel's boot id. Default: the operating system's.
-        file: where the lease is kept. Default: in the logdir.
-        wait: waits so many seconds. Default: does so.
-        spawn: how a renewal is run, so that a hanging file system holds up nobody. Default: in a daemon thread.
-        on_taken_over: called once, in any thread, when it is found that another chief has taken over.
+        file: stores the lease. Default: in the logdir.
+        wait: sleeps for a number of seconds; injected by tests.
+        spawn: runs a renewal, so that a hanging file system blocks no caller. Default: in a daemon thread.
+        on_taken_over: called once, in any thread, when another chief turns out to have taken over.
 
     Example:
-        >>> lease = LogdirLease("/tmp/example-run")
-        >>> tenancy = lease.acquire("session-1")
+        >>> lease = LogdirLock("/tmp/example-run")
+        >>> history = lease.acquire("session-1")
         >>> lease.renew(last_step=10)
         >>> lease.release("completed", last_step=20)
     """
@@ -123,70 +124,70 @@ class LogdirLease:
 
     @property
     def renewal_secs(self) -> float:
-        """How often to renew it: what a killed session did after its last renewal is not known to the next one."""
+        """Interval of renewals: the next session knows nothing that a killed one did after its last renewal."""
         return min(self._timeout_secs / 4, self._file.renewal_secs)
 
-    def acquire(self, session: str, *, after_attempt: int = 0) -> Tenancy:
+    def acquire(self, session: str, *, after_attempt: int = 0) -> SessionHistory:
         """Take the lease for a session.
 
         Args:
             session: its id.
-            after_attempt: the newest attempt that is known from elsewhere, should the lease not know of it.
+            after_attempt: the newest attempt known from other files, in case the lease is older or missing.
 
         Raises:
-            LogdirInUseError: if another chief holds it, or this process in another session; says who, since when, and
-                how to go on. For a session that gives way, also if one that does not has held it before.
+            LogdirInUseError: if another chief holds it, or another session of this process; names the holder, since
+                when, and the remedy. For a session that gives way, also if one that does not has held it before.
         """
         with contextlib.suppress(OSError):  # taking the lease says what is wrong with the directory
             filesystem, name = filesystem_for(self._logdir)
             filesystem.make_directory(name)
-        grip = self._file.take()
+        result = self._file.take()
         previous, warning = self._read()
-        writable = grip.verdict in ("ours", "lockless", "unlocked")
-        alone = grip.verdict in ("ours", "lockless")
-        is_alive = previous is not None and self._is_alive(previous, locked=grip.verdict in ("ours", "unwritable"))
-        if grip.verdict == "theirs" or (previous and self._is_kept_out_by(previous, is_alive)):
+        writable = result.verdict in ("ours", "lockless", "unlocked")
+        alone = result.verdict in ("ours", "lockless")
+        is_alive = previous is not None and self._is_alive(previous, locked=result.verdict in ("ours", "unwritable"))
+        if result.verdict == "theirs" or (previous and self._is_kept_out_by(previous, is_alive)):
             if self._exclusive:
-                self._file.let_go()
-                raise LogdirInUseError(self._in_use(previous, certain=grip.verdict == "theirs"))
-            warning = f"another chief may be at work in {self._logdir}: {self._holder(previous)}"
+                self._file.release()
+                raise LogdirInUseError(self._refusal(previous, certain=result.verdict == "theirs"))
+            warning = f"another chief may be at work in {self._logdir}: {self._describe(previous)}"
             writable = alone = False
         elif writable and not alone:
-            warning = _no_locks(self._logdir, grip.reason, self._file.path, self._timeout_secs)
+            warning = _no_locks(self._logdir, result.reason, self._file.path, self._timeout_secs)
         elif not alone:
-            warning = f"{self._logdir} cannot be guarded against a second chief: {grip.reason}"
+            warning = f"{self._logdir} cannot be guarded against a second chief: {result.reason}"
         now, now_boot_secs = self._clock.wall(), boot_secs(self._clock)
         if previous is not None and previous.gives_way and is_alive:  # displaced: no session that has ended
             after_attempt = max(previous.attempt, after_attempt)
             previous = None
-        tenancy = tenancy_after(previous, now, after_attempt=after_attempt, exclusive=alone, warning=warning)
+        history = history_after(previous, now, after_attempt=after_attempt, exclusive=alone, warning=warning)
         self._previous = previous
         if warning:
             _LOG.warning("%s", warning)
         if writable:
             self._record = LeaseRecord(
                 session=session,
-                attempt=tenancy.attempt,
+                attempt=history.attempt,
                 host=self._host,
                 boot=self._boot,
                 pid=self._pid,
                 started_at=now,
-                first_started_at=tenancy.first_started_at,
+                first_started_at=history.first_started_at,
                 renewed_at=now,
                 started_boot_secs=now_boot_secs,
                 renewed_boot_secs=now_boot_secs,
-                restarts=dict(tenancy.restarts),
-                steps_lost=tenancy.steps_lost,
-                **tenancy.costs,  # type: ignore[arg-type]
-                heir_of=tenancy.heir_of,
+                restarts=dict(history.restarts),
+                steps_lost=history.steps_lost,
+                **history.costs,  # type: ignore[arg-type]
+                predecessor=history.predecessor,
                 gives_way=self._gives_way,
             )
             _LEASES.add(self)
             self._write_or_say()
             if self._gives_way:
                 self._file.unlock()
-            self._token = Token(session, tenancy.attempt)
-        return tenancy
+            self._token = Token(session, history.attempt)
+        return history
 
     def check(self) -> None:
         """Return if the session may publish; asked immediately before each publication, also after `release`.
@@ -202,13 +203,13 @@ class LogdirLease:
             self._lose(successor)
 
     def record_ready(self) -> None:
-        """Note that this session has a model of its own, whatever the ones before left; told with the next renewal."""
+        """Record that this session has initialized its own model; written with the next renewal."""
         with self._state_lock:
             if self._record is not None:
-                self._record = replace(self._record, heir_of=None)
+                self._record = replace(self._record, predecessor=None)
 
     def record_restore(self, step: int) -> int:
-        """Note from which step this session resumed; return how many steps it has to do again."""
+        """Record the step from which this session resumed; return the number of steps to be recomputed."""
         previous = self._previous
         lost = max(0, previous.last_step - step) if previous and previous.last_step is not None else 0
         with self._state_lock:
@@ -219,20 +220,20 @@ class LogdirLease:
         return lost
 
     def record_rewind(self, lost: int, step: int) -> None:
-        """Note that this session itself went back to a step, so many steps; told with the next renewal."""
+        """Record that this session itself went back ``lost`` steps to ``step``; written with the next renewal."""
         with self._state_lock:
             if self._record is not None:
                 self._record = replace(self._record, steps_lost=self._record.steps_lost + lost, last_step=step)
 
     def renew(self, *, last_step: int | None = None, **report: Any) -> None:
-        """Show that the holder lives. Returns at once; a renewal that still hangs is not doubled.
+        """Renew the lease. Returns at once; while a renewal hangs, no second one is started.
 
         Args:
-            last_step: how far it has come.
-            report: how it is: other fields of the `LeaseRecord`.
+            last_step: the last step.
+            report: other fields of the `LeaseRecord`.
 
         Raises:
-            LogdirInUseError: if it is known that another chief has taken over. Stop: nothing is published any more.
+            LogdirInUseError: if another chief is known to have taken over; nothing can be published any more.
         """
         if self._loss is not None:
             raise LogdirInUseError(self._loss)
@@ -254,19 +255,19 @@ class LogdirLease:
     def release(
         self, reason: str, *, last_step: int | None = None, steps_lost: int | None = None, **report: Any
     ) -> bool:
-        """Give the lease back; return whether it was still this session's. Never raises; once is enough.
+        """Release the lease; return whether it was still this session's. Never raises; further calls do nothing.
 
         Args:
             reason: why the session ended (``completed``, ``signal``, ``error`` ...).
-            last_step: how far it came. Default: what it said last.
-            steps_lost: steps done again by this and the earlier sessions. Default: what `record_restore` counted.
-            report: how it is: other fields of the `LeaseRecord`.
+            last_step: the last step. Default: that of the last renewal.
+            steps_lost: steps recomputed by this and the earlier sessions. Default: what `record_restore` counted.
+            report: other fields of the `LeaseRecord`.
         """
         with self._state_lock:
             record, self._record = self._record, None
         _LEASES.discard(self)
         if record is None:
-            self._file.let_go()
+            self._file.release()
             return self._loss is None
         ended = record.renewed(
             self._clock,
@@ -282,9 +283,9 @@ class LogdirLease:
                 self._file.write(encode(ended))
             except (OSError, LogdirInUseError) as error:
                 level = logging.INFO if self._gives_way else logging.WARNING
-                _LOG.log(level, "The end of the session could not be noted in %s: %s", self._file.path, error)
+                _LOG.log(level, "The end of the session could not be recorded in %s: %s", self._file.path, error)
             finally:
-                self._file.let_go()
+                self._file.release()
                 self._file_lock.release()
         return self._loss is None
 
@@ -305,7 +306,7 @@ class LogdirLease:
         return is_alive or self._gives_way
 
     def _is_alive(self, holder: LeaseRecord, *, locked: bool) -> bool:
-        """Say whether a holder may be alive that did not keep us from the lock."""
+        """Say whether a holder may be alive although the lock could be taken."""
         if holder.ended is not None:
             return False
         here = holder.boot == self._boot if holder.boot and self._boot else holder.host == self._host
@@ -319,8 +320,14 @@ class LogdirLease:
         return self._is_renewed(holder, -age_secs) if age_secs < -1.0 else age_secs < self._timeout_secs
 
     def _is_renewed(self, holder: LeaseRecord, ahead_secs: float) -> bool:
-        """Watch whether a holder renews its lease, for as long as a living one would need to: its age says nothing."""
-        _LOG.warning("%s", _clock_was_set_back(self._file.path, ahead_secs, self._timeout_secs))
+        """Wait for a renewal, for as long as a living holder needs for one: an age in the future proves nothing."""
+        _LOG.warning(
+            "%s was last renewed %.0f s in the future, so a clock was set back: waiting up to %g s for a renewal, to "
+            "see whether its holder is alive",
+            self._file.path,
+            ahead_secs,
+            self._timeout_secs,
+        )
         pause_secs = min(self._file.renewal_secs, self._timeout_secs)
         for _ in range(math.ceil(self._timeout_secs / pause_secs)):
             self._wait(pause_secs)
@@ -337,18 +344,27 @@ class LogdirLease:
         age = self._file.age_secs()
         return self._clock.wall() - holder.renewed_at if age is None else age
 
-    def _holder(self, holder: LeaseRecord | None) -> str:
-        age_secs = 0.0 if holder is None else self._age_secs(holder)
-        return _describe(holder, age_secs=age_secs, is_this_process=holder is not None and _is_ours(holder))
+    def _describe(self, holder: LeaseRecord | None) -> str:
+        """Return who holds the lease, since when, its step, and the age of its last renewal."""
+        if holder is None or holder.ended is not None:
+            return "a process that has not yet said who it is"
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.started_at))
+        step = "" if holder.last_step is None else f", at step {holder.last_step:,}"
+        who = "this very process" if _is_ours(holder) else f"process {holder.pid} on {holder.host}"
+        age_secs = max(0.0, self._age_secs(holder))
+        return f"{who} (session {holder.session}) since {since}{step}, renewed {age_secs:.0f} s ago"
 
-    def _in_use(self, holder: LeaseRecord | None, *, certain: bool) -> str:
-        return _refusal(
-            self._logdir,
-            self._holder(holder),
-            is_this_process=holder is not None and _is_ours(holder),
-            free_in_secs=None if certain or holder is None else self._timeout_secs - max(0.0, self._age_secs(holder)),
-            path=self._file.path,
+    def _refusal(self, holder: LeaseRecord | None, *, certain: bool) -> str:
+        """Return why a second chief is refused; ``certain``: the holder is known to live."""
+        remedy = "close that session" if holder is not None and _is_ours(holder) else "stop that one"
+        text = (
+            f"The logdir {self._logdir} is in use by {self._describe(holder)}. Two chiefs would delete each other's "
+            f"checkpoints: {remedy}, or use another logdir"
         )
+        if holder is not None and not certain:
+            free_in_secs = max(1.0, self._timeout_secs - max(0.0, self._age_secs(holder)))
+            text += f"; if it is dead, try again in {free_in_secs:.0f} s, or delete {self._file.path}"
+        return text + ". Options(exclusive_logdir=False) starts anyway."
 
     def _renew(self) -> None:
         try:
@@ -367,7 +383,7 @@ class LogdirLease:
 
     def _write(self) -> None:
         """Write the record as it is now, unless another chief has taken over."""
-        with contextlib.suppress(LogdirInUseError), self._file_lock:  # `check` has said it to whom it concerns
+        with contextlib.suppress(LogdirInUseError), self._file_lock:  # `check` has reported it
             with self._state_lock:
                 record = self._record
             if record is not None:
@@ -381,7 +397,7 @@ class LogdirLease:
             _LOG.warning("The lease %s could not be written: %s", self._file.path, error)
 
     def _retake(self, found: LeaseRecord | None) -> str | None:
-        """Take a lease file that is not the one which was taken; return who else has it, if anybody has."""
+        """Take the file that has replaced the one taken before; return its holder if another process has it."""
         with self._file_lock:
             record = self._record
             if found is not None and self._token is not None and found.session == self._token.session:
@@ -390,10 +406,10 @@ class LogdirLease:
                 return None if found is None else found.holder
             if self._file.is_in_place():  # another thread was faster
                 return None
-            grip = self._file.take()
-            verdict = grip.verdict
+            result = self._file.take()
+            verdict = result.verdict
             if verdict == "unavailable" and found is None:
-                raise OSError(f"{self._file.path} cannot be opened: {grip.reason}")
+                raise OSError(f"{self._file.path} cannot be opened: {result.reason}")
             if verdict == "theirs":
                 return found.holder if found else "another process"
             if found is not None and (verdict != "ours" or found.attempt >= record.attempt):
@@ -413,10 +429,10 @@ class LogdirLease:
         raise LogdirInUseError(self._loss)
 
     def _forget(self) -> None:
-        """Let go in a forked child, where the lease stays the parent's."""
+        """Close the file in a forked child: the lease stays the parent's."""
         self._state_lock, self._file_lock = threading.Lock(), threading.RLock()
         self._record = None
-        self._file.let_go()
+        self._file.release()
 
 
 def _lease_file(logdir: str | os.PathLike[str]) -> LeaseFile:
@@ -444,44 +460,8 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _describe(record: LeaseRecord | None, *, age_secs: float, is_this_process: bool) -> str:
-    """Return who holds a lease, since when, how far it has come, and how long ago it renewed it, in seconds."""
-    if record is None or record.ended is not None:
-        return "a process that has not yet said who it is"
-    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record.started_at))
-    step = "" if record.last_step is None else f", at step {record.last_step:,}"
-    who = "this very process" if is_this_process else f"process {record.pid} on {record.host}"
-    return f"{who} (session {record.session}) since {since}{step}, renewed {max(0.0, age_secs):.0f} s ago"
-
-
-def _clock_was_set_back(path: str, secs: float, timeout_secs: float) -> str:
-    """Return what is logged before a lease is watched that was renewed ``secs`` seconds in the future."""
-    return (
-        f"{path} was last renewed {secs:.0f} s in the future, so a clock was set back: waiting up to "
-        f"{timeout_secs:g} s for a renewal, to see whether its _describe is alive"
-    )
-
-
-def _refusal(logdir: str, by: str, *, is_this_process: bool, free_in_secs: float | None, path: str) -> str:
-    """Return why a second chief is refused.
-
-    Args:
-        logdir: the run's directory.
-        by: who holds it, see `_describe`.
-        is_this_process: whether that is this process, in another session.
-        free_in_secs: when it counts as dead unless it renews; None where it is certain that it lives.
-        path: the lease file.
-    """
-    remedy = "close that session" if is_this_process else "stop that one"
-    text = f"The logdir {logdir} is in use by {by}. Two chiefs would delete each other's checkpoints: {remedy}, or use "
-    text += "another logdir"
-    if free_in_secs is not None:
-        text += f"; if it is dead, try again in {max(1.0, free_in_secs):.0f} s, or delete {path}"
-    return text + ". Options(exclusive_logdir=False) starts anyway."
-
-
 def _taken_over(logdir: str, successor: str, timeout_secs: float) -> str:
-    """Return what a chief reads that another one has taken the logdir over from."""
+    """Return the error of a chief whose logdir another one has taken over."""
     return (
         f"The logdir {logdir} was taken over by {successor}: this process had not renewed its lease for longer than "
         f"lease_timeout_secs ({timeout_secs:g} s), as when it is suspended or cut off from the storage. It publishes "
@@ -490,7 +470,7 @@ def _taken_over(logdir: str, successor: str, timeout_secs: float) -> str:
 
 
 def _gave_way(logdir: str, successor: str) -> str:
-    """Return what a session reads that writes no checkpoints, once one that does has come."""
+    """Return the error of a session that gave way."""
     return (
         f"The logdir {logdir} now belongs to {successor}, which writes checkpoints there: this process writes no "
         "telemetry any more."

@@ -1,4 +1,4 @@
-"""`Tenancy`: a session's place among the sessions of its run."""
+"""`SessionHistory`: the earlier sessions of a run, as a new one finds them in the lease."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from supervisor_core.checkpoint.lease_record import COSTS, LARGEST, LARGEST_ATTE
 from supervisor_core.checkpoint.process_identity import boot_id
 
 CUT_OFF = ("lost", "signal")
-"""How a session ends that had more to do, and nothing wrong with its model."""
+"""Outcomes of a session that had more to do, with an intact model."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tenancy:
+class SessionHistory:
     """A session's place among the sessions of its run."""
 
     attempt: int
@@ -22,23 +22,23 @@ class Tenancy:
     first_started_at: float
     """Wall time at which the run's first session started."""
     previous: LeaseRecord | None = None
-    """The session before; None for the first, and where the lease file could not be understood."""
+    """The session before; None for the first, and where the lease file could not be read."""
     restarts: Mapping[str, int] = field(default_factory=dict)
-    """How all earlier sessions ended: reason -> count; ``lost`` for those that left no word."""
+    """How all earlier sessions ended: reason -> count; ``lost`` for those without a stop record."""
     steps_lost: int = 0
-    """Steps done again after the earlier restarts."""
+    """Steps recomputed after the earlier restarts."""
     exclusive: bool = True
-    """Whether no other chief can be at work in the logdir."""
+    """No other chief can be at work in the logdir."""
     warning: str | None = None
-    """What is not as it should be, in one sentence."""
+    """A problem, in one sentence."""
 
     @property
     def previous_outcome(self) -> str | None:
         """How the session before ended; None where there was none."""
         return self.previous.outcome if self.previous else None
 
-    def told(self, started_boot_secs: float | None) -> dict[str, Any]:
-        """Return what a session record says of the sessions before.
+    def record_fields(self, started_boot_secs: float | None) -> dict[str, Any]:
+        """Return the fields of a session record that describe the earlier sessions.
 
         Args:
             started_boot_secs: when the session started, by `supervisor_core.clock.boot_secs`.
@@ -54,23 +54,24 @@ class Tenancy:
         }
 
     def may_keep_model_of(self, session: str) -> bool:
-        """Say whether a model that a session has left alive is good to go on with: that of the one before if it was
-        cut off; or of the last one that was ready, if none since then was, and all were cut off. One that had failed
-        may have failed by its model."""
+        """Say whether the model that a session left alive can be continued with.
+
+        It can if the session is the one before and was cut off, or the last one that was ready, and all since then were
+        cut off. A session that failed may have failed because of its model.
+        """
         before = self.previous
-        return before is not None and before.outcome in CUT_OFF and session in (before.session, before.heir_of)
+        return before is not None and before.outcome in CUT_OFF and session in (before.session, before.predecessor)
 
     @property
-    def heir_of(self) -> str | None:
+    def predecessor(self) -> str | None:
         """The last session that was ready, if all since then were cut off: its model may be alive in a cluster."""
         if self.previous is None or self.previous.outcome not in CUT_OFF:
             return None
-        return self.previous.heir_of or self.previous.session
+        return self.previous.predecessor or self.previous.session
 
     @property
     def costs(self) -> Mapping[str, float | None]:
-        """What steps and saves have cost the earlier sessions, as the lease's fields have it; None where that is not
-        known."""
+        """The earlier sessions' cost of steps and saves, by the lease's fields; None where unknown."""
         if self.previous is None:
             return dict.fromkeys(COSTS, 0.0 if self.attempt == 1 else None)
         costs = {name: getattr(self.previous, name) for name in COSTS}
@@ -78,12 +79,12 @@ class Tenancy:
 
     @property
     def last_step(self) -> int | None:
-        """How far the session before came; None where that is not known."""
+        """The last step of the session before; None where unknown."""
         return self.previous.last_step if self.previous else None
 
 
 def _secs_since(before: LeaseRecord | None, now_boot_secs: float | None) -> float | None:
-    """Return for how long a session had not been seen, if it ran on this machine since that was started."""
+    """Return the time since a session's last renewal, if it ran on this machine since its boot."""
     if before is None or before.renewed_boot_secs is None or now_boot_secs is None:
         return None
     secs = now_boot_secs - before.renewed_boot_secs
@@ -91,23 +92,23 @@ def _secs_since(before: LeaseRecord | None, now_boot_secs: float | None) -> floa
 
 
 def can_follow(attempt: int) -> bool:
-    """Return whether sessions after an attempt have numbers that are plausible to those who read them."""
+    """Say whether the attempts after this one keep plausible numbers."""
     return 0 <= attempt <= LARGEST_ATTEMPT // 2
 
 
-def tenancy_after(
+def history_after(
     previous: LeaseRecord | None, now: float, *, after_attempt: int = 0, exclusive: bool, warning: str | None
-) -> Tenancy:
-    """Return the place of a session that starts now, after ``previous`` and any of a number up to ``after_attempt``.
+) -> SessionHistory:
+    """Return the history of a session that starts now, after ``previous`` and any attempt up to ``after_attempt``.
 
-    A count above half of what is plausible is not carried on, so that what the session adds to it stays plausible.
+    A count above half of its plausible bound is dropped, so that the session can add to it.
     """
     attempt = max(filter(can_follow, (0, after_attempt, previous.attempt if previous else 0))) + 1
     if previous is None:
-        return Tenancy(attempt=attempt, first_started_at=now, exclusive=exclusive, warning=warning)
+        return SessionHistory(attempt=attempt, first_started_at=now, exclusive=exclusive, warning=warning)
     restarts = {reason: count for reason, count in previous.restarts.items() if abs(count) <= LARGEST // 2}
     restarts[previous.outcome] = restarts.get(previous.outcome, 0) + 1
-    return Tenancy(
+    return SessionHistory(
         attempt=attempt,
         first_started_at=previous.first_started_at,
         previous=previous,

@@ -20,8 +20,8 @@ from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_record import COSTS, ERROR_LETTERS
 from supervisor_core.checkpoint.ledger import newest_attempt
-from supervisor_core.checkpoint.logdir_lock import LogdirLease
-from supervisor_core.checkpoint.session_history import Tenancy
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
+from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.guard import guard_directory
@@ -90,13 +90,13 @@ class SupervisedRun:
         self._writer = writer
         self._recorder: TelemetrySink = Recorder(writer if options.write_telemetry else None, self._check)
         self._gives_way = gives_way
-        self._lease: LogdirLease | None = None
+        self._lease: LogdirLock | None = None
         self._roster: Roster | None = None
         self._beacon: Beacon | None = None
         session_id = uuid.uuid4().hex[:16]
         info = {"logdir": str(logdir or ""), "host": socket.gethostname(), "pid": str(os.getpid()), "facade": facade}
         if logdir and is_chief:
-            self._lease = LogdirLease(
+            self._lease = LogdirLock(
                 logdir,
                 timeout_secs=options.lease_timeout_secs,
                 exclusive=options.exclusive_logdir,
@@ -140,7 +140,7 @@ class SupervisedRun:
         )
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
-        self._tenancy = Tenancy(attempt=1, first_started_at=clock.wall(), exclusive=False)
+        self._history = SessionHistory(attempt=1, first_started_at=clock.wall(), exclusive=False)
         self._logdir = logdir
         self._publisher: Publisher | None = None
         self._begun = False
@@ -159,7 +159,7 @@ class SupervisedRun:
 
     def holds(self, directory: str) -> bool:
         """Say whether this session holds a directory as its logdir, and no other chief can be at work there."""
-        return self._tenancy.exclusive and not self._ended and self._is_logdir(directory)
+        return self._history.exclusive and not self._ended and self._is_logdir(directory)
 
     def saves_in(self, directory: str) -> bool:
         """Say whether this session is the chief that saves checkpoints in a directory."""
@@ -193,7 +193,7 @@ class SupervisedRun:
                 restarts=before.restarts,
                 steps_lost=None if before.previous is None and before.attempt > 1 else before.steps_lost,
             )
-            self._tenancy = before
+            self._history = before
             self._monitor.identify(self._identity)
             self.guard(self._logdir or "")
         self._begun = True
@@ -254,7 +254,7 @@ class SupervisedRun:
             adopted=adopted,
             skipped=tuple(skipped),
             state_problem=state_problem,
-            **self._tenancy.told(self._identity.started_boot_secs),
+            **self._history.record_fields(self._identity.started_boot_secs),
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
             services=tuple(services),
@@ -266,8 +266,8 @@ class SupervisedRun:
 
     def goes_on_from(self, session: str) -> bool:
         """Tell whether a model that a session has left alive somewhere is good to go on with: this one's own, or see
-        `Tenancy.may_keep_model_of`."""
-        return session == self.session_id or self._tenancy.may_keep_model_of(session)
+        `SessionHistory.may_keep_model_of`."""
+        return session == self.session_id or self._history.may_keep_model_of(session)
 
     def recovered(
         self, *, error: str, losses: int, step: int | None, checkpoint: str | None, at_step: int | None, secs: float
@@ -400,7 +400,7 @@ class SupervisedRun:
             self._lease.record_rewind(0, restored_step)
             return
         lost = self._lease.record_restore(restored_step)
-        before = self._tenancy
+        before = self._history
         self._lost(None if before.previous is not None and before.last_step is None else lost)
         self._monitor.identify(self._identity)
 
@@ -433,7 +433,7 @@ class SupervisedRun:
             )
 
 
-def _costs(before: Tenancy) -> Costs | None:
+def _costs(before: SessionHistory) -> Costs | None:
     told = before.costs
     known = [float(told[name] or 0.0) for name in COSTS if told[name] is not None]
     if len(known) < len(COSTS):

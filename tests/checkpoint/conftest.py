@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.filesystem import LocalFilesystem
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
 
 HOLDER = """
 import sys
-from supervisor_core.checkpoint.logdir_lock import LogdirLease
-lease = LogdirLease(sys.argv[1])
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
+lease = LogdirLock(sys.argv[1])
 lease.acquire("elsewhere")
 lease.record_restore(400)
 print("held", flush=True)
@@ -107,12 +107,12 @@ def clock(clock_at: Callable[[float], Any]) -> Any:
 
 
 @pytest.fixture
-def make(tmp_path: Path, clock: Any) -> Iterator[Callable[..., LogdirLease]]:
+def make(tmp_path: Path, clock: Any) -> Iterator[Callable[..., LogdirLock]]:
     """Returns a function that makes a lease on one logdir; renewals run in line. All are released at the end."""
-    made: list[LogdirLease] = []
+    made: list[LogdirLock] = []
 
-    def new(**options: Any) -> LogdirLease:
-        lease = LogdirLease(tmp_path / "run", clock=clock, spawn=lambda renew: renew(), **options)
+    def new(**options: Any) -> LogdirLock:
+        lease = LogdirLock(tmp_path / "run", clock=clock, spawn=lambda renew: renew(), **options)
         made.append(lease)
         return lease
 

@@ -41,10 +41,10 @@ def test_local_paths_load_neither_tensorboard_nor_tensorflow(tmp_path: Path, wri
     writer.write_run(tmp_path / "run", [5])
     script = (
         "import sys\n"
-        "from supervisor_core.checkpoint.logdir_lock import LogdirLease\n"
+        "from supervisor_core.checkpoint.logdir_lock import LogdirLock\n"
         "from supervisor_core.checkpoint.store import CheckpointStore\n"
         "assert not {'google.protobuf', 'tensorboard', 'tensorflow'} & set(sys.modules)\n"
-        "lease = LogdirLease(sys.argv[1])\n"
+        "lease = LogdirLock(sys.argv[1])\n"
         "lease.acquire('a')\n"
         "store = CheckpointStore(sys.argv[1])\n"
         "chosen = store.newest_usable().chosen\n"

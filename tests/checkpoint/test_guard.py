@@ -16,10 +16,10 @@ from supervisor_core.checkpoint.filesystem import LOCAL
 from supervisor_core.checkpoint.guard import GuardedFilesystem
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile
 from supervisor_core.checkpoint.lease_record import encode
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.errors import LogdirInUseError
 
-Make = Callable[..., LogdirLease]
+Make = Callable[..., LogdirLock]
 Edit = Callable[..., None]
 OnDisk = Callable[[], dict[str, Any]]
 
@@ -152,7 +152,7 @@ def test_a_deleted_file_that_another_locked(make: Make, path: Path) -> None:
     assert second.take().verdict == "ours"
     with pytest.raises(LogdirInUseError, match="taken over by another process"):
         first.check()
-    second.let_go()
+    second.release()
 
 
 def test_a_deleted_file_that_another_wrote_without_locks(make: Make, path: Path, edit: Edit, no_locks: None) -> None:
@@ -266,7 +266,7 @@ def test_an_object_store_is_read_before_each_change(bucket: str) -> None:
     """There are no locks and no conditional writes there: the object is read, then the change is made."""
     import fsspec
 
-    lease = LogdirLease(bucket)
+    lease = LogdirLock(bucket)
     assert lease.acquire("a").exclusive
     lease.check()
     record = peek(bucket)
@@ -283,7 +283,7 @@ def test_an_object_that_was_deleted_stops_nobody(bucket: str) -> None:
     """The next renewal puts it back."""
     import fsspec
 
-    lease = LogdirLease(bucket, spawn=lambda renew: renew())
+    lease = LogdirLock(bucket, spawn=lambda renew: renew())
     lease.acquire("a")
     fsspec.filesystem("memory").rm(f"/guarded-run/{LEASE_NAME}")
     lease.check()

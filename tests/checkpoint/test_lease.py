@@ -15,21 +15,21 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.checkpoint.process_identity import boot_id
-from supervisor_core.checkpoint.session_history import tenancy_after
+from supervisor_core.checkpoint.session_history import history_after
 from supervisor_core.errors import LogdirInUseError
 
-Make = Callable[..., LogdirLease]
+Make = Callable[..., LogdirLock]
 Edit = Callable[..., None]
 OnDisk = Callable[[], dict[str, Any]]
 
 
 def test_the_first_session_is_the_first(make: Make, clock: Any) -> None:
     """A new logdir: attempt 1, nothing before, exclusive, nothing to warn of."""
-    tenancy = make().acquire("a")
-    assert (tenancy.attempt, tenancy.previous, tenancy.previous_outcome, tenancy.last_step) == (1, None, None, None)
-    assert (tenancy.exclusive, tenancy.warning, tenancy.first_started_at) == (True, None, clock.now)
+    history = make().acquire("a")
+    assert (history.attempt, history.previous, history.previous_outcome, history.last_step) == (1, None, None, None)
+    assert (history.exclusive, history.warning, history.first_started_at) == (True, None, clock.now)
 
 
 def test_sessions_follow_one_another(make: Make, clock: Any) -> None:
@@ -39,19 +39,19 @@ def test_sessions_follow_one_another(make: Make, clock: Any) -> None:
         [("completed", 0, 500), ("signal", 500, 900), ("signal", 700, 950)], 1
     ):
         lease = make()
-        tenancy = lease.acquire(f"session-{number}")
-        assert tenancy.attempt == number
+        history = lease.acquire(f"session-{number}")
+        assert history.attempt == number
         lease.record_restore(restored)
         clock.now += 100
         lease.renew(last_step=reached - 10)
         lease.release(reason, last_step=reached)
-    tenancy = make().acquire("last")
-    assert tenancy.attempt == 4
-    assert tenancy.restarts == {"completed": 1, "signal": 2}
-    assert tenancy.steps_lost == 200
-    assert (tenancy.previous_outcome, tenancy.last_step, tenancy.first_started_at) == ("signal", 950, started)
-    assert tenancy.previous is not None
-    assert tenancy.previous.session == "session-3"
+    history = make().acquire("last")
+    assert history.attempt == 4
+    assert history.restarts == {"completed": 1, "signal": 2}
+    assert history.steps_lost == 200
+    assert (history.previous_outcome, history.last_step, history.first_started_at) == ("signal", 950, started)
+    assert history.previous is not None
+    assert history.previous.session == "session-3"
 
 
 def test_steps_done_again_are_counted(make: Make) -> None:
@@ -90,8 +90,8 @@ def test_how_long_ago_a_session_was_seen(make: Make, clock: Any, tmp_path: Path,
     record = peek(tmp_path / "run")
     assert record is not None
     clock.now += 20.0
-    tenancy = tenancy_after(replace(record, boot=boot), clock.now, exclusive=True, warning=None)
-    told = tenancy.told(clock.now)
+    history = history_after(replace(record, boot=boot), clock.now, exclusive=True, warning=None)
+    told = history.record_fields(clock.now)
     assert (told["previous_elapsed_secs"], told["previous_seen_secs"]) == (0.0, secs)
     assert (told["previous_seen_at"], told["run_started_at"]) == (clock.now - 20.0, clock.now - 20.0)
 
@@ -122,8 +122,8 @@ def test_after_kill_the_lease_is_free_at_once(make: Make, holder: subprocess.Pop
     """A holder killed with SIGKILL is dead the same instant, and counts as lost."""
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    tenancy = make().acquire("second")
-    assert (tenancy.attempt, tenancy.restarts, tenancy.last_step, tenancy.exclusive) == (2, {"lost": 1}, 400, True)
+    history = make().acquire("second")
+    assert (history.attempt, history.restarts, history.last_step, history.exclusive) == (2, {"lost": 1}, 400, True)
 
 
 def test_a_stopped_holder_still_holds(make: Make, holder: subprocess.Popen[str]) -> None:
@@ -167,8 +167,8 @@ def test_a_forked_child_is_not_the_holder(tmp_path: Path) -> None:
     """What the child does with its copy of the lease object (renewing, releasing at exit) changes and says nothing."""
     script = (
         "import os, sys\n"
-        "from supervisor_core.checkpoint.logdir_lock import LogdirLease, peek\n"
-        "lease = LogdirLease(sys.argv[1], spawn=lambda renew: renew())\n"
+        "from supervisor_core.checkpoint.logdir_lock import LogdirLock, peek\n"
+        "lease = LogdirLock(sys.argv[1], spawn=lambda renew: renew())\n"
         "lease.acquire('parent')\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
@@ -219,8 +219,8 @@ def test_peeking_changes_nothing(make: Make, tmp_path: Path) -> None:
 
 def test_a_lease_that_is_dropped_is_free(tmp_path: Path) -> None:
     """A session whose object is gone without being closed, as in a notebook, does not hold the logdir."""
-    LogdirLease(tmp_path / "run").acquire("a")
-    second = LogdirLease(tmp_path / "run")
+    LogdirLock(tmp_path / "run").acquire("a")
+    second = LogdirLock(tmp_path / "run")
     assert second.acquire("b").previous_outcome == "lost"
     second.release("completed")
 
@@ -258,7 +258,7 @@ def test_how_often_a_lease_is_renewed(make: Make) -> None:
 
 def test_how_often_a_lease_in_an_object_store_is_renewed() -> None:
     """Four times within its timeout: each renewal is an upload."""
-    assert LogdirLease("memory://lease-in-a-store/run", timeout_secs=60.0).renewal_secs == 15.0
+    assert LogdirLock("memory://lease-in-a-store/run", timeout_secs=60.0).renewal_secs == 15.0
 
 
 @pytest.mark.parametrize("attempt", [10**15 // 2 + 1, 10**15 - 1, 10**15, 2**53, 2**63 - 2])
@@ -306,11 +306,11 @@ def test_whose_heir_a_session_is(tmp_path) -> None:
         ("g", False, "completed"),
         ("h", False, "signal"),
     ]:
-        lease = LogdirLease(tmp_path)
+        lease = LogdirLock(tmp_path)
         lease.acquire(session)
         record = peek(tmp_path)
         assert record is not None
-        heirs.append(record.heir_of)
+        heirs.append(record.predecessor)
         if ready:
             lease.record_ready()
         lease.release(ended)

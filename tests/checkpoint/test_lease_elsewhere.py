@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.errors import LogdirInUseError
 
-Make = Callable[..., LogdirLease]
+Make = Callable[..., LogdirLock]
 Edit = Callable[..., None]
 OnDisk = Callable[[], dict[str, Any]]
 
@@ -40,7 +40,7 @@ def foreign(tmp_path: Path, clock: Any, edit: Edit) -> Callable[..., Path]:
 
     def leave(age_secs: float, **changes: Any) -> Path:
         logdir = tmp_path / "run"
-        lease = LogdirLease(logdir, clock=clock, boot="kernel-b", host="b", pid=77)
+        lease = LogdirLock(logdir, clock=clock, boot="kernel-b", host="b", pid=77)
         lease.acquire("on b")
         content = (logdir / LEASE_NAME).read_bytes()
         lease.release("end of test")
@@ -103,11 +103,11 @@ def test_going_on_regardless(make: Make, tmp_path: Path, caplog: pytest.LogCaptu
     """With `exclusive=False` the second chief goes on, is told of the first, and leaves its lease alone."""
     make().acquire("a")
     second = make(exclusive=False)
-    tenancy = second.acquire("b")
-    assert not tenancy.exclusive
-    assert tenancy.attempt == 2
-    assert tenancy.warning is not None
-    assert "another chief may be at work" in tenancy.warning
+    history = second.acquire("b")
+    assert not history.exclusive
+    assert history.attempt == 2
+    assert history.warning is not None
+    assert "another chief may be at work" in history.warning
     assert "another chief may be at work" in caplog.text
     second.renew(last_step=5)
     second.release("completed")
@@ -123,10 +123,10 @@ def test_a_file_system_without_locks(make: Make, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("fcntl.flock", no_locks)
     lease = make()
-    tenancy = lease.acquire("a")
-    assert not tenancy.exclusive
-    assert tenancy.warning is not None
-    assert "has no file locks (No locks available): only renewals of" in tenancy.warning
+    history = lease.acquire("a")
+    assert not history.exclusive
+    assert history.warning is not None
+    assert "has no file locks (No locks available): only renewals of" in history.warning
     lease.renew(last_step=3)
     with pytest.raises(LogdirInUseError, match="this very process"):
         make().acquire("b")
@@ -149,8 +149,8 @@ def test_without_locks_a_process_that_is_gone_is_dead(
 def test_a_dropped_lease_is_free_without_locks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no lock that goes with the object, this process knows that the session is gone."""
     monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
-    LogdirLease(tmp_path / "run").acquire("a")
-    second = LogdirLease(tmp_path / "run")
+    LogdirLock(tmp_path / "run").acquire("a")
+    second = LogdirLock(tmp_path / "run")
     assert second.acquire("b").previous_outcome == "lost"
     second.release("completed")
 

@@ -14,11 +14,11 @@ import pytest
 
 from supervisor_core.checkpoint import lease_file
 from supervisor_core.checkpoint.filesystem import open_own
-from supervisor_core.checkpoint.lease_file import Grip, LocalLeaseFile
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.lease_file import LocalLeaseFile, LockResult
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.errors import LogdirInUseError
 
-Make = Callable[..., LogdirLease]
+Make = Callable[..., LogdirLock]
 Edit = Callable[..., None]
 OnDisk = Callable[[], dict[str, Any]]
 
@@ -58,7 +58,7 @@ def test_a_logdir_that_was_away_is_still_held(
     with pytest.raises(OSError):
         lease.check()
     with pytest.raises(LogdirInUseError):
-        LogdirLease(tmp_path / "away", host="elsewhere").acquire("c")
+        LogdirLock(tmp_path / "away", host="elsewhere").acquire("c")
     (tmp_path / "away").rename(tmp_path / "run")
     lease.check()
     lease.renew(last_step=5)
@@ -106,10 +106,10 @@ def test_a_lease_file_deleted_under_the_lock(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(fcntl, "flock", deleting)
     first, second = LocalLeaseFile(path), LocalLeaseFile(path)
-    assert first.take() == Grip("ours")
-    assert second.take() == Grip("theirs")
-    first.let_go()
-    second.let_go()
+    assert first.take() == LockResult("ours")
+    assert second.take() == LockResult("theirs")
+    first.release()
+    second.release()
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_a_corrupt_lease_file_is_unknown_history(make: Make, tmp_path: Path, con
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LEASE_NAME).write_bytes(content * 3)
     lease = make()
-    tenancy = lease.acquire("a")
-    assert tenancy.attempt == 1
-    assert tenancy.warning is not None
-    assert f"the earlier sessions of {tmp_path / 'run'} are not known" in tenancy.warning
+    history = lease.acquire("a")
+    assert history.attempt == 1
+    assert history.warning is not None
+    assert f"the earlier sessions of {tmp_path / 'run'} are not known" in history.warning
     assert peek(tmp_path / "run") is not None
     lease.release("completed")
     assert make().acquire("b").warning is None
@@ -156,10 +156,10 @@ def test_a_logdir_that_cannot_be_written(make: Make, caplog: pytest.LogCaptureFi
     """A read-only logdir has nothing to guard: a warning, no exception, and nothing is written later."""
     file = LocalLeaseFile("/proc/1/.supervisor.lease")
     lease = make(file=file)
-    tenancy = lease.acquire("a")
-    assert not tenancy.exclusive
-    assert tenancy.warning is not None
-    assert "cannot be guarded against a second chief" in tenancy.warning
+    history = lease.acquire("a")
+    assert not history.exclusive
+    assert history.warning is not None
+    assert "cannot be guarded against a second chief" in history.warning
     assert lease.record_restore(5) == 0
     lease.renew(last_step=3)
     lease.release("completed")
@@ -197,9 +197,9 @@ def test_a_lease_that_can_only_be_read_guards_all_the_same(
     first.release("completed")
     regardless.release("completed")
     later = make()
-    tenancy = later.acquire("d")
-    assert (tenancy.attempt, tenancy.exclusive, tenancy.previous_outcome) == (2, False, "completed")
-    assert f"cannot be guarded against a second chief: {os.strerror(code)}" in str(tenancy.warning)
+    history = later.acquire("d")
+    assert (history.attempt, history.exclusive, history.previous_outcome) == (2, False, "completed")
+    assert f"cannot be guarded against a second chief: {os.strerror(code)}" in str(history.warning)
     with pytest.raises(LogdirInUseError):
         make().acquire("e")
     assert on_disk()["session"] == "a"
@@ -227,8 +227,8 @@ def test_a_lease_with_two_names(make: Make, tmp_path: Path, on_disk: OnDisk) -> 
     first.release("completed")
     content = copy.read_bytes()
     second = make()
-    tenancy = second.acquire("b")
-    assert (tenancy.attempt, tenancy.exclusive, tenancy.warning) == (2, True, None)
+    history = second.acquire("b")
+    assert (history.attempt, history.exclusive, history.warning) == (2, True, None)
     second.check()
     with pytest.raises(LogdirInUseError, match="session b"):
         make().acquire("c")
@@ -254,9 +254,9 @@ def test_a_fifo_in_place_of_the_lease_file(make: Make, tmp_path: Path, caplog: p
     (tmp_path / "run").mkdir()
     os.mkfifo(tmp_path / "run" / LEASE_NAME)
     lease = make()
-    tenancy = lease.acquire("a")
-    assert not tenancy.exclusive
-    assert "it is a FIFO, not a regular file" in str(tenancy.warning)
+    history = lease.acquire("a")
+    assert not history.exclusive
+    assert "it is a FIFO, not a regular file" in str(history.warning)
     lease.renew(last_step=1)
     lease.release("completed")
     assert peek(tmp_path / "run") is None
@@ -280,14 +280,14 @@ def test_a_full_disk_does_not_stop_the_run(
     assert on_disk()["last_step"] == 6
     file.broken = True
     lease.release("completed")
-    assert "The end of the session could not be noted" in caplog.text
+    assert "The end of the session could not be recorded" in caplog.text
     file.broken = False
     assert make().acquire("b").previous_outcome == "lost"
 
 
 def test_a_renewal_that_hangs_holds_nobody_up(tmp_path: Path, on_disk: OnDisk) -> None:
     """Renewing returns at once though the file system hangs; renewals that follow do not pile up."""
-    lease = LogdirLease(tmp_path / "run")
+    lease = LogdirLock(tmp_path / "run")
     lease.acquire("a")
     file, hang, entered = lease._file, threading.Event(), threading.Event()
     original = file.write
@@ -316,7 +316,7 @@ def test_no_more_threads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
         spawned.append(renew)
         raise RuntimeError("can't start new thread")
 
-    lease = LogdirLease(tmp_path / "run", spawn=spawn)
+    lease = LogdirLock(tmp_path / "run", spawn=spawn)
     lease.acquire("a")
     lease.renew()
     lease.renew()

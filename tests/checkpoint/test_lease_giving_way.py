@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.logdir_lock import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.errors import LogdirInUseError
 
-Make = Callable[..., LogdirLease]
+Make = Callable[..., LogdirLock]
 
 
 def test_a_logdir_of_its_own_is_taken(make: Make) -> None:
@@ -22,8 +22,8 @@ def test_a_logdir_of_its_own_is_taken(make: Make) -> None:
     first.renew(last_step=70)
     first.check()
     first.release("completed", last_step=70)
-    tenancy = make(gives_way=True).acquire("b")
-    assert (tenancy.attempt, tenancy.last_step, tenancy.restarts) == (2, 70, {"completed": 1})
+    history = make(gives_way=True).acquire("b")
+    assert (history.attempt, history.last_step, history.restarts) == (2, 70, {"completed": 1})
 
 
 def test_a_session_that_writes_checkpoints_keeps_it_out(make: Make, on_disk: Callable[[], dict[str, Any]]) -> None:
@@ -56,8 +56,8 @@ def test_a_training_takes_over_at_once(make: Make, on_disk: Callable[[], dict[st
     evaluation.acquire("evaluation")
     evaluation.check()
     training = make()
-    tenancy = training.acquire("training")
-    assert (tenancy.previous, tenancy.restarts, tenancy.exclusive) == (None, {}, True)
+    history = training.acquire("training")
+    assert (history.previous, history.restarts, history.exclusive) == (None, {}, True)
     with pytest.raises(LogdirInUseError, match="writes no telemetry any more"):
         evaluation.check()
     assert len(heard) == 1
@@ -68,7 +68,7 @@ def test_a_training_takes_over_at_once(make: Make, on_disk: Callable[[], dict[st
 
 def test_an_evaluation_in_another_process_gives_way(make: Make, holder_script: str, tmp_path: Any) -> None:
     """It keeps no lock on the file: a training on the same machine does not have to wait for it."""
-    script = holder_script.replace("LogdirLease(sys.argv[1]", "LogdirLease(sys.argv[1], gives_way=True")
+    script = holder_script.replace("LogdirLock(sys.argv[1]", "LogdirLock(sys.argv[1], gives_way=True")
     assert "gives_way" in script
     command = [sys.executable, "-c", script, str(tmp_path / "run")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -86,5 +86,5 @@ def test_a_dead_one_is_followed(make: Make, edit: Callable[..., None]) -> None:
     killed.acquire("killed")
     killed._forget()  # as the end of the process does
     edit(pid=2**22 + 1)
-    tenancy = make(gives_way=True).acquire("next")
-    assert (tenancy.attempt, tenancy.previous_outcome) == (2, "lost")
+    history = make(gives_way=True).acquire("next")
+    assert (history.attempt, history.previous_outcome) == (2, "lost")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events import EventsWriter
@@ -62,7 +62,7 @@ class Chief:
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
         fcntl.flock = no_locks
-        lease = LogdirLease(self._logdir, host=self._host, boot=self._host, timeout_secs=60.0)
+        lease = LogdirLock(self._logdir, host=self._host, boot=self._host, timeout_secs=60.0)
         session = f"on{self._host}"
         attempt = lease.acquire(session).attempt
         guard_directory(self._logdir, lease.check)

@@ -17,7 +17,7 @@ from supervisor_core.checkpoint import bundle_writer, filesystem, listing, table
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.lease_record import decode as decode_lease
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
@@ -147,14 +147,14 @@ def test_records_raise_what_they_say(decode: Callable[[bytes], Any], data: bytes
 @pytest.mark.parametrize("value", [1e300, 10**400, -1e12, float("nan"), float("inf")])
 def test_times_that_cannot_be_shown_are_refused(tmp_path: Path, value: float) -> None:
     """A lease with such a time is no lease; a session starts all the same."""
-    lease = LogdirLease(tmp_path)
+    lease = LogdirLock(tmp_path)
     lease.acquire("a")
     lease.release("completed")
     raw = json.loads((tmp_path / LEASE_NAME).read_text())
     for name in ("started_at", "renewed_at", "ended_at", "first_started_at"):
         (tmp_path / LEASE_NAME).write_text(json.dumps({**raw, name: value}, separators=(",", ":")))
         assert peek(tmp_path) is None
-        started = LogdirLease(tmp_path)
+        started = LogdirLock(tmp_path)
         started.acquire("b")
         started.release("completed")
     page = {"v": 1, "session": "s", "attempt": 1, "saved": [["model.ckpt-1", 1, 1, 10**400]], "let_go": []}
@@ -178,7 +178,7 @@ def test_small_files_that_are_large_are_not_read(tmp_path: Path) -> None:
     tracemalloc.start()
     reading = read_state(tmp_path / "checkpoint")
     assert peek(tmp_path) is None
-    LogdirLease(tmp_path).acquire("a")
+    LogdirLock(tmp_path).acquire("a")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (reading.verdict, "more than" in (reading.problem or "")) == ("unreadable", True)
@@ -196,7 +196,7 @@ def test_what_is_no_file_holds_up_nobody(tmp_path: Path, writer: ModuleType) -> 
     assert recovery.chosen.step == 100
     assert len(recovery.skipped) == 2
     assert peek(tmp_path) is None
-    assert not LogdirLease(tmp_path).acquire("a").exclusive
+    assert not LogdirLock(tmp_path).acquire("a").exclusive
 
 
 def test_a_state_file_costs_few_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

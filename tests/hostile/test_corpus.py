@@ -43,7 +43,7 @@ print(json.dumps({
 """
 START = """
 import json, os, sys
-from supervisor_core.checkpoint.logdir_lock import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
 for name in sorted(os.listdir(sys.argv[1])):
@@ -52,7 +52,7 @@ for name in sorted(os.listdir(sys.argv[1])):
         CheckpointStore(logdir).newest_usable(start_over=True)
     except CheckpointError:
         pass
-    lease = LogdirLease(logdir)
+    lease = LogdirLock(logdir)
     lease.acquire("a")
     lease.release("completed")
 print("started")

@@ -12,7 +12,7 @@ from supervisor_core.checkpoint.bundle_writer import write_bundle
 from supervisor_core.checkpoint.filesystem import LOCAL
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import DIRECTORY, SessionLedger
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.set_aside import move_aside
 from supervisor_core.checkpoint.state_file import CheckpointState, write_state
 from supervisor_core.events.filesystem import LOCAL as EVENTS
@@ -46,12 +46,12 @@ def test_the_lease_is_written_through_no_link(
 ) -> None:
     """Training goes on without a lease, and says why; the file that is linked to stays as it is."""
     link(victim, logdir / LEASE_NAME)
-    lease = LogdirLease(logdir)
+    lease = LogdirLock(logdir)
     with caplog.at_level(logging.WARNING):
-        tenancy = lease.acquire("s")
+        history = lease.acquire("s")
     lease.renew(last_step=5)
     lease.release("completed")
-    assert not tenancy.exclusive
+    assert not history.exclusive
     assert "link" in caplog.text
     assert victim.read_text() == "a key\n"
 
@@ -63,11 +63,11 @@ def test_the_lease_is_not_written_over_what_is_no_lease(
     """A file of that name which somebody put to other use stays; one that a power cut has blanked is taken."""
     path = logdir / LEASE_NAME
     path.write_bytes(notes)
-    assert not LogdirLease(logdir).acquire("s").exclusive
+    assert not LogdirLock(logdir).acquire("s").exclusive
     assert path.read_bytes() == notes
     assert "not a lease file" in caplog.text
     path.write_bytes(bytes(1024))
-    assert LogdirLease(logdir).acquire("s").exclusive
+    assert LogdirLock(logdir).acquire("s").exclusive
 
 
 @pytest.mark.parametrize("link", LINKS)

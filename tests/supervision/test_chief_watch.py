@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.lease_record import LeaseRecord
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.supervision.chief_watch import FINISHED, ChiefWatch
 
@@ -183,7 +183,7 @@ def test_the_lease_of_a_real_logdir(tmp_path: Path, hands: Any) -> None:
     assert watch.look() is None
     (tmp_path / LEASE_NAME).write_bytes(b'{"v":nonsense')
     assert watch.look() is None
-    lease = LogdirLease(tmp_path)
+    lease = LogdirLock(tmp_path)
     lease.acquire(CHIEF)
     assert watch.look() is None
     lease.release("completed", last_step=3)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from forked import ForkServer
 
 from supervisor_core.checkpoint.bundle import read_index, verify
-from supervisor_core.checkpoint.logdir_lock import LogdirLease, peek
+from supervisor_core.checkpoint.logdir_lock import LogdirLock, peek
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, read_state, write_state
 from supervisor_core.checkpoint.store import CheckpointStore
@@ -270,13 +270,13 @@ def test_remote_file_systems_through_tensorflow(session: Any) -> None:
     assert len(store.delete(paths[0])) == 3
     assert [candidate.found for candidate in store.candidates()] == [True, False]
 
-    lease = LogdirLease(logdir, spawn=lambda renew: renew())
+    lease = LogdirLock(logdir, spawn=lambda renew: renew())
     assert lease.acquire("a").exclusive
     with pytest.raises(LogdirInUseError, match="this very process"):
-        LogdirLease(logdir).acquire("b")
+        LogdirLock(logdir).acquire("b")
     lease.renew(last_step=7)
     lease.release("completed")
     record = peek(logdir)
     assert record is not None
     assert (record.ended, record.last_step) == ("completed", 7)
-    assert LogdirLease(logdir).acquire("c").attempt == 2
+    assert LogdirLock(logdir).acquire("c").attempt == 2

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core.checkpoint.lease_record import decode, encode
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
 from supervisor_core.options import Options
 from supervisor_core.tf1.cluster.announcement import Announcement
@@ -155,7 +155,7 @@ def test_a_chief_that_is_cut_off_before_it_is_ready(chief: Train, logdir: str, h
     chief(trains(logdir))
     ended(logdir, None)
     for number in range(2):
-        lease = LogdirLease(logdir)
+        lease = LogdirLock(logdir)
         lease.acquire(f"cut-off-before-it-was-ready-{number}")
         lease.release("requested")
         ended(logdir, how)
@@ -166,7 +166,7 @@ def test_a_chief_that_fails_before_it_is_ready_leaves_nothing_to_keep(chief: Tra
     """What it failed by may be the model."""
     chief(trains(logdir))
     ended(logdir, None)
-    lease = LogdirLease(logdir)
+    lease = LogdirLock(logdir)
     lease.acquire("failed")
     lease.release("error")
     assert chief() == SAVED
@@ -179,7 +179,7 @@ def test_what_a_ready_chief_leaves_is_its_own(chief: Train, logdir: str) -> None
     chief()
     record = decode((Path(logdir) / LEASE_NAME).read_bytes())
     assert record is not None
-    assert record.heir_of is None
+    assert record.predecessor is None
 
 
 def test_another_runs_model_is_not_kept(

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.checkpoint.logdir_lock import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.options import Options
 from supervisor_core.tf1.cluster.finished_session import FinishedSession
 
@@ -30,7 +30,7 @@ def model(graph: Any, build_model: Callable[..., Any]) -> Any:
 @pytest.fixture
 def logdir(logdir: str) -> str:
     """The directory of a run that has finished."""
-    chief = LogdirLease(logdir)
+    chief = LogdirLock(logdir)
     chief.acquire("chief")
     chief.release("completed", last_step=7)
     return logdir
@@ -194,7 +194,7 @@ def test_a_session_made_anew_when_the_run_has_finished(
     with tf.device("/cpu:0"):
         model = build_model()
     options = Options(worker_name="worker:1", finished_wait_secs=0.0, retry_initial_secs=1e-3, retry_max_secs=1e-3)
-    chief = LogdirLease(logdir)
+    chief = LogdirLock(logdir)
     chief.acquire("chief")
     with v1.Session(target) as sess:
         sess.run(model.global_step.initializer)

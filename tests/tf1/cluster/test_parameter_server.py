@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.logdir_lock import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.process_identity import this_machine
 from supervisor_core.options import Options
 from supervisor_core.supervision.task_file import TaskFile
@@ -61,9 +61,9 @@ def serve(logdir: str, script: Script) -> Callable[..., None]:
 
 
 @pytest.fixture
-def chief(logdir: str) -> Iterator[LogdirLease]:
+def chief(logdir: str) -> Iterator[LogdirLock]:
     """A chief's lease on the logdir, not yet taken."""
-    lease = LogdirLease(logdir)
+    lease = LogdirLock(logdir)
     yield lease
     lease.release("requested")
 
@@ -104,7 +104,7 @@ def test_it_says_that_it_serves(serve: Callable[..., None], logdir: str) -> None
 
 
 def test_it_ends_when_the_run_has_finished(
-    serve: Callable[..., None], chief: LogdirLease, script: Script, logdir: str
+    serve: Callable[..., None], chief: LogdirLock, script: Script, logdir: str
 ) -> None:
     """At the next look after the chief's end, as completed, if nobody is given time to begin anew."""
     serve(nothing, lambda: chief.acquire("a") and None, nothing, lambda: chief.release("completed") and None)
@@ -113,12 +113,12 @@ def test_it_ends_when_the_run_has_finished(
 
 
 @pytest.mark.parametrize("reason", ["signal", "error"])
-def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: LogdirLease, reason: str) -> None:
+def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: LogdirLock, reason: str) -> None:
     """Its chief comes back: the variables stay where they are."""
     serve(lambda: chief.acquire("a") and None, lambda: chief.release(reason) and None, *[nothing] * 100, lambda: True)
 
 
-def test_a_finished_run_may_begin_anew(serve: Callable[..., None], chief: LogdirLease, script: Script) -> None:
+def test_a_finished_run_may_begin_anew(serve: Callable[..., None], chief: LogdirLock, script: Script) -> None:
     """A server that is started first gives the chief the time to come; then there is nobody to serve."""
     chief.acquire("a")
     chief.release("completed")
@@ -127,11 +127,11 @@ def test_a_finished_run_may_begin_anew(serve: Callable[..., None], chief: Logdir
 
 
 def test_a_chief_may_open_one_session_after_the_other(
-    serve: Callable[..., None], chief: LogdirLease, script: Script, logdir: str
+    serve: Callable[..., None], chief: LogdirLock, script: Script, logdir: str
 ) -> None:
     """Between the two it keeps its variables, though it was seen at work; after the last it has had its time."""
     chief.acquire("a")
-    again = LogdirLease(logdir)
+    again = LogdirLock(logdir)
     serve(
         nothing,
         lambda: chief.release("completed") and None,
@@ -145,7 +145,7 @@ def test_a_chief_may_open_one_session_after_the_other(
     assert (len(script.waits) - 25) * LOOK_SECS == 60.0
 
 
-def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: LogdirLease, logdir: str) -> None:
+def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: LogdirLock, logdir: str) -> None:
     """One that goes on after its chief would be torn from its variables; one that stalls may go on."""
     chief.acquire("a")
     serve(
@@ -170,7 +170,7 @@ def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: Logdi
     ],
 )
 def test_who_does_not_train_does_not_keep_it(
-    serve: Callable[..., None], chief: LogdirLease, logdir: str, values: dict[str, Any]
+    serve: Callable[..., None], chief: LogdirLock, logdir: str, values: dict[str, Any]
 ) -> None:
     """A worker that failed, was killed, or has not yet begun; and another parameter server."""
     chief.acquire("a")
@@ -178,7 +178,7 @@ def test_who_does_not_train_does_not_keep_it(
 
 
 def test_a_worker_elsewhere_is_missed_in_time(
-    serve: Callable[..., None], chief: LogdirLease, script: Script, logdir: str
+    serve: Callable[..., None], chief: LogdirLock, script: Script, logdir: str
 ) -> None:
     """It keeps the server while its heartbeat goes on, though its clock be wrong by years; once it is silent, for as
     long as it may be, and no longer."""

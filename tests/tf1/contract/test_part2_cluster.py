@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from supervisor_core.checkpoint.logdir_lock import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.supervision.tf_config import TaskIdentity
@@ -126,7 +126,7 @@ def test_a_worker_of_a_finished_run_waits_for_no_chief(
     ours: Any, build_model: Callable[..., Any], logdir: str, ended: str
 ) -> None:
     """Nobody will come: it gets a session in which nothing can be run, and a stop, so that its program ends well."""
-    chief = LogdirLease(logdir)
+    chief = LogdirLock(logdir)
     chief.acquire("chief")
     chief.release(ended)
     with tf.device("/cpu:0"):
@@ -143,7 +143,7 @@ def test_a_worker_of_a_run_that_goes_on_waits_for_its_chief(
     ours: Any, build_model: Callable[..., Any], logdir: str, ended: str | None
 ) -> None:
     """It has not begun, or its chief was cut off or failed, and will be started again: as long as was asked."""
-    chief = LogdirLease(logdir)
+    chief = LogdirLock(logdir)
     if ended != "not yet begun":
         chief.acquire("chief")
     if ended in ("signal", "error"):

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.checkpoint.logdir_lock import LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import (
     DamagedCheckpointError,
@@ -327,7 +327,7 @@ def test_undoing_it_is_one_move(run: Path, train: Any) -> None:
 def test_another_chief_in_the_logdir_renames_nothing(run: Path, train: Any) -> None:
     """A session that does not hold the logdir alone passes damaged ones over, and leaves them where they are."""
     change(DATA, flip)(run)
-    lease = LogdirLease(run)
+    lease = LogdirLock(run)
     lease.acquire("another")
     try:
         assert train(steps=1, options=Options(exclusive_logdir=False)) == (5, 6)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLease
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 
 pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Any]
@@ -90,7 +90,7 @@ def taken_over(start: Start) -> Any:
     process = start("asks", lease_timeout_secs=4.0, **LONG)
     process.expect("trained")
     elsewhere = Path(f"{process.logdir}-successor")
-    lease = LogdirLease(elsewhere)
+    lease = LogdirLock(elsewhere)
     lease.acquire("another")
     os.replace(elsewhere / LEASE_NAME, Path(process.logdir, LEASE_NAME))  # all at once: it is never missing
     process.end()
