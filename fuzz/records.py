@@ -42,6 +42,6 @@ def check_ledger(data: bytes) -> None:
     assert ledger.decode(ledger.encode(page)) == page
     for path in [
         *(item.path for item in page.saved),
-        *(path for item in page.let_go for path in (item.path, *item.files)),
+        *(path for item in page.deletions for path in (item.path, *item.files)),
     ]:
         assert path and not path.startswith("/") and ".." not in path.split("/") and "://" not in path, path

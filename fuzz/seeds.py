@@ -183,8 +183,10 @@ def of_task() -> Seeds:
 def of_ledger() -> Seeds:
     """Pages with checkpoints that are kept and that are to be deleted."""
     saved = ledger.SavedAs("model.ckpt-5", SaveId(1, 2), 1.7e9)
-    gone = ledger.LetGo("model.ckpt-3", {"model.ckpt-3.index": 1.7e9, "model.ckpt-3.data-00000-of-00001": 1.7e9})
-    yield "page", ledger.encode(ledger.Page(session="s", attempt=1, saved=(saved,), let_go=(gone,)))
+    gone = ledger.PlannedDeletion(
+        "model.ckpt-3", {"model.ckpt-3.index": 1.7e9, "model.ckpt-3.data-00000-of-00001": 1.7e9}
+    )
+    yield "page", ledger.encode(ledger.Page(session="s", attempt=1, saved=(saved,), deletions=(gone,)))
     yield "empty", ledger.encode(ledger.Page(session="s", attempt=1))
     odd = {"v": 1, "session": "s", "attempt": "2", "saved": [["../x", 1, 2, 3.0]], "let_go": [["x", {"/y": 1}]]}
     yield "outside", json.dumps(odd).encode()

@@ -1,28 +1,28 @@
-"""The ledger: what each session has saved, and what it has let go, so that a kill at any moment leaks nothing.
+"""The ledger: each session's saves and planned deletions, so that a kill at any moment leaves no orphaned files.
 
 A save is several steps: data and index are moved into place, the state file is replaced, older checkpoints are deleted.
-Before the first of them the session writes down what it is about to do, in a file of its own:
+Before the first step the session writes its plan into a file of its own:
 
 ``<logdir>/.supervisor.checkpoints/attempt-000012-6f1d3c0a9b7e4d21-model.ckpt.json``: the number of the attempt, the
-session's id, and what its checkpoints are called (percent-encoded). It is replaced as a whole (written beside, synced,
-renamed). Byte by byte: one JSON object, ASCII, then a newline (0x0a):
+session's id, and the basename of its checkpoints (percent-encoded). It is replaced as a whole (temporary file, sync,
+rename). Byte by byte: one JSON object, ASCII, then a newline (0x0a):
 
     "v"        1
     "session"  the session's id
     "attempt"  its number among the run's sessions
-    "saved"    what is not let go, oldest first; of each [path, attempt, number, saved at]:
-               the path without endings, relative to the logdir; the attempt that saved it, and the how manieth save of
-               that attempt it was (from 1); wall time in seconds since the epoch
-    "let_go"   what is to be deleted once the state file does not name it; of each [path, {file: written at, ...}]:
-               the path as above; its files, in the order of their deletion, and when each had last been written
+    "saved"    checkpoints to keep, oldest first; of each [path, attempt, number, saved at]:
+               the path without endings, relative to the logdir; the attempt that saved it, and the save's number in
+               that attempt (from 1); wall time in seconds since the epoch
+    "let_go"   checkpoints to delete once the state file does not name them; of each [path, {file: written at, ...}]:
+               the path as above; its files, in the order of their deletion, with their modification times
 
-The session that comes next reads all of them, takes over what is still there into its own file, deletes the earlier
-files, and finishes the deletions once its own first checkpoint counts. A file is deleted only if nobody has written it
-since it was let go, and if the state file could be read and did not name its checkpoint.
+The next session reads all of these files, copies what is still valid into its own, deletes the earlier ones, and
+finishes the deletions once its own first checkpoint is recorded. A file is deleted only if it has not been written
+since its deletion was planned, and if the state file could be read and did not name its checkpoint.
 
-The state file says in a comment which save it is of (`SaveId`). If the ledger knows of a later save with a higher step,
-that one is resumed from: the process was killed just before it replaced the state file, or a chief that had been taken
-over replaced it last. A state file that somebody edited, or another program wrote, counts as it is.
+The state file has the id of its save in a comment (`SaveId`). If the ledger has a later save with a higher step, that
+one is resumed from: the process was killed just before it replaced the state file, or a chief that had been taken over
+replaced it last. A state file that somebody edited, or another program wrote, counts as it is.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, make_relative, read_state
 
 DIRECTORY = ".supervisor.checkpoints"
-"""Where in the logdir the ledgers are."""
+"""The ledgers' directory in the logdir."""
 
 STATE_NAME = "checkpoint"
-"""The state file, as supervised sessions call it."""
+"""The state file's name in supervised sessions."""
 
 VERSION = 1
 MAX_BYTES = 16 << 20
-"""A file that is longer is none of ours, and is not read."""
+"""A longer file is no ledger, and is not read."""
 
 _NAME = re.compile(r"attempt-(\d{6,19})-[0-9A-Za-z]+-(.+)\.json(\.tmp[0-9a-f]{32})?")
 _LOG = logging.getLogger("supervisor_core")
 
 
 class SavedAs(NamedTuple):
-    """A checkpoint, and which save it is of."""
+    """A checkpoint and its save."""
 
     path: str
     """Relative to the logdir, without endings."""
@@ -67,23 +67,23 @@ class SavedAs(NamedTuple):
     """Wall time, seconds since the epoch."""
 
 
-class LetGo(NamedTuple):
-    """A checkpoint that is to be deleted."""
+class PlannedDeletion(NamedTuple):
+    """A checkpoint to delete."""
 
     path: str
     """Relative to the logdir, without endings."""
     files: Mapping[str, float]
-    """Its files, relative to the logdir, in the order of their deletion, and when each had last been written."""
+    """Its files, relative to the logdir, in the order of their deletion, with their modification times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What one session has written down."""
+    """One session's file."""
 
     session: str
     attempt: int
     saved: tuple[SavedAs, ...] = ()
-    let_go: tuple[LetGo, ...] = ()
+    deletions: tuple[PlannedDeletion, ...] = ()
 
 
 def encode(page: Page) -> bytes:
@@ -93,16 +93,16 @@ def encode(page: Page) -> bytes:
         "session": page.session,
         "attempt": page.attempt,
         "saved": [[item.path, *item.id, item.saved_at] for item in page.saved],
-        "let_go": [[item.path, dict(item.files)] for item in page.let_go],
+        "let_go": [[item.path, dict(item.files)] for item in page.deletions],
     }
     return json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def decode(data: bytes) -> Page:
-    """Return what a session's file says.
+    """Return the content of a session's file.
 
     Raises:
-        ValueError: if that cannot be understood, or a path leads out of the logdir; says why.
+        ValueError: if it is no valid page, or a path leads out of the logdir; says why.
     """
     try:
         raw = json.loads(data.decode("ascii"))
@@ -118,8 +118,10 @@ def decode(data: bytes) -> Page:
                 SavedAs(_inside(path), SaveId(_attempt(attempt), int(number)), _finite(saved_at))
                 for path, attempt, number, saved_at in raw["saved"]
             ),
-            let_go=tuple(
-                LetGo(_inside(path), {_inside(file): _finite(written_at) for file, written_at in files.items()})
+            deletions=tuple(
+                PlannedDeletion(
+                    _inside(path), {_inside(file): _finite(written_at) for file, written_at in files.items()}
+                )
                 for path, files in raw["let_go"]
             ),
         )
@@ -128,7 +130,7 @@ def decode(data: bytes) -> Page:
 
 
 def newest_attempt(logdir: str | os.PathLike[str]) -> int:
-    """Return the newest attempt that a logdir's ledger or state file knows of; 0 where they know of none.
+    """Return the newest attempt in a logdir's ledger or state file; 0 where there is none.
 
     Both count: somebody may have deleted the ledger and the lease, and a number that the state file has must not be
     given again, or what a later session saves would not count as later. Of none is known that could not be counted on.
@@ -148,9 +150,9 @@ def newest_attempt(logdir: str | os.PathLike[str]) -> int:
 
 
 def later_saves(state: CheckpointState | None, pages: Sequence[Page]) -> list[SavedAs]:
-    """Return the saves that came after the one which a state file says it is of, newest first; see the module.
+    """Return the saves after that of a state file, newest first; see the module.
 
-    Those of a higher step only: so what is resumed from never goes back. None where the state file does not say.
+    Only those of a higher step, so that a resume never goes back. Empty where the state file has no save's id.
     """
     if state is None or state.save_id is None:
         return []
@@ -166,9 +168,9 @@ class Ledger:
     """The ledger of one logdir's checkpoints of one name.
 
     Args:
-        filesystem: reads and writes; for a session that writes, one that asks before each change.
+        filesystem: reads and writes; for a session that writes, one that checks before each change.
         logdir: the run's directory, as ``filesystem`` names it.
-        basename: what the checkpoints' names begin with, directories below the logdir included.
+        basename: the prefix of the checkpoints' names, with directories below the logdir.
     """
 
     def __init__(self, filesystem: Filesystem, logdir: str, basename: str) -> None:
@@ -178,24 +180,24 @@ class Ledger:
         self._name = quote(basename, safe="")
         self._names = CheckpointNames(last_part(basename), "")
         self._checkpoints = os.path.dirname(basename)
-        """Where they are, relative to the logdir."""
+        """Their directory, relative to the logdir."""
 
     def pages(self) -> list[Page]:
-        """Return what the sessions have written down, by attempts; what cannot be read or understood is left out."""
+        """Return the sessions' files, by attempts, without those that are unreadable or invalid."""
         return [page for _, page in self._found() if page is not None]
 
-    def let_go(self) -> set[str]:
-        """Return the checkpoints that are to be deleted, by the last parts of their paths."""
+    def planned_deletions(self) -> set[str]:
+        """Return the checkpoints to delete, by the last parts of their paths."""
         pages = self.pages()
         kept = {item.path for page in pages for item in page.saved}
-        return {last_part(item.path) for page in pages for item in page.let_go if item.path not in kept}
+        return {last_part(item.path) for page in pages for item in page.deletions if item.path not in kept}
 
     def later_than(self, state: CheckpointState | None) -> list[SavedAs]:
-        """Return `later_saves`, reading nothing where the state file does not say which save it is of."""
+        """Return `later_saves`; reads nothing where the state file has no save's id."""
         return [] if state is None or state.save_id is None else later_saves(state, self.pages())
 
     def _found(self) -> list[tuple[str, Page | None]]:
-        """Return the names of the files, temporary ones too, and what they say."""
+        """Return the names of the files, temporary ones included, and their content."""
         try:
             listing = sorted(self._filesystem.list_names(self._directory))
         except OSError:
@@ -218,12 +220,12 @@ class Ledger:
 
 
 class SessionLedger(Ledger):
-    """The ledger as one session keeps it. For one thread at a time.
+    """The ledger of a session that writes it. Not thread-safe.
 
     Args:
-        filesystem: asks before each change, see `supervisor_core.checkpoint.guard.GuardedFilesystem`.
+        filesystem: checks before each change, see `guard.GuardedFilesystem`.
         logdir: the run's directory, as ``filesystem`` names it.
-        basename: what the checkpoints' names begin with.
+        basename: the prefix of the checkpoints' names.
         publisher: the session.
     """
 
@@ -232,71 +234,68 @@ class SessionLedger(Ledger):
         self._publisher = publisher
         self._own = f"attempt-{publisher.attempt:06d}-{publisher.session}-{self._name}.json"
         self._earlier: list[str] = []
-        """The files of earlier sessions, which are deleted once this one's says what they say."""
+        """Files of earlier sessions; deleted once this session's file has their content."""
         self._saved: dict[str, SavedAs] = {}
-        self._let_go: dict[str, LetGo] = {}
+        self._deletions: dict[str, PlannedDeletion] = {}
         self._newest: SaveId = SaveId(publisher.attempt, 0)
 
     def later_than(self, state: CheckpointState | None) -> list[SavedAs]:
-        """Return `later_saves`; nothing is read where the state file is of this session's newest save."""
+        """Return `later_saves`; reads nothing where the state file is of this session's newest save."""
         return [] if state is None or state.save_id == self._newest else super().later_than(state)
 
     def take_over(self, spared: Collection[str] | None) -> None:
-        """Take over what earlier sessions have written down; their deletions are finished after the next save.
+        """Take over the content of earlier sessions' files; their deletions are finished after the next save.
 
         Args:
-            spared: checkpoints that are not deleted, by the last parts of their paths: those that the state file names,
-                and what was restored. None where the state file cannot be read: then nothing is garbage.
+            spared: checkpoints that must not be deleted, by the last parts of their paths: those that the state file
+                names, and the restored one. None where the state file cannot be read: then nothing is deleted.
         """
         for name, page in self._found():
             if page is None or page.attempt < self._publisher.attempt:
                 self._earlier.append(name)
-            if page is not None:  # in the order of the attempts: the later one knows better
+            if page is not None:  # in the order of the attempts: the later one counts
                 for item in page.saved:
                     self._saved[item.path] = item
-                    self._let_go.pop(item.path, None)
-                for gone in page.let_go:
-                    self._let_go[gone.path] = gone
+                    self._deletions.pop(item.path, None)
+                for gone in page.deletions:
+                    self._deletions[gone.path] = gone
                     self._saved.pop(gone.path, None)
-        # What the state file names was not let go after all: the process was killed before it replaced it.
-        self._let_go = {
-            path: item for path, item in self._let_go.items() if spared is not None and last_part(path) not in spared
+        # A checkpoint that the state file names is kept: the process was killed before it replaced the state file.
+        self._deletions = {
+            path: item for path, item in self._deletions.items() if spared is not None and last_part(path) not in spared
         }
 
     def announce(
-        self, path: str, saved_at: float, *, keep: Sequence[str], let_go: Sequence[str], preserved: Sequence[str] = ()
+        self, path: str, saved_at: float, *, keep: Sequence[str], delete: Sequence[str], preserved: Sequence[str] = ()
     ) -> SaveId:
-        """Write down what a save is about to do, before it does any of it; return which save it is.
+        """Write a save's plan before its first step; return its id.
 
         Args:
-            path: where the checkpoint is going to be.
+            path: the checkpoint's prefix.
             saved_at: wall time.
-            keep: the checkpoints that the state file is going to list.
-            let_go: those that are going to be deleted after that.
+            keep: the checkpoints that the state file will list.
+            delete: those to delete after that.
             preserved: those that are neither listed nor deleted.
 
         Raises:
-            OSError: if it cannot be written down.
+            OSError: if it cannot be written.
             LogdirInUseError: if another chief has taken the logdir over.
         """
         self._newest = SaveId(self._newest.attempt, self._newest.number + 1)
         item = SavedAs(self._relative(path), self._newest, saved_at)
         self._saved[item.path] = item
         names = list(map(self._relative, keep))
-        for name in (
-            *names,
-            *map(self._relative, preserved),
-            item.path,
-        ):  # saved again under its name, or let go by a save that came to nothing
-            self._let_go.pop(name, None)
+        # Kept from now on: saved again under its name, or to be deleted by a save that failed.
+        for name in (*names, *map(self._relative, preserved), item.path):
+            self._deletions.pop(name, None)
         kept = [self._saved[name] for name in names if name in self._saved and name != item.path]
-        # What is let go stays noted until it is deleted: something may come between, whose save is not the last one.
-        self._let_go |= {described.path: described for described in map(self._describe, let_go)}
+        # A planned deletion stays in the file until it is done: this save may fail before it.
+        self._deletions |= {described.path: described for described in map(self._describe, delete)}
         page = Page(
             session=self._publisher.session,
             attempt=self._publisher.attempt,
             saved=(*kept, item),
-            let_go=tuple(self._let_go.values()),
+            deletions=tuple(self._deletions.values()),
         )
         own = os.path.join(self._directory, self._own)
         if self._newest.number == 1:
@@ -308,7 +307,7 @@ class SessionLedger(Ledger):
         return item.id
 
     def settle(self, keep: Sequence[str], deleted: Sequence[str]) -> None:
-        """Say that a save is done with; delete what was let go before it, and could not be deleted until now.
+        """Finish a save: drop the deletions that are done, and do those that were left over.
 
         Args:
             keep: the checkpoints that the state file lists, the new one included.
@@ -320,12 +319,12 @@ class SessionLedger(Ledger):
         names = set(map(self._relative, keep))
         self._saved = {name: item for name, item in self._saved.items() if name in names}
         for path in deleted:
-            self._let_go.pop(self._relative(path), None)
+            self._deletions.pop(self._relative(path), None)
         self._delete()
 
     def _delete(self) -> None:
-        """Delete what was let go, but no file that somebody has written since, and none that is no checkpoint's."""
-        for item in list(self._let_go.values()):
+        """Do the planned deletions, except for files that were written since, or are not a checkpoint's."""
+        for item in list(self._deletions.values()):
             is_done = True
             own = self._own_files(item)
             for file, written_at in item.files.items():
@@ -343,16 +342,16 @@ class SessionLedger(Ledger):
                     is_done = False
                     _LOG.info("The old checkpoint file %s cannot be deleted: %s", path, error)
             if is_done:
-                del self._let_go[item.path]
+                del self._deletions[item.path]
 
-    def _own_files(self, item: LetGo) -> set[str]:
-        """Return which of the files are this run's: anybody who can write into the logdir can write such a page."""
+    def _own_files(self, item: PlannedDeletion) -> set[str]:
+        """Return those of the files that are this run's: a page in the logdir may be anybody's."""
         directory = os.path.join(self._logdir, self._checkpoints)
         listing = [last_part(file) for file in item.files if os.path.dirname(file) == self._checkpoints]
         found = deletable_files(self._filesystem, directory, last_part(item.path), listing, self._names)
         return {os.path.join(self._checkpoints, file) for file in found}
 
-    def _describe(self, prefix: str) -> LetGo:
+    def _describe(self, prefix: str) -> PlannedDeletion:
         directory = os.path.dirname(prefix) or "."
         files = {}
         for name in files_of(last_part(prefix), self._filesystem.list_names(directory)):
@@ -363,7 +362,7 @@ class SessionLedger(Ledger):
                 continue
             if written_at is not None:
                 files[self._relative(path)] = written_at
-        return LetGo(self._relative(prefix), files)
+        return PlannedDeletion(self._relative(prefix), files)
 
     def _relative(self, path: str) -> str:
         return make_relative([path], self._logdir)[0]
@@ -378,7 +377,7 @@ class SessionLedger(Ledger):
 
 
 def _inside(path: Any) -> str:
-    """Return a path that stays in the logdir."""
+    """Return the path if it stays in the logdir; ValueError if not."""
     if not isinstance(path, str) or not path or path.startswith("/") or "://" in path or ".." in path.split("/"):
         raise ValueError(f"{path!r} is no path in the logdir")
     return path

@@ -383,8 +383,9 @@ class CheckpointStore:
     def _without_index(self, candidates: Sequence[Candidate], entries: set[str]) -> tuple[Skipped, ...]:
         named = {candidate.path for candidate in candidates}
         names = self._listing.without_index(entries)
-        let_go = self.ledger.let_go() if names else ()  # a deletion that was interrupted: the next session finishes it
-        paths = [self._path(name) for name in names if name not in let_go]
+        # A planned deletion was interrupted: the next session finishes it.
+        planned = self.ledger.planned_deletions() if names else ()
+        paths = [self._path(name) for name in names if name not in planned]
         return tuple(
             Skipped(path, f"{last_part(path)}.index: the file is missing") for path in paths if path not in named
         )

@@ -150,10 +150,10 @@ class CheckpointRetention:
         )
         save_id = None
         if self._ledger is not None:
-            keep, let_go, preserved = (
+            keep, delete, preserved = (
                 [saved.path for saved in some] for some in (retention.keep, retention.delete, retention.preserved)
             )
-            save_id = self._ledger.announce(path, saved_at, keep=keep, let_go=let_go, preserved=preserved)
+            save_id = self._ledger.announce(path, saved_at, keep=keep, delete=delete, preserved=preserved)
         return RetentionPlan(path, saved_at, retention, save_id)
 
     def _write_state(self, plan: RetentionPlan) -> None:

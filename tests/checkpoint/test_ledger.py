@@ -13,8 +13,8 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import (
     DIRECTORY,
     Ledger,
-    LetGo,
     Page,
+    PlannedDeletion,
     SavedAs,
     SessionLedger,
     decode,
@@ -28,7 +28,7 @@ PAGE = Page(
     session="6f1d3c0a9b7e4d21",
     attempt=12,
     saved=(SavedAs("model.ckpt-600", SaveId(11, 3), 1669581175.25), SavedAs("model.ckpt-1200", SaveId(12, 57), 1.5)),
-    let_go=(LetGo("model.ckpt-0", {"model.ckpt-0.index": 1669577000.125, "model.ckpt-0.meta": 2.0}),),
+    deletions=(PlannedDeletion("model.ckpt-0", {"model.ckpt-0.index": 1669577000.125, "model.ckpt-0.meta": 2.0}),),
 )
 BYTES = (
     b'{"v":1,"session":"6f1d3c0a9b7e4d21","attempt":12,"saved":[["model.ckpt-600",11,3,1669581175.25],'
@@ -90,7 +90,7 @@ def test_what_makes_no_sense_is_left_out(tmp_path: Path, data: bytes, caplog: py
 def test_each_session_has_a_file_of_its_own_for_each_name(tmp_path: Path) -> None:
     """Two savers with other names in one logdir, and two sessions, do not touch each other's."""
     for subject in (keeper(tmp_path), keeper(tmp_path, basename="best/m"), keeper(tmp_path, "b", 2)):
-        subject.announce(str(tmp_path / "m-1"), 1.0, keep=[], let_go=[])
+        subject.announce(str(tmp_path / "m-1"), 1.0, keep=[], delete=[])
     assert sorted(path.name for path in (tmp_path / DIRECTORY).iterdir()) == [
         "attempt-000001-a-best%2Fm.json",
         "attempt-000001-a-model.ckpt.json",
@@ -104,14 +104,14 @@ def test_earlier_files_go_once_what_they_say_is_taken_over(tmp_path: Path, write
     """Not before the session has written its own; half-written ones go too, those of later attempts stay."""
     writer.write_run(tmp_path, [100])
     first = str(tmp_path / "model.ckpt-100")
-    keeper(tmp_path).announce(first, 1.0, keep=[first], let_go=[])
+    keeper(tmp_path).announce(first, 1.0, keep=[first], delete=[])
     (tmp_path / DIRECTORY / f"attempt-000001-a-model.ckpt.json.tmp{'0' * 32}").write_bytes(b"half")
-    keeper(tmp_path, "z", 9).announce(first, 1.0, keep=[first], let_go=[])
+    keeper(tmp_path, "z", 9).announce(first, 1.0, keep=[first], delete=[])
     second = keeper(tmp_path, "b", 2)
     second.take_over({"model.ckpt-100"})
     assert len(list((tmp_path / DIRECTORY).iterdir())) == 3
     path = str(tmp_path / "model.ckpt-200")
-    second.announce(path, 2.0, keep=[first, path], let_go=[])
+    second.announce(path, 2.0, keep=[first, path], delete=[])
     assert sorted(name.name[:16] for name in (tmp_path / DIRECTORY).iterdir()) == [
         "attempt-000002-b",
         "attempt-000009-z",
@@ -124,12 +124,12 @@ def test_what_cannot_be_deleted_is_tried_again(tmp_path: Path, writer: Any, fail
     old, new = (str(tmp_path / f"model.ckpt-{step}") for step in (100, 200))
     filesystem = failing_filesystem(remove=(".index", PermissionError(13, "Permission denied")))
     subject = SessionLedger(filesystem, str(tmp_path), "model.ckpt", Publisher(session="a", attempt=1))
-    subject.announce(new, 1.0, keep=[new], let_go=[old])
+    subject.announce(new, 1.0, keep=[new], delete=[old])
     subject.settle([new], [])
     subject.settle([new], [])
     assert (tmp_path / "model.ckpt-100.index").exists()
     assert not list(tmp_path.glob("model.ckpt-100.data*"))
-    subject.announce(new, 2.0, keep=[new], let_go=[])
+    subject.announce(new, 2.0, keep=[new], delete=[])
     following = keeper(tmp_path, "b", 2)
     following.take_over({"model.ckpt-200"})
     following.settle([new], [])

@@ -104,7 +104,7 @@ def test_directories_of_ours_are_no_links(logdir: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic link"):
         TaskFile(str(logdir), "worker:1", "s").write(TASK)
     with pytest.raises(OSError, match="symbolic link"):
-        ledger.announce(str(logdir / "model.ckpt-1"), 1.0, keep=(), let_go=())
+        ledger.announce(str(logdir / "model.ckpt-1"), 1.0, keep=(), delete=())
     aside = move_aside(LOCAL, str(logdir), "model.ckpt-1", ["model.ckpt-1.index"], reason="damaged", at=1.0)
     assert os.listdir(elsewhere) == ["worker-1.json.tmp"]
     assert aside.path == str(logdir / "model.ckpt-1.damaged-2")
