@@ -101,6 +101,7 @@ class Exporter:
         self._writing = threading.Lock()
         self._unwritten = False
         self._written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}
+        self._labels: dict[tuple[int, str], str] = {}
         self._told: frozenset[str] = frozenset()
         self._gone: dict[tuple[int, str], float] = {}
         self._announced = False
@@ -158,7 +159,7 @@ class Exporter:
         if labels != [facts.label for facts in self._up.logdirs]:
             self._up = replace(self._up, logdirs=tuple(LogdirFacts(label=label) for label in labels))
             self._faults = [0] * len(labels)
-            self._written, self._gone = {}, {}
+            self._written, self._labels, self._gone = {}, {}, {}
         self._looks = [Look(snapshot=found, at=at, secs=secs) for found in snapshots]
         self._put_up()
 
@@ -234,9 +235,10 @@ class Exporter:
         ]
         now = self._clock.wall()
         places += self._vanished(looks, now)
+        known = self._labels
         labels = run_labels(
             [
-                RunPlace(shown_logdir(looks[index].snapshot.logdir), name, watched.own_name)
+                RunPlace(shown_logdir(looks[index].snapshot.logdir), name, watched.own_name, known.get((index, name)))
                 for index, name, watched in places
             ]
         )
@@ -244,14 +246,14 @@ class Exporter:
         problems = {index: list(look.snapshot.problems) for index, look in looks.items()}
         runs = dict.fromkeys(looks, 0)
         for (index, name, watched), label in zip(places, labels, strict=True):
-            known = self._written.get((index, name))
+            last = self._written.get((index, name))
             gone = (index, name) in self._gone
             if gone:
                 problems[index].append(f"Run {label!r}: its directory is gone, and it had not ended.")
             elif watched.problem is not None:
                 problems[index].append(f"Run {label!r}: {watched.problem}")
-            if known is not None and known[0] is watched and known[1].status.run == label and not gone:
-                written[index, name] = known
+            if last is not None and last[0] is watched and last[1].status.run == label and not gone:
+                written[index, name] = last
             else:
                 try:
                     written[index, name] = watched, self._write_run(index, watched, label, now, gone=gone)
@@ -261,6 +263,9 @@ class Exporter:
                     continue
             runs[index] += not gone
         self._written = written
+        if all(look is not None and (look.at is not None or not look.snapshot.reachable) for look in self._looks):
+            # Not before: in the first looks a run may have its own name because a rival has not been read yet.
+            self._labels = {(index, name): label for (index, name, _), label in zip(places, labels, strict=True)}
         page = Page([text for _, text in written.values()])
         logdirs = list(before.logdirs)
         for index, look in looks.items():

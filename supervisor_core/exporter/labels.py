@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supervisor_core.metrics.render import label_text
 
@@ -22,6 +21,8 @@ class RunPlace:
     """The run's directory relative to that; ``.`` for the logdir itself."""
     own_name: str | None
     """The label under which the run's own process serves it; None where it is not known."""
+    served: str | None = None
+    """The label that it has been given before; None for a run that is new."""
 
 
 def run_labels(runs: Sequence[RunPlace]) -> list[str]:
@@ -32,24 +33,40 @@ def run_labels(runs: Sequence[RunPlace]) -> list[str]:
     3. the same with the logdir's last part before it;
     4. the same with the whole logdir before it; with a number, if even that is not its own.
 
-    Runs that would have the same label all go on to the next kind, so that no label depends on who came first.
+    Runs that would have the same label all go on to the next kind, so that no label depends on who came first. But
+    whoever writes a run's events files can write any name into them: a run's own name counts only if no other run can
+    be called so by its directory, and no other has been served under it before. So a new run, whatever it calls
+    itself, changes no other's label.
+
+    Takes time in proportion to the runs.
 
     Example:
         >>> run_labels([RunPlace("/logs", "1", "digits"), RunPlace("/logs", "2", None), RunPlace("/old", "2", None)])
         ['digits', 'logs/2', 'old/2']
     """
-    choices = [[label_text(label) for label in _choices(run)] for run in runs]
-    levels = [0] * len(runs)
-    while True:
-        labels = [choice[level] for choice, level in zip(choices, levels, strict=True)]
-        count = Counter(labels)
-        clashing = [
-            index for index, label in enumerate(labels) if count[label] > 1 and levels[index] < len(choices[index]) - 1
-        ]
-        if not clashing:
-            return _numbered(labels)
-        for index in clashing:
-            levels[index] += 1
+    of_directory = [[label_text(label) for label in _of_directory(run)] for run in runs]
+    directories = {label for labels in of_directory for label in labels}
+    own_names = [label_text(run.own_name) if run.own_name else None for run in runs]
+    claims: dict[str, list[int]] = {}
+    choosing: list[_Choosing] = []
+    refused: list[_Choosing] = []
+    labels = [""] * len(runs)
+    for index, (own, choices) in enumerate(zip(own_names, of_directory, strict=True)):
+        if own is None or own in choices:
+            choosing.append(_Choosing(index, choices if own is None else [own, *choices]))
+        elif own in directories:
+            refused.append(_Choosing(index, choices))
+        else:
+            claims.setdefault(own, []).append(index)
+    for own, indexes in claims.items():
+        served = [index for index in indexes if runs[index].served == own]
+        kept = (indexes if len(indexes) == 1 else served)[:1]
+        for index in kept:
+            labels[index] = own
+        refused += [_Choosing(index, of_directory[index]) for index in indexes if index not in kept]
+    for run in _settled(choosing, refused):
+        labels[run.index] = run.label
+    return _numbered(labels)
 
 
 def logdir_labels(logdirs: Sequence[str]) -> list[str]:
@@ -57,23 +74,79 @@ def logdir_labels(logdirs: Sequence[str]) -> list[str]:
     return _numbered([label_text(logdir) for logdir in logdirs])
 
 
-def _choices(run: RunPlace) -> list[str]:
+@dataclass(slots=True)
+class _Choosing:
+    """A run that is called by its directory."""
+
+    index: int
+    choices: list[str]
+    level: int = 0
+
+    @property
+    def label(self) -> str:
+        return self.choices[self.level]
+
+
+@dataclass(slots=True)
+class _Group:
+    """The runs that have chosen one label."""
+
+    waiting: list[_Choosing] = field(default_factory=list)
+    """Those that can go on to their next choice."""
+    last: int = 0
+    """How many cannot."""
+
+    def add(self, run: _Choosing) -> None:
+        if run.level < len(run.choices) - 1:
+            self.waiting.append(run)
+        else:
+            self.last += 1
+
+    def leaving(self) -> list[_Choosing]:
+        """Return the runs that go on: all that can, if there is more than one."""
+        if len(self.waiting) + self.last < 2:
+            return []
+        leaving, self.waiting = self.waiting, []
+        return leaving
+
+
+def _settled(choosing: list[_Choosing], later: list[_Choosing]) -> list[_Choosing]:
+    """Have each run choose its first label that no other has; some begin a round later. A label that has been left is
+    free for who comes then."""
+    groups: dict[str, _Group] = {}
+    moving, entering = choosing, later
+    while moving or entering:
+        touched: dict[str, _Group] = {}
+        for run in moving:
+            group = touched[run.label] = groups.setdefault(run.label, _Group())
+            group.add(run)
+        moving = [run for group in touched.values() for run in group.leaving()]
+        for run in moving:
+            run.level += 1
+        moving += entering
+        entering = []
+    return [*choosing, *later]
+
+
+def _of_directory(run: RunPlace) -> list[str]:
     logdir = run.logdir.rstrip("/") or "/"
     last = logdir.rpartition("/")[2] or logdir
     below = last if run.name == "." else run.name
     qualified = [last, logdir] if run.name == "." else [f"{last}/{run.name}", f"{logdir.rstrip('/')}/{run.name}"]
-    return [*([run.own_name] if run.own_name else []), below, *qualified]
+    return [below, *qualified]
 
 
-def _numbered(labels: list[str]) -> list[str]:
+def _numbered(labels: Sequence[str]) -> list[str]:
     """Tell apart what nothing else does: bytes that are no text may be shown as other text is written."""
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     numbered = []
     for label in labels:
-        candidate, number = label, 1
+        candidate, number = label, numbers.get(label, 1)
         while candidate in taken:
             number += 1
             candidate = f"{label} ({number})"
+        numbers[label] = number
         taken.add(candidate)
         numbered.append(candidate)
     return numbered

@@ -89,15 +89,24 @@ def test_runs_come_and_go(tmp_path: Path, writing, clock, exporter_of, samples_o
     assert samples()[of(tmp_path, "runs")] == 1
 
 
-def test_another_run_of_the_name_changes_the_label(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """When a second run claims the same name, both are called by their directories."""
-    writing.RunFile(tmp_path / "a").ready(run="digits").stop(clock.now)
-    exporter = exporter_of(tmp_path)
-    assert 'supervisor_active{run="digits"}' in samples_of(exporter.scrape(TEXT))
-    writing.RunFile(tmp_path / "b").ready(run="digits").stop(clock.now)
-    exporter.refresh()
-    active = {name for name in samples_of(exporter.scrape(TEXT)) if name.startswith("supervisor_active")}
+def test_two_runs_of_one_name(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """Where a first look finds two runs that claim one name, both are called by their directories."""
+    for name in ("a", "b"):
+        writing.RunFile(tmp_path / name).ready(run="digits").stop(clock.now)
+    active = {name for name in samples_of(exporter_of(tmp_path).scrape(TEXT)) if name.startswith("supervisor_active")}
     assert active == {'supervisor_active{run="a"}', 'supervisor_active{run="b"}'}
+
+
+def test_no_name_in_telemetry_takes_a_label(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """A run that calls itself as another is served, by its own name or its directory's, is called by its directory."""
+    writing.RunFile(tmp_path / "a").ready(run="digits").stop(clock.now)
+    writing.RunFile(tmp_path / "b").ready(run="b").stop(clock.now)
+    exporter = exporter_of(tmp_path)
+    for name, claimed in (("0", "digits"), ("1", "b")):
+        writing.RunFile(tmp_path / name).ready(run=claimed).stop(clock.now)
+        exporter.refresh()
+    active = {name for name in samples_of(exporter.scrape(TEXT)) if name.startswith("supervisor_active")}
+    assert active == {f'supervisor_active{{run="{run}"}}' for run in ("digits", "b", "0", "1")}
 
 
 def test_several_logdirs(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core.exporter import labels
-from supervisor_core.exporter.labels import RunPlace, run_labels
+from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
 
 
 @pytest.mark.parametrize(
@@ -25,9 +26,16 @@ from supervisor_core.exporter.labels import RunPlace, run_labels
         pytest.param([("/logs", "a", "x"), ("/logs", "b", "x")], ["a", "b"], id="a copy takes the name from both"),
         pytest.param(
             [("/logs", "a", "b"), ("/logs", "b", None)],
-            ["a", "logs/b"],
-            id="another's name",
+            ["a", "b"],
+            id="another's directory",
         ),
+        pytest.param(
+            [("/logs", "a", "x"), ("/logs", "b", "x"), ("/logs", "c", "b")],
+            ["a", "b", "c"],
+            id="the directory of a run whose own name was taken",
+        ),
+        pytest.param([("/1", "b", "2/a"), ("/2", "a", None), ("/3", "a", None)], ["b", "2/a", "3/a"], id="with logdir"),
+        pytest.param([("/1", "a", "a"), ("/2", "a", None)], ["a", "2/a"], id="called as its directory"),
         pytest.param([("/1", "a", None), ("/2", "a", None)], ["1/a", "2/a"], id="two logdirs"),
         pytest.param([("/1/x", "a", None), ("/2/x", "a", None)], ["/1/x/a", "/2/x/a"], id="alike to the last part"),
         pytest.param([("/1/x", ".", None), ("/2/x", ".", None)], ["/1/x", "/2/x"], id="logdirs alike"),
@@ -50,6 +58,29 @@ def test_names_depend_on_no_order() -> None:
     expected = dict(zip(places, run_labels(places), strict=True))
     for order in permutations(places):
         assert dict(zip(order, run_labels(order), strict=True)) == expected
+
+
+_OWN = st.sampled_from(["a", "b", "logs/a", "/logs/a", "x", "y", "logs", "a (2)"])
+
+
+@given(
+    st.dictionaries(st.tuples(st.sampled_from(["/logs", "/x/logs", "/"]), st.sampled_from("abc.")), st.none() | _OWN),
+    _OWN,
+)
+def test_a_name_in_telemetry_changes_no_others_label(names: dict[tuple[str, str], str | None], claimed: str) -> None:
+    """Whatever a new run calls itself, all runs that were there keep their labels."""
+    places = [RunPlace(*place, own_name) for place, own_name in names.items()]
+    before = run_labels(places)
+    served = [replace(place, served=label) for place, label in zip(places, before, strict=True)]
+    assert run_labels([RunPlace("/logs", "neighbour", claimed), *served])[1:] == before
+
+
+def test_many_runs_of_one_label_take_time_in_proportion() -> None:
+    """Names that show alike are numbered, and runs that push each other on are settled, in linear time: with many of
+    them quadratic time exceeds the limit of a test."""
+    assert logdir_labels(["/x"] * 100_000)[-1] == "/x (100000)"
+    places = [RunPlace(f"/{number}", "d" if number % 2 else f"{number - 1}/d", "x") for number in range(1, 30_000)]
+    assert len(set(run_labels(places))) == len(places)
 
 
 _NAMES = st.sampled_from(["a", "b", "a/b", ".", "/logs/a", "logs/a", os.fsdecode(b"\xff"), "\\udcff"])
