@@ -36,7 +36,7 @@ from supervisor_core.log import make_plain
 if TYPE_CHECKING:
     from supervisor_core.events.file_writer import FileWriter
     from supervisor_core.options import Options
-    from supervisor_core.tf1.cluster.cluster_task import ClusterTask
+    from supervisor_core.tf1.cluster.task import ClusterTask
     from supervisor_core.tf1.coordinator import Coordinator, LooperThread
     from supervisor_core.tf1.monitored.api import MonitoredSession, MonitoredTrainingSession, SingularMonitoredSession
     from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
@@ -117,7 +117,7 @@ _MODULES = {
     "CheckpointSaverHook": "tf1.monitored.checkpoint_hook",
     "CheckpointSaverListener": "tf1.monitored.hooks",
     "ChiefSessionCreator": "tf1.monitored.session_creator",
-    "ClusterTask": "tf1.cluster.cluster_task",
+    "ClusterTask": "tf1.cluster.task",
     "Coordinator": "tf1.coordinator",
     "FeedFnHook": "tf1.monitored.hooks",
     "FileWriter": "events.file_writer",

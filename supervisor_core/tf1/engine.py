@@ -16,7 +16,7 @@ from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
-from supervisor_core.tf1.cluster.task_name import task_name
+from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.lifecycle import Claim, Lifecycle
 from supervisor_core.tf1.session import supervise
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
+from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
@@ -20,6 +21,7 @@ from supervisor_core.supervision.chief_watch import ChiefWatch
 from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.restore import Origin, Restored
 from supervisor_core.tf1.stop_state import Ending
 from supervisor_core.tf1.stopping import Stopping
@@ -328,3 +330,57 @@ class Additions:
         """
         checkpoints = self._lifecycle.checkpoints
         return None if checkpoints is None else checkpoints.save("manual")
+
+
+class RunContext(SessionContext):
+    """The context of a session manager that works for a supervised run.
+
+    Args:
+        lifecycle: the run; one of its sessions must be in progress.
+        wait: waits for a stop request, up to the seconds given; returns whether it came.
+        clock: replaced in tests.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, wait: Callable[[float], bool], clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(clock)
+        self._lifecycle = lifecycle
+        self._wait_for_stop = wait
+
+    @property
+    def session(self) -> str:
+        """The id of the run's present session."""
+        return self._lifecycle.run.session_id
+
+    @property
+    def starts_over(self) -> bool:
+        """Whether `Options.unusable_checkpoints` says so."""
+        return self._lifecycle.options.unusable_checkpoints == "start_over"
+
+    def publisher(self, directory: str) -> Publisher | None:
+        """Return the run's publisher in its own directory."""
+        run = self._lifecycle.run
+        return run.publisher if run.saves_in(directory) else None
+
+    def wait(self, secs: float) -> bool:
+        """Wait for a number of seconds; return whether a stop was requested."""
+        return self._wait_for_stop(secs)
+
+    def restoring(self) -> None:
+        """Record the phase "restoring"."""
+        self._lifecycle.run.enter("restoring")
+
+    def waiting_for(self, what: str | None) -> None:
+        """Record what the run waits for."""
+        self._lifecycle.run.waiting_for(what)
+
+    def gave_up(self) -> None:
+        """Record that the session gave up because of the stop request."""
+        self._lifecycle.ending.gave_up = True
+
+    def kept_back(self) -> str | None:
+        """Return why this worker must wait, from the chief's lock file."""
+        return self._lifecycle.kept_back()
+
+    def owns(self, session: str) -> bool:
+        """Return whether the model is this session's, or its predecessor's if that crashed."""
+        return self._lifecycle.run.goes_on_from(session)

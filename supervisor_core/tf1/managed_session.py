@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.tf1.cluster.closing import close_at_end
+from supervisor_core.tf1.cluster.connect import close_with_timeout
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.stop_state import Ending
 from supervisor_core.tf1.tf_errors import explain_finalized
@@ -87,7 +87,7 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
             _stop(supervisor, ending, close_summary_writer)
     finally:
         if not lifecycle.stopping.hands_off:  # whose TensorFlow has no threads that could close anything
-            close_at_end(sess, lifecycle.stopping.closing_secs)
+            close_with_timeout(sess, lifecycle.stopping.closing_secs)
     _raise_unless_clean(ending, supervisor)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.tf1.cluster.closing import close_session
+from supervisor_core.tf1.cluster.connect import close_session
 from supervisor_core.tf1.run_cache import run_cache_for
 from supervisor_core.tf1.step_detection import RunAnalysis, RunTraits
 

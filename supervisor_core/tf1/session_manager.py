@@ -18,12 +18,15 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.cluster.announcement import Announcement
-from supervisor_core.tf1.cluster.away import away, told_as_away
-from supervisor_core.tf1.cluster.closing import close_session, is_remote
-from supervisor_core.tf1.cluster.local_master import LocalMaster
-from supervisor_core.tf1.cluster.patience import Patience
-from supervisor_core.tf1.cluster.surroundings import Surroundings
+from supervisor_core.tf1.cluster.connect import (
+    LocalMaster,
+    as_unavailable,
+    close_session,
+    is_remote,
+    raised_as_unavailable,
+)
+from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
+from supervisor_core.tf1.cluster.wait import DeadlineWait, SessionContext
 from supervisor_core.tf1.restore import Restored, hand_over, restore_explicit, restore_newest
 from supervisor_core.tf1.tf_errors import error_text
 
@@ -45,9 +48,9 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         local_init_run_options: ``RunOptions`` for the local init op.
         local_init_feed_dict: feeds for the local init op.
         session_factory: called with ``(target, graph, config)`` for each session. Default: ``tf.compat.v1.Session``.
-        announcement: how workers see that the chief has made the model ready. Default: by its variables alone.
+        ready_flag: how workers see that the chief has made the model ready. Default: by its variables alone.
         checkpoint_basename: what checkpoint files are called, for those that no state file names. Default: any name.
-        surroundings: the run that sessions are made for. Default: none.
+        context: the run that sessions are made for. Default: none.
 
     Raises:
         ValueError: if there is a ``ready_for_local_init_op`` without a ``local_init_op``.
@@ -70,9 +73,9 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         local_init_feed_dict: Any = None,
         *,
         session_factory: Callable[[str, Any, Any], Any] | None = None,
-        announcement: Announcement | None = None,
+        ready_flag: ReadyFlag | None = None,
         checkpoint_basename: str | None = None,
-        surroundings: Surroundings | None = None,
+        context: SessionContext | None = None,
     ) -> None:
         if ready_for_local_init_op is not None and local_init_op is None:
             text = "If you pass a ready_for_local_init_op you must also pass a local_init_op , ready_for_local_init_op"
@@ -86,9 +89,9 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         self._local_init_run_options = local_init_run_options
         self._local_init_feed_dict = local_init_feed_dict
         self._session_factory = session_factory or tf.compat.v1.Session
-        self._announcement = announcement
+        self._ready_flag = ready_flag
         self._checkpoint_basename = checkpoint_basename
-        self._surroundings = surroundings or Surroundings()
+        self._context = context or SessionContext()
         self._local = LocalMaster()
         self._restored: Restored | None = None
         self._skipped: tuple[Skipped, ...] = ()
@@ -109,7 +112,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         """Whether the last session's model was found alive in the cluster, and kept as it was."""
         return self._adopted
 
-    @told_as_away()
+    @raised_as_unavailable()
     def prepare_session(
         self,
         master: str,
@@ -171,8 +174,8 @@ class SessionManager(tf.compat.v1.train.SessionManager):
                     sess.run(init_op, feed_dict=init_feed_dict)
                 if init_fn:
                     init_fn(sess)
-            if self._announcement is not None:
-                self._announcement.announce(sess, self._surroundings.session)
+            if self._ready_flag is not None:
+                self._ready_flag.set(sess, self._context.session)
             is_ready, reason = self._try_run_local_init_op(sess)
             if not is_ready:
                 raise RuntimeError(
@@ -229,8 +232,8 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             if not is_ready:
                 _LOG.info("Restoring model from %s did not make model ready: %s", source, reason)
                 return sess, False
-            if self._announcement is not None:
-                self._announcement.announce(sess, self._surroundings.session)
+            if self._ready_flag is not None:
+                self._ready_flag.set(sess, self._context.session)
         except BaseException:
             _close_quietly(sess)
             raise
@@ -255,24 +258,24 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         """
         self._restored, self._skipped, self._adopted = None, (), False
         self._target = master = self._local.target_of(master)
-        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
+        deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
         while True:
             if is_remote(master):
-                sess, reason = patience.outlast(
+                sess, reason = deadline.call_blocking(
                     lambda: self._poll(master, config),
-                    who=lambda: self._surroundings.kept_back() or self._surroundings.missing(config),
+                    who=lambda: self._context.kept_back() or self._context.missing(config),
                     discard=lambda polled: _close_quietly(polled[0]),
                 )
             else:
                 sess, reason = self._poll(master, config)
             if reason is None:
-                patience.over()
+                deadline.done()
                 return sess
-            patience.pause(reason)
+            deadline.pause(reason)
 
     def _poll(self, master: str, config: Any) -> tuple[Any, str | None]:
         """Return a new session and None if a worker may begin; else None and what there is to wait for."""
-        reason = self._surroundings.kept_back()
+        reason = self._context.kept_back()
         if reason is not None:
             return None, reason
         sess = None
@@ -280,7 +283,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             sess = self._session_factory(master, self._graph, config)
             reason = self._why_not_ready(sess)
         except BaseException as error:
-            gone = away(error) if isinstance(error, Exception) and is_remote(master) else None
+            gone = as_unavailable(error) if isinstance(error, Exception) and is_remote(master) else None
             if gone is None:
                 _close_quietly(sess)
                 raise
@@ -292,8 +295,8 @@ class SessionManager(tf.compat.v1.train.SessionManager):
 
     def _why_not_ready(self, sess: Any) -> str | None:
         is_ready, reason = self._ready_with_local_init(sess)
-        if is_ready and self._announcement is not None:
-            is_ready, reason = _readiness(self._announcement.missing, sess, "Model not ready")
+        if is_ready and self._ready_flag is not None:
+            is_ready, reason = _readiness(self._ready_flag.missing, sess, "Model not ready")
         return None if is_ready else f"the chief to make the model ready: {reason}"
 
     def _ready_with_local_init(self, sess: Any) -> tuple[bool, str | None]:
@@ -307,23 +310,23 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             sess: the new session.
             any_session: keep one that another session of the run has left, too.
         """
-        if self._announcement is None:
+        if self._ready_flag is None:
             return False
-        session = self._announcement.announced_by(sess)
-        if session is None or not self._surroundings.owns(session):
+        session = self._ready_flag.set_by(sess)
+        if session is None or not self._context.owns(session):
             return False
-        if session != self._surroundings.session and not any_session:
+        if session != self._context.session and not any_session:
             return False
         is_ready, reason = self._ready_with_local_init(sess)
         if not is_ready:
             _LOG.warning("Only a part of the model of session %s is alive in the cluster: %s", session, reason)
             return False
-        self._announcement.announce(sess, self._surroundings.session)
+        self._ready_flag.set(sess, self._context.session)
         _LOG.warning("The model of session %s is alive in the cluster: it is kept, and nothing is restored.", session)
         self._adopted = True
         return True
 
-    def _open(self, master: str, config: Any, patience: Patience) -> Any:
+    def _open(self, master: str, config: Any, deadline: DeadlineWait) -> Any:
         """Return a new session; one in a cluster once all the processes that it needs have answered."""
         if not is_remote(master):
             return self._session_factory(master, self._graph, config)
@@ -338,7 +341,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
                 raise
             return sess
 
-        return patience.outlast(connected, who=lambda: self._surroundings.missing(config), discard=_close_quietly)
+        return deadline.call_blocking(connected, who=lambda: self._context.missing(config), discard=_close_quietly)
 
     def _restore_checkpoint(
         self,
@@ -355,15 +358,15 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         For the arguments and exceptions see `prepare_session`.
         """
         self._target = self._local.target_of(master)
-        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
-        sess = self._open(self._target, config, patience)
-        patience.over()
+        deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
+        sess = self._open(self._target, config, deadline)
+        deadline.done()
         try:
             if self._adopt(sess, any_session=checkpoint_filename_with_path is None):
                 hand_over(saver, checkpoint_dir, self._checkpoint_basename)
                 return sess, True
-            if self._announcement is not None:
-                self._announcement.take_back(sess)
+            if self._ready_flag is not None:
+                self._ready_flag.clear(sess)
             return sess, self._restore(
                 sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
             )
@@ -379,23 +382,23 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         if not saver or not (directory or filename):
             return False
         if filename:
-            self._surroundings.restoring()
+            self._context.restoring()
             self._restored = restore_explicit(sess, saver, filename)
             return True
         assert directory is not None
-        patience = Patience(max_wait_secs, self._recovery_wait_secs, self._surroundings)
+        deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
         while True:
-            waits = wait and bool(patience.remaining_secs)
-            name, around = self._checkpoint_basename, self._surroundings
+            waits = wait and bool(deadline.remaining_secs)
+            name, around = self._checkpoint_basename, self._context
             publisher = around.publisher(directory)
             self._restored, self._skipped = restore_newest(
                 sess, saver, directory, name, around.restoring, around.starts_over, waits=waits, publisher=publisher
             )
             if self._restored is not None or not waits:
-                patience.over()
+                deadline.done()
                 return self._restored is not None
             with suppress(tf.errors.DeadlineExceededError):  # one more look, and then without
-                patience.pause(f"a checkpoint to be available in {directory}.")
+                deadline.pause(f"a checkpoint to be available in {directory}.")
 
     def _try_run_local_init_op(self, sess: Any) -> tuple[bool, str | None]:
         """Run the local init op, if there is one and the model is ready for it; return whether, and why not."""

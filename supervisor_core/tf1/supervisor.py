@@ -19,14 +19,13 @@ from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.tf1 import defaults
-from supervisor_core.tf1.cluster.announcement import Announcement, announcement_for
-from supervisor_core.tf1.cluster.finished_session import FinishedSession
-from supervisor_core.tf1.cluster.surroundings import RunSurroundings
+from supervisor_core.tf1.cluster.connect import FinishedSession
+from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.engine import Engine
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
-from supervisor_core.tf1.lifecycle import Additions, Lifecycle
+from supervisor_core.tf1.lifecycle import Additions, Lifecycle, RunContext
 from supervisor_core.tf1.managed_session import managed_session
 from supervisor_core.tf1.restore import Origin
 from supervisor_core.tf1.services import StandardServices, start_loop, start_queue_threads
@@ -82,7 +81,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
 
     # For subclasses whose constructor is a copy of the original's.
     _options = Options()
-    _announcement: Announcement | None = None
+    _ready_flag: ReadyFlag | None = None
     _shared_logdir: str | None = None
     _checkpoint_basename: str | None = None
     _graph_def: Any = None
@@ -124,7 +123,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             self._init_summary_op(summary_op=summary_op)
             self._init_global_step(global_step=global_step)
             # The last that is added: the graph is captured as it is trained, to the last node.
-            self._announcement = announcement_for(self._graph) if session_manager is None else None
+            self._ready_flag = ready_flag_for(self._graph) if session_manager is None else None
         self._graph_def = self._graph.as_graph_def(add_shapes=True)
         self._meta_graph_def = export_meta_graph(self._graph, self._graph_def, self._saver)
         self._is_chief = is_chief
@@ -340,7 +339,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
     def _engine(self) -> Engine:
         if not isinstance(self._coord, Coordinator):  # a subclass's constructor has made TensorFlow's
             self._coord = Coordinator()
-        logdir, announces = self._shared_logdir or self._logdir, self._announcement is not None
+        logdir, announces = self._shared_logdir or self._logdir, self._ready_flag is not None
         return Engine(self, self._options, logdir, announces=announces, begin=self._begin)
 
     @cached_property
@@ -419,9 +418,9 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                 recovery_wait_secs=self._recovery_wait_secs,
                 local_init_run_options=self._local_init_run_options,
                 session_factory=self._engine.new_session,
-                announcement=self._announcement,
+                ready_flag=self._ready_flag,
                 checkpoint_basename=self._checkpoint_basename,
-                surroundings=RunSurroundings(self._lifecycle, self._coord.wait_for_stop),
+                context=RunContext(self._lifecycle, self._coord.wait_for_stop),
             )
         self._session_manager = session_manager
 

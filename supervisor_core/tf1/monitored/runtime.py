@@ -24,12 +24,11 @@ from supervisor_core.runtime.gate import Gate
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import SavePlace
-from supervisor_core.tf1.cluster.surroundings import RunSurroundings
-from supervisor_core.tf1.cluster.task_name import task_name
+from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
-from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.lifecycle import Lifecycle, RunContext
 from supervisor_core.tf1.managed_session import RELEASE_AFTER_SECS
 from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
 from supervisor_core.tf1.monitored.hooked_session import HookLosses
@@ -151,9 +150,9 @@ class MonitoredRuntime:
             elif hook.output_dir:
                 self._writers.get(hook.output_dir)
 
-    def surroundings(self) -> RunSurroundings:
+    def context(self) -> RunContext:
         """Return the context in which session creators of this run work."""
-        return RunSurroundings(self.lifecycle, self.coord.wait_for_stop, self._clock)
+        return RunContext(self.lifecycle, self.coord.wait_for_stop, self._clock)
 
     def supervise(self, sess: Any, maker: Any) -> Any:
         """Return a supervised session around a new one; begin its records and start its readers.

@@ -18,9 +18,7 @@ import tensorflow as tf
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.options import Options
 from supervisor_core.runtime.retry import Backoff
-from supervisor_core.tf1.cluster.away import AWAY
-from supervisor_core.tf1.cluster.closing import close_at_end
-from supervisor_core.tf1.cluster.finished_session import FinishedSession
+from supervisor_core.tf1.cluster.connect import UNAVAILABLE, FinishedSession, close_with_timeout
 from supervisor_core.tf1.lifecycle import Additions, Lifecycle
 from supervisor_core.tf1.monitored.hooked_session import HookedSession
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
@@ -148,7 +146,7 @@ class Monitored(Additions):
         error = self._reported()
         if error is not None and not self._recovers:
             raise error
-        if isinstance(error, AWAY):
+        if isinstance(error, UNAVAILABLE):
             self._recover(error)
             return False
         return True
@@ -188,7 +186,7 @@ class Monitored(Additions):
             self._open()
         except RunFinishedError as error:
             self._finished(error)
-        except AWAY as error:
+        except UNAVAILABLE as error:
             if not self._recovers:
                 raise
             self._recover(error)
@@ -203,8 +201,8 @@ class Monitored(Additions):
     def _open(self) -> None:
         """Create a TensorFlow session, start its threads, and call the hooks' ``after_create_session``."""
         coord = self._runtime.coord
-        if hasattr(self._creator, "work_in"):
-            self._creator.work_in(self._runtime.surroundings())
+        if hasattr(self._creator, "use_context"):
+            self._creator.use_context(self._runtime.context())
         plain = self._creator.create_session()
         self._session = plain
         self._session = self._runtime.supervise(plain, self._creator)
@@ -218,9 +216,9 @@ class Monitored(Additions):
 
     def _recovered_from(self, error: Exception) -> bool:
         """Recreate the session if an error means that it is lost; return whether it was recreated."""
-        if not isinstance(error, AWAY):
+        if not isinstance(error, UNAVAILABLE):
             cause = self._reported()  # this error may follow from one that a thread reported
-            if not isinstance(cause, AWAY):
+            if not isinstance(cause, UNAVAILABLE):
                 return False
             if not self._recovers:
                 raise cause
@@ -254,7 +252,7 @@ class Monitored(Additions):
                 raise error
             try:
                 self._open()
-            except AWAY as again:
+            except UNAVAILABLE as again:
                 error = again
                 continue
             except RunFinishedError as finished:
@@ -270,12 +268,12 @@ class Monitored(Additions):
             self._runtime.stop_threads(None if session is None else session.close, at_once=lost, secs=secs)
         except Exception as error:
             if not lost:
-                if not isinstance(error, AWAY):
+                if not isinstance(error, UNAVAILABLE):
                     raise
                 _LOG.error("A process of the cluster was unavailable when the session was closed: %s", error)
         finally:
             if session is not None:
-                close_at_end(session, self._lifecycle.stopping.closing_secs)
+                close_with_timeout(session, self._lifecycle.stopping.closing_secs)
 
     def _close(self, error: BaseException | None) -> None:
         if self._closed:

@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.cluster.announcement import Announcement, announcement_for
-from supervisor_core.tf1.cluster.surroundings import Surroundings
+from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
+from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.restore import Restored
 from supervisor_core.tf1.session_manager import SessionManager
 
@@ -30,8 +30,8 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
         self._master = master
         self._config = config
         self._manager: SessionManager | None = None
-        self._announcement: Announcement | None = None
-        self._surroundings: Surroundings | None = None
+        self._ready_flag: ReadyFlag | None = None
+        self._context: SessionContext | None = None
 
     @property
     def restored(self) -> Restored | None:
@@ -48,24 +48,24 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
         """Whether the last session kept a model that was alive in the cluster."""
         return self._manager is not None and self._manager.adopted
 
-    def work_in(self, surroundings: Surroundings) -> None:
+    def use_context(self, context: SessionContext) -> None:
         """Create the next sessions for a run, which is notified and may interrupt."""
-        self._surroundings = surroundings
+        self._context = context
 
     def _ready_manager(self) -> SessionManager:
         self._scaffold.finalize()
         graph = tf.compat.v1.get_default_graph()
-        if self._announcement is None:
+        if self._ready_flag is None:
             with unfinalized(graph) as may_grow:
-                self._announcement = announcement_for(graph) if may_grow else None
+                self._ready_flag = ready_flag_for(graph) if may_grow else None
         self._manager = SessionManager(
             local_init_op=self._scaffold.local_init_op,
             local_init_feed_dict=self._scaffold.local_init_feed_dict,
             ready_op=self._scaffold.ready_op,
             ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
             graph=graph,
-            announcement=self._announcement,
-            surroundings=self._surroundings,
+            ready_flag=self._ready_flag,
+            context=self._context,
         )
         return self._manager
 

@@ -19,7 +19,7 @@ from supervisor_core.checkpoint.lease_record import decode, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
 from supervisor_core.options import Options
-from supervisor_core.tf1.cluster.announcement import Announcement
+from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
 
 v1 = tf.compat.v1
 SAVED, TRAINED = 4, 6
@@ -190,10 +190,10 @@ def test_another_runs_model_is_not_kept(
     ended(logdir, None)
     with tf.device("/cpu:0"):
         build_model(resource=True)
-    mark = Announcement(graph, "/cpu:0")
+    mark = ReadyFlag(graph, "/cpu:0")
     with v1.Session(target) as sess:
-        assert mark.announced_by(sess) is not None
-        mark.announce(sess, "another run's")
+        assert mark.set_by(sess) is not None
+        mark.set(sess, "another run's")
     assert chief() == SAVED
 
 

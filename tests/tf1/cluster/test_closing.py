@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.tf1.cluster import closing
-from supervisor_core.tf1.cluster.closing import close_session, is_remote
+from supervisor_core.tf1.cluster import connect
+from supervisor_core.tf1.cluster.connect import close_session, is_remote
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
@@ -37,7 +37,7 @@ class Session:
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """A session in a cluster that does not answer until the test has ended, with no time to wait for it."""
-    monkeypatch.setattr(closing, "CLOSE_SECS", 0.0)
+    monkeypatch.setattr(connect, "CLOSE_SECS", 0.0)
     session = Session("grpc://a:1")
     session.let_go.clear()
     yield session
@@ -69,9 +69,7 @@ def test_a_session_whose_cluster_does_not_answer_is_left(hanging: Session, caplo
     close_session(hanging)
     assert hanging.closed_in == []
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert caplog.messages == [
-        "A process of the cluster does not answer: the session is left without having been closed."
-    ]
+    assert caplog.messages == ["A process of the cluster does not answer: the session was not closed."]
 
 
 def test_what_is_no_session_of_tensorflow_is_closed_all_the_same() -> None:

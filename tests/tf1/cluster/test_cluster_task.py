@@ -12,8 +12,9 @@ from ports import free_port
 from supervisor_core.errors import OptionsError
 from supervisor_core.options import Options
 from supervisor_core.supervision.tf_config import TaskIdentity
-from supervisor_core.tf1.cluster import cluster_task, reach
-from supervisor_core.tf1.cluster.cluster_task import ClusterTask
+from supervisor_core.tf1.cluster import task as task_module
+from supervisor_core.tf1.cluster import wait
+from supervisor_core.tf1.cluster.task import ClusterTask
 
 v1 = tf.compat.v1
 CLUSTER = {"ps": ("a:1", "b:1"), "worker": ("c:1", "d:1")}
@@ -22,7 +23,7 @@ CLUSTER = {"ps": ("a:1", "b:1"), "worker": ("c:1", "d:1")}
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test's tasks remember is forgotten after it."""
-    monkeypatch.setattr(reach, "_known", {})
+    monkeypatch.setattr(wait, "_known", {})
 
 
 class Servers:
@@ -117,7 +118,7 @@ def test_a_server_is_started_once(servers: Servers) -> None:
     [made] = servers.made
     assert (made["job_name"], made["task_index"], made["protocol"]) == ("worker", 1, "grpc")
     assert made["cluster"] == {job: list(tasks) for job, tasks in CLUSTER.items()}
-    assert reach._known == {"ps:0": "a:1", "ps:1": "b:1", "worker:0": "c:1", "worker:1": "d:1"}
+    assert wait._known == {"ps:0": "a:1", "ps:1": "b:1", "worker:0": "c:1", "worker:1": "d:1"}
 
 
 def test_a_server_keeps_to_its_part_of_the_cluster(servers: Servers) -> None:
@@ -208,7 +209,7 @@ def test_serving_with_a_logdir(
         def serve(self) -> None:
             served.append(self.arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cluster_task, "ParameterServer", Noted)
+    monkeypatch.setattr(task_module, "ParameterServer", Noted)
     server = task("ps", 1)
     server.start_server()
     server.serve(logdir, options=options)

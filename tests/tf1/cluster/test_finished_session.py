@@ -14,7 +14,7 @@ import tensorflow as tf
 import supervisor_core
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.options import Options
-from supervisor_core.tf1.cluster.finished_session import FinishedSession
+from supervisor_core.tf1.cluster.connect import FinishedSession
 
 v1 = tf.compat.v1
 OPTIONS = Options(worker_name="worker:1", finished_wait_secs=0.0)
@@ -208,9 +208,9 @@ def test_a_session_made_anew_when_the_run_has_finished(
     scaffold = v1.train.Scaffold(ready_op=tf.constant([], tf.string))
     hook = Gone()
     runs = 0
-    announced = supervisor_core.tf1.cluster.announcement.announcement_for(graph)
+    announced = supervisor_core.tf1.cluster.ready_flag.ready_flag_for(graph)
     with v1.Session(target) as sess:
-        announced.announce(sess, "chief")
+        announced.set(sess, "chief")
     with supervisor_core.MonitoredTrainingSession(
         target, is_chief=False, checkpoint_dir=logdir, scaffold=scaffold, hooks=[hook], options=options
     ) as sess:

@@ -114,7 +114,7 @@ def test_a_stop_while_a_checkpoint_is_waited_for(
     """Nothing is initialised, and nothing saved, in the place of the checkpoint that was to come."""
     build_model()
     sv = supervisor_core.Supervisor(logdir=logdir, recovery_wait_secs=3600)
-    found = sv.session_manager._surroundings
+    found = sv.session_manager._context
 
     class Stopping(type(found)):  # type: ignore[misc]
         def waiting_for(self, what: str | None) -> None:

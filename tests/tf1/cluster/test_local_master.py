@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.tf1.cluster.local_master import LocalMaster
+from supervisor_core.tf1.cluster.connect import LocalMaster
 from supervisor_core.tf1.session_manager import SessionManager
 
 v1 = tf.compat.v1

@@ -16,7 +16,7 @@ from supervisor_core.checkpoint.process_identity import this_machine
 from supervisor_core.options import Options
 from supervisor_core.supervision.task_file import TaskFile
 from supervisor_core.supervision.task_record import TaskRecord
-from supervisor_core.tf1.cluster.parameter_server import LOOK_SECS, REMOTE_LOOK_SECS, ParameterServer
+from supervisor_core.tf1.cluster.task import LOOK_SECS, REMOTE_LOOK_SECS, ParameterServer
 
 FILE = ".supervisor.tasks/ps-0.json"
 

@@ -95,8 +95,8 @@ def newest_step(logdir: str) -> int:
 
 def test_a_killed_worker_is_missed_and_comes_back(story: Any) -> None:
     """The others go on; the chief tells that it was lost, and that another process took its place."""
-    assert story.steps["begin"] == 0
-    assert story.steps["worker is back"] > 0
+    # Not 0 at the beginning: the worker may have done a step before the chief reads it.
+    assert story.steps["worker is back"] > story.steps["begin"]
     worker = story.worker("worker:0")
     assert worker.starts == 3
     states = [span.state for span in worker.spans]

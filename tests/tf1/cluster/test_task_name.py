@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.options import Options
-from supervisor_core.tf1.cluster.task_name import task_name
+from supervisor_core.tf1.cluster.task import task_name
 
 v1 = tf.compat.v1
 

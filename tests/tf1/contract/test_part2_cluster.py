@@ -15,8 +15,8 @@ from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.supervision.tf_config import TaskIdentity
-from supervisor_core.tf1.cluster import patience, reach
-from supervisor_core.tf1.cluster.cluster_task import ClusterTask
+from supervisor_core.tf1.cluster import wait
+from supervisor_core.tf1.cluster.task import ClusterTask
 
 v1 = tf.compat.v1
 
@@ -161,8 +161,8 @@ def test_a_worker_of_a_run_that_goes_on_waits_for_its_chief(
 @pytest.fixture
 def without_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterTask]:
     """A worker of a cluster whose parameter server does not run; it comes after the test, so that nothing blocks."""
-    monkeypatch.setattr(reach, "_known", {})
-    monkeypatch.setattr(patience, "LEAST_SECS", 0.0)
+    monkeypatch.setattr(wait, "_known", {})
+    monkeypatch.setattr(wait, "LEAST_SECS", 0.0)
     with socket.socket() as own, socket.socket() as server:
         for each in (own, server):
             each.bind(("127.0.0.1", 0))
@@ -193,5 +193,5 @@ def test_a_cluster_that_does_not_answer_is_waited_for_as_long_as_was_asked(
         )
     address = without_server.cluster.task_address("ps", 0)
     assert str(raised.value) == (
-        f"Session was not ready after waiting 0.01 secs. Waited for ps:0 ({address}): not to be reached"
+        f"Session was not ready after waiting 0.01 secs. Waited for ps:0 ({address}): unreachable"
     )

@@ -11,12 +11,11 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.errors import RunFinishedError
-from supervisor_core.tf1.cluster import patience as patience_module
-from supervisor_core.tf1.cluster.patience import NAME_SECS, Patience
-from supervisor_core.tf1.cluster.surroundings import Surroundings
+from supervisor_core.tf1.cluster import wait as wait_module
+from supervisor_core.tf1.cluster.wait import NAME_SECS, DeadlineWait, SessionContext
 
 
-class Around(Surroundings):
+class Around(SessionContext):
     """Notes what is waited for; each wait moves the clock by what was asked, each look by a second."""
 
     def __init__(self, clock: Any) -> None:
@@ -52,16 +51,16 @@ class Blocked:
 
 
 @pytest.fixture
-def around(clock_at: Callable[[float], Any]) -> Around:
-    """The surroundings of a test's wait."""
+def context(clock_at: Callable[[float], Any]) -> Around:
+    """The context of a test's wait."""
     return Around(clock_at(1000.0))
 
 
 @pytest.fixture
 def blocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A call that blocks; looked at without waiting, since the clock is the test's."""
-    monkeypatch.setattr(patience_module, "LOOK_SECS", 0.0)
-    monkeypatch.setattr(patience_module, "LEAST_SECS", 0.0)
+    monkeypatch.setattr(wait_module, "LOOK_SECS", 0.0)
+    monkeypatch.setattr(wait_module, "LEAST_SECS", 0.0)
     call = Blocked()
     yield call
     call.let_go.set()
@@ -72,124 +71,124 @@ def never(*unexpected: object) -> str:
     raise AssertionError(unexpected)
 
 
-def test_a_long_wait_is_a_warning_once(around: Around, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_wait_is_a_warning_once(context: Around, caplog: pytest.LogCaptureFixture) -> None:
     """Who has set up no logging still learns, after half a minute, for what a process waits."""
-    patience = Patience(None, 10.0, around)
-    while around.clock.monotonic() < 1090.0:
-        patience.pause("the chief")
+    deadline = DeadlineWait(None, 10.0, context)
+    while context.clock.monotonic() < 1090.0:
+        deadline.pause("the chief")
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1
     assert warnings[0].startswith("Waiting, for 3")
     assert warnings[0].endswith("s by now, for the chief")
-    assert around.told == ["the chief"]
+    assert context.told == ["the chief"]
 
 
-def test_polls_are_frequent_at_first(around: Around) -> None:
+def test_polls_are_frequent_at_first(context: Around) -> None:
     """Each wait is twice the one before, up to the longest; what is waited for is told once."""
-    patience = Patience(None, 3.0, around)
+    deadline = DeadlineWait(None, 3.0, context)
     for _ in range(8):
-        patience.pause("the chief")
-    assert around.waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0]
-    assert around.told == ["the chief"]
+        deadline.pause("the chief")
+    assert context.waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0]
+    assert context.told == ["the chief"]
 
 
-def test_polls_may_be_more_frequent_than_the_first_wait(around: Around) -> None:
+def test_polls_may_be_more_frequent_than_the_first_wait(context: Around) -> None:
     """With a longest wait below it, that is how long each one is."""
-    patience = Patience(None, 0.01, around)
+    deadline = DeadlineWait(None, 0.01, context)
     for _ in range(3):
-        patience.pause("the chief")
-    assert around.waits == [0.01] * 3
+        deadline.pause("the chief")
+    assert context.waits == [0.01] * 3
 
 
-def test_a_wait_ends_when_it_has_lasted_long_enough(around: Around) -> None:
+def test_a_wait_ends_when_it_has_lasted_long_enough(context: Around) -> None:
     """The last poll comes at the very end; the error says how long it was, and for what."""
-    patience = Patience(1.0, 30.0, around)
+    deadline = DeadlineWait(1.0, 30.0, context)
     for _ in range(4):
-        patience.pause("the chief")
-    assert sum(around.waits) == pytest.approx(1.0)
-    assert patience.remaining_secs == 0.0
+        deadline.pause("the chief")
+    assert sum(context.waits) == pytest.approx(1.0)
+    assert deadline.remaining_secs == 0.0
     with pytest.raises(tf.errors.DeadlineExceededError) as raised:
-        patience.pause("the chief: weight is missing")
+        deadline.pause("the chief: weight is missing")
     assert str(raised.value) == ("Session was not ready after waiting 1 secs. Waited for the chief: weight is missing")
 
 
 @pytest.mark.parametrize("bound_secs", [None, float("inf")])
-def test_a_wait_may_last_for_ever(around: Around, bound_secs: float | None) -> None:
+def test_a_wait_may_last_for_ever(context: Around, bound_secs: float | None) -> None:
     """Without a bound it never ends by itself."""
-    patience = Patience(bound_secs, 1e9, around)
+    deadline = DeadlineWait(bound_secs, 1e9, context)
     for _ in range(100):
-        patience.pause("the chief")
-    assert patience.remaining_secs == float("inf")
+        deadline.pause("the chief")
+    assert deadline.remaining_secs == float("inf")
 
 
-def test_a_stop_ends_a_wait(around: Around) -> None:
+def test_a_stop_ends_a_wait(context: Around) -> None:
     """It is cancelled, and the error says what was waited for."""
-    around.stops = lambda: True
+    context.stops = lambda: True
     with pytest.raises(tf.errors.CancelledError, match="A stop was requested while waiting for the chief"):
-        Patience(None, 1.0, around).pause("the chief")
+        DeadlineWait(None, 1.0, context).pause("the chief")
 
 
-def test_what_is_waited_for_is_told_when_it_changes(around: Around) -> None:
+def test_what_is_waited_for_is_told_when_it_changes(context: Around) -> None:
     """And that nothing is, when it is over; who never waited has nothing to say."""
-    patience = Patience(None, 1.0, around)
-    patience.over()
+    deadline = DeadlineWait(None, 1.0, context)
+    deadline.done()
     for what in ("ps:0", "ps:0", "the chief"):
-        patience.pause(what)
-    patience.over()
-    patience.over()
-    assert around.told == ["ps:0", "the chief", None]
+        deadline.pause(what)
+    deadline.done()
+    deadline.done()
+    assert context.told == ["ps:0", "the chief", None]
 
 
-def test_a_call_that_returns_is_not_waited_for(around: Around) -> None:
+def test_a_call_that_returns_is_not_waited_for(context: Around) -> None:
     """Its result is handed on, and nobody is told or asked anything."""
-    assert Patience(60.0, 1.0, around).outlast(lambda: "here", who=never, discard=never) == "here"
-    assert around.told == []
+    assert DeadlineWait(60.0, 1.0, context).call_blocking(lambda: "here", who=never, discard=never) == "here"
+    assert context.told == []
 
 
-def test_a_call_that_fails_fails_the_wait(around: Around) -> None:
+def test_a_call_that_fails_fails_the_wait(context: Around) -> None:
     """With its very error."""
 
     def fail() -> str:
         raise tf.errors.InvalidArgumentError(None, None, "no such device")
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="no such device"):
-        Patience(60.0, 1.0, around).outlast(fail, who=never, discard=never)
+        DeadlineWait(60.0, 1.0, context).call_blocking(fail, who=never, discard=never)
 
 
-def test_a_call_that_blocks_is_outlasted(around: Around, blocked: Blocked) -> None:
+def test_a_call_that_blocks_is_outlasted(context: Around, blocked: Blocked) -> None:
     """It is found out who keeps it from returning, once it has blocked for long enough, and again every so often; what
     has changed is told."""
     asked: list[float] = []
     names = iter(["ps:0", "ps:0", "ps:1"])
 
     def who() -> str:
-        asked.append(around.clock.monotonic())
+        asked.append(context.clock.monotonic())
         if len(asked) > 3:
             blocked.let_go.set()
             return "nobody"
         return next(names)
 
-    assert Patience(None, 1.0, around).outlast(blocked, who=who, discard=blocked.discard) == "late"
-    assert around.told[:2] == ["ps:0", "ps:1"]
+    assert DeadlineWait(None, 1.0, context).call_blocking(blocked, who=who, discard=blocked.discard) == "late"
+    assert context.told[:2] == ["ps:0", "ps:1"]
     assert asked[0] >= 1000.0 + NAME_SECS
     assert blocked.discarded == []
 
 
-def test_a_call_that_blocks_ends_with_the_wait(around: Around, blocked: Blocked) -> None:
+def test_a_call_that_blocks_ends_with_the_wait(context: Around, blocked: Blocked) -> None:
     """The error names who does not answer, though the wait was shorter than the time for finding out; what the call
     returns later is discarded."""
     with pytest.raises(tf.errors.DeadlineExceededError) as raised:
-        Patience(2.0, 1.0, around).outlast(
-            blocked, who=lambda: "ps:0 (a:1): not to be reached", discard=blocked.discard
+        DeadlineWait(2.0, 1.0, context).call_blocking(
+            blocked, who=lambda: "ps:0 (a:1): unreachable", discard=blocked.discard
         )
-    assert str(raised.value) == ("Session was not ready after waiting 2 secs. Waited for ps:0 (a:1): not to be reached")
-    assert around.told == ["ps:0 (a:1): not to be reached"]
+    assert str(raised.value) == ("Session was not ready after waiting 2 secs. Waited for ps:0 (a:1): unreachable")
+    assert context.told == ["ps:0 (a:1): unreachable"]
     blocked.let_go.set()
     assert blocked.is_discarded.wait(60.0)
     assert blocked.discarded == ["late"]
 
 
-def test_a_call_that_returns_at_the_last_moment_is_in_time(around: Around, blocked: Blocked) -> None:
+def test_a_call_that_returns_at_the_last_moment_is_in_time(context: Around, blocked: Blocked) -> None:
     """While it is found out who does not answer, it may yet."""
     threads: SimpleQueue[threading.Thread] = SimpleQueue()
 
@@ -202,38 +201,38 @@ def test_a_call_that_returns_at_the_last_moment_is_in_time(around: Around, block
         threads.get().join()
         return "ps:0"
 
-    assert Patience(0.0, 1.0, around).outlast(call, who=who, discard=never) == "late"
+    assert DeadlineWait(0.0, 1.0, context).call_blocking(call, who=who, discard=never) == "late"
 
 
-def test_a_call_has_the_time_for_one_look(around: Around, blocked: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_has_the_time_for_one_look(context: Around, blocked: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little was asked: a cluster that answers is not given up."""
-    monkeypatch.setattr(patience_module, "LEAST_SECS", 60.0)
-    around.waiting_for = lambda what: blocked.let_go.set()  # type: ignore[method-assign]
-    assert Patience(0.0, 1.0, around).outlast(blocked, who=lambda: "ps:0", discard=never) == "late"
+    monkeypatch.setattr(wait_module, "LEAST_SECS", 60.0)
+    context.waiting_for = lambda what: blocked.let_go.set()  # type: ignore[method-assign]
+    assert DeadlineWait(0.0, 1.0, context).call_blocking(blocked, who=lambda: "ps:0", discard=never) == "late"
 
 
-def test_a_stop_ends_a_blocked_call(around: Around, blocked: Blocked) -> None:
+def test_a_stop_ends_a_blocked_call(context: Around, blocked: Blocked) -> None:
     """At the next look, and its result is discarded."""
-    around.stops = lambda: len(around.waits) == 3
+    context.stops = lambda: len(context.waits) == 3
     with pytest.raises(tf.errors.CancelledError, match="while waiting for the cluster to answer"):
-        Patience(None, 1.0, around).outlast(blocked, who=never, discard=blocked.discard)
+        DeadlineWait(None, 1.0, context).call_blocking(blocked, who=never, discard=blocked.discard)
     blocked.let_go.set()
     assert blocked.is_discarded.wait(60.0)
 
 
-def test_a_finished_run_ends_a_blocked_call(around: Around, blocked: Blocked) -> None:
+def test_a_finished_run_ends_a_blocked_call(context: Around, blocked: Blocked) -> None:
     """Who asks for whom it waits hears that there is nothing left to do, and waits no longer."""
 
     def who() -> str:
         raise RunFinishedError("There is nothing left to do here.")
 
     with pytest.raises(RunFinishedError, match="nothing left"):
-        Patience(None, 1.0, around).outlast(blocked, who=who, discard=blocked.discard)
+        DeadlineWait(None, 1.0, context).call_blocking(blocked, who=who, discard=blocked.discard)
     blocked.let_go.set()
     assert blocked.is_discarded.wait(60.0)
 
 
-def test_finding_out_may_block_too(around: Around, blocked: Blocked) -> None:
+def test_finding_out_may_block_too(context: Around, blocked: Blocked) -> None:
     """It is done once at a time, keeps nobody from stopping, and is told when it comes."""
     asked, looked, name = [], threading.Event(), threading.Event()
 
@@ -245,26 +244,26 @@ def test_finding_out_may_block_too(around: Around, blocked: Blocked) -> None:
         return "ps:0"
 
     def stops() -> bool:
-        if len(around.waits) == 50:
+        if len(context.waits) == 50:
             assert looked.wait(60.0)
-            assert (len(asked), around.told) == (1, [])
+            assert (len(asked), context.told) == (1, [])
             name.set()
-        return around.told == ["ps:0"]
+        return context.told == ["ps:0"]
 
-    around.stops = stops
+    context.stops = stops
     with pytest.raises(tf.errors.CancelledError, match="while waiting for ps:0"):
-        Patience(None, 1.0, around).outlast(blocked, who=who, discard=blocked.discard)
+        DeadlineWait(None, 1.0, context).call_blocking(blocked, who=who, discard=blocked.discard)
 
 
-def test_an_interrupt_leaves_nothing_behind(around: Around, blocked: Blocked) -> None:
+def test_an_interrupt_leaves_nothing_behind(context: Around, blocked: Blocked) -> None:
     """Ctrl-C in the middle of a wait is raised at once, and what the call returns later is discarded."""
 
     def interrupted() -> bool:
         raise KeyboardInterrupt
 
-    around.stops = interrupted
+    context.stops = interrupted
     with pytest.raises(KeyboardInterrupt):
-        Patience(None, 1.0, around).outlast(blocked, who=never, discard=blocked.discard)
+        DeadlineWait(None, 1.0, context).call_blocking(blocked, who=never, discard=blocked.discard)
     blocked.let_go.set()
     assert blocked.is_discarded.wait(60.0)
     assert blocked.discarded == ["late"]

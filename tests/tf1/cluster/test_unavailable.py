@@ -1,11 +1,11 @@
-"""`away`: which errors mean that a process of the cluster is gone, or not quite there yet."""
+"""`as_unavailable`: which errors mean that a process of the cluster is gone, or not quite there yet."""
 
 from __future__ import annotations
 
 import pytest
 import tensorflow as tf
 
-from supervisor_core.tf1.cluster.away import away, told_as_away
+from supervisor_core.tf1.cluster.connect import as_unavailable, raised_as_unavailable
 
 STARTING = (
     "Additional GRPC error information from remote target /job:ps/replica:0/task:0:\n"
@@ -17,14 +17,14 @@ STARTING = (
 def test_what_tensorflow_raises_of_a_process_that_is_gone(kind: type[Exception]) -> None:
     """The very error."""
     error = kind(None, None, "Socket closed")
-    assert away(error) is error
+    assert as_unavailable(error) is error
 
 
 def test_a_server_that_is_being_started_does_not_know_its_own_device() -> None:
     """TensorFlow takes that for a wrong argument; here it is told as what it is."""
     error = tf.errors.InvalidArgumentError(None, None, STARTING)
-    assert isinstance(away(error), tf.errors.UnavailableError)
-    with pytest.raises(tf.errors.UnavailableError, match="unknown device") as raised, told_as_away():
+    assert isinstance(as_unavailable(error), tf.errors.UnavailableError)
+    with pytest.raises(tf.errors.UnavailableError, match="unknown device") as raised, raised_as_unavailable():
         raise error
     assert raised.value.__cause__ is error
 
@@ -39,7 +39,7 @@ def test_a_server_that_is_being_started_does_not_know_its_own_device() -> None:
 )
 def test_all_other_errors_stay_what_they_are(error: Exception) -> None:
     """A mistake of the program's is no reason to wait."""
-    assert away(error) is None
-    with pytest.raises(type(error)) as raised, told_as_away():
+    assert as_unavailable(error) is None
+    with pytest.raises(type(error)) as raised, raised_as_unavailable():
         raise error
     assert raised.value is error

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 import pytest
 import tensorflow as tf
 
-from supervisor_core.tf1.cluster import reach
-from supervisor_core.tf1.cluster.reach import remember_cluster, unreachable_tasks
+from supervisor_core.tf1.cluster import wait
+from supervisor_core.tf1.cluster.wait import remember_cluster, unreachable_tasks
 
 NOTHING_KNOWN = "a process of the cluster that does not answer (set TF_CONFIG to name it)"
-ALL_ANSWER = "the cluster: all its processes accept connections, and the session is not there yet"
+ALL_ANSWER = "the cluster: all its processes accept connections, but the session is not ready yet"
 
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test knows of no cluster but its own."""
-    monkeypatch.setattr(reach, "_known", {})
+    monkeypatch.setattr(wait, "_known", {})
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
@@ -58,7 +58,7 @@ def test_all_answer(listener: str) -> None:
 def test_who_does_not_answer_is_named(listener: str, nobody: str) -> None:
     """With its address; those that answer are not."""
     remember_cluster({"ps": {0: listener, 1: nobody}, "worker": {0: listener}})
-    assert unreachable_tasks(None) == f"ps:1 ({nobody}): not to be reached"
+    assert unreachable_tasks(None) == f"ps:1 ({nobody}): unreachable"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_who_does_not_answer_is_named(listener: str, nobody: str) -> None:
 def test_an_address_that_is_none_does_not_answer(address: str) -> None:
     """Nothing is raised over it."""
     remember_cluster({"ps": {0: address}})
-    assert unreachable_tasks(None) == f"ps:0 ({address}): not to be reached"
+    assert unreachable_tasks(None) == f"ps:0 ({address}): unreachable"
 
 
 def test_a_host_that_nobody_knows_does_not_answer() -> None:
     """As after a pod's end: its name is gone."""
     remember_cluster({"ps": {0: "no-such-host.invalid:2222"}})
-    assert unreachable_tasks(None) == "ps:0 (no-such-host.invalid:2222): not to be reached"
+    assert unreachable_tasks(None) == "ps:0 (no-such-host.invalid:2222): unreachable"
 
 
 def test_who_is_silent_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch, nobody: str) -> None:
@@ -99,7 +99,7 @@ def test_who_is_silent_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch, n
 
     monkeypatch.setattr(socket, "create_connection", silent)
     remember_cluster({"ps": {0: "10.255.255.1:2222"}})
-    assert unreachable_tasks(None) == "ps:0 (10.255.255.1:2222): not to be reached"
+    assert unreachable_tasks(None) == "ps:0 (10.255.255.1:2222): unreachable"
     assert asked == [(("10.255.255.1", 2222), 1.0)]
 
 
@@ -118,7 +118,7 @@ def test_many_are_not_all_named(nobody: str) -> None:
     """Five are, and how many more there are."""
     remember_cluster({"ps": dict.fromkeys(range(8), nobody)})
     named = ", ".join(f"ps:{index} ({nobody})" for index in range(5))
-    assert unreachable_tasks(None) == f"{named} and 3 more: not to be reached"
+    assert unreachable_tasks(None) == f"{named} and 3 more: unreachable"
 
 
 @pytest.mark.parametrize(
@@ -137,21 +137,21 @@ def test_only_those_that_the_session_needs(
     remember_cluster({"ps": {0: nobody, 1: nobody}, "worker": {0: nobody, 10: nobody}})
     text = unreachable_tasks(config(*filters))
     expected = ", ".join(f"{name} ({nobody})" for name in named)
-    assert text == (f"{expected}: not to be reached" if named else NOTHING_KNOWN)
+    assert text == (f"{expected}: unreachable" if named else NOTHING_KNOWN)
 
 
 def test_the_cluster_of_the_session(nobody: str, config: Callable[..., object]) -> None:
     """The one in its configuration is the one that counts, whatever else is known."""
     remember_cluster({"worker": {0: nobody}})
     session = tf.compat.v1.ConfigProto(cluster_def=tf.train.ClusterSpec({"ps": [nobody]}).as_cluster_def())
-    assert unreachable_tasks(session) == f"ps:0 ({nobody}): not to be reached"
+    assert unreachable_tasks(session) == f"ps:0 ({nobody}): unreachable"
 
 
 def test_the_cluster_of_the_environment(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For programs that make their servers themselves."""
     cluster = {"cluster": {"ps": [nobody], "worker": [nobody]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    assert unreachable_tasks(None) == f"ps:0 ({nobody}), worker:0 ({nobody}): not to be reached"
+    assert unreachable_tasks(None) == f"ps:0 ({nobody}), worker:0 ({nobody}): unreachable"
     monkeypatch.setenv("TF_CONFIG", "{nonsense")
     assert unreachable_tasks(None) == NOTHING_KNOWN
 
@@ -160,4 +160,4 @@ def test_a_cluster_is_remembered_as_it_is_now(nobody: str) -> None:
     """The last one that was told, not what it was before."""
     remember_cluster({"ps": {0: nobody}})
     remember_cluster({"worker": {0: nobody}})
-    assert unreachable_tasks(None) == f"worker:0 ({nobody}): not to be reached"
+    assert unreachable_tasks(None) == f"worker:0 ({nobody}): unreachable"
