@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor_core.events import bulk, framing, records
+from supervisor_core.events import framing, records, vector_decode
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.resync import FREE_BYTES, PER_BYTE
@@ -68,7 +68,7 @@ def check_growing(file: bytes, at_once: dict[str, Any]) -> None:
 def _together(fewest: int) -> Iterator[None]:
     """Decode records together from this number on; outside of fuzzing that takes 32 of them and 8 KiB."""
     bounds: list[tuple[Any, str, int]] = [
-        *((module, "FEWEST", fewest) for module in (records, bulk)),
+        *((module, "FEWEST", fewest) for module in (records, vector_decode)),
         (records, "_TOGETHER_BYTES", 64),
     ]
     before = [getattr(module, name) for module, name, _ in bounds]

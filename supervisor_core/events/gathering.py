@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events.bulk import Bulk
 from supervisor_core.events.chunk import Chunk, Mark, Problem, SessionMark, TelemetryMark
 from supervisor_core.events.payload import Decoded
 from supervisor_core.events.points import PointsBuilder
 from supervisor_core.events.telemetry import from_json
+from supervisor_core.events.vector_decode import Bulk
 
 _CREATED = re.compile(r"tfevents\.(\d{1,15})(?:\.|$)")
 _MARK_BYTES = 64

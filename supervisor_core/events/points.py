@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.events.chunk import Points
-from supervisor_core.events.layout import Column
+from supervisor_core.events.vector_decode import Column
 
 MAX_TAGS = 50_000
 """So many tags of one file are read, the first."""

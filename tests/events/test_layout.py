@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from supervisor_core.events import encoding
-from supervisor_core.events.layout import Layout
 from supervisor_core.events.payload import decode
+from supervisor_core.events.vector_decode import Layout
 
 
 def payload(tag: str, step: int = 1, wall: float = 1.0, value: float = 2.0) -> bytes:

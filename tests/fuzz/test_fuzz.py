@@ -12,7 +12,7 @@ from fuzz.json_mutator import mutated
 from fuzz.targets import HERE, TARGETS, kept_inputs
 from supervisor_core.checkpoint import ledger
 from supervisor_core.events import framing
-from supervisor_core.events.layout import Layout
+from supervisor_core.events.vector_decode import Layout
 
 KEPT = [(name, path) for name, target in TARGETS.items() for path in kept_inputs(target)]
 MOST_BYTES = 100_000
