@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core import checksum
-from supervisor_core.events.crc import header_crcs
 from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, mask
+from supervisor_core.events.vector_scan import header_crcs
 from supervisor_core.events.window import MOST_BYTES, Window
 
 _U32 = struct.Struct("<I")

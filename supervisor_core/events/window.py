@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import overload
 
-from supervisor_core.events.chain import Chain
 from supervisor_core.events.source import ReadFile
+from supervisor_core.events.vector_scan import Chain
 
 FIRST_BYTES = 4 * 1024
 MOST_BYTES = 2 * 1024 * 1024
