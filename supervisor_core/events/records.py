@@ -9,8 +9,8 @@ import numpy as np
 
 from supervisor_core import checksum
 from supervisor_core.events.chunk import Problem
+from supervisor_core.events.chunk_builder import Gathering
 from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
-from supervisor_core.events.gathering import Gathering
 from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
 from supervisor_core.events.resync import Budget, find_record, payload_is_good
 from supervisor_core.events.vector_decode import FEWEST, Bulk

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from supervisor_core.cli.inspect_json import run_json
-from supervisor_core.events import framing, payload, points, reader
+from supervisor_core.events import chunk_builder, framing, payload, reader
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
@@ -62,7 +62,7 @@ def told(corpus: ModuleType, kind: str, **fields: object) -> bytes:
 def test_the_tags_of_a_file(tmp_path: Path, records: ModuleType, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """The first ones are read on and on, to the last point; scalars of the others are counted, and take no memory. A
     file that takes its place begins with none."""
-    monkeypatch.setattr(points, "MAX_TAGS", 2)
+    monkeypatch.setattr(chunk_builder, "MAX_TAGS", 2)
     path = str(tmp_path / records.NAME)
     first = [records.scalar(step, tag) for step in range(count) for tag in ("a0", "b0")]
     records.write(path, records.HEAD, *first, *(records.scalar(step, f"c{step % 3}") for step in range(count)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.events.gathering import Gathering
+from supervisor_core.events.chunk_builder import Gathering
 from supervisor_core.events.records import RecordWalk
 from supervisor_core.events.run_index import RunIndex
 from supervisor_core.events.window import Window
