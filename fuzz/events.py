@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor_core.events import framing, records, vector_decode
+from supervisor_core.events import framing, scan, vector_decode
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.events.resync import FREE_BYTES, PER_BYTE
+from supervisor_core.events.scan import FREE_BYTES, PER_BYTE
 from supervisor_core.events.source import Entry
 
 NAME = "events.out.tfevents.1700000000.host"
 _FEW = 600
 _WORST_READ = 64
-"""Bytes that may be fetched for each byte of a small file, beside the budget of `supervisor_core.events.resync`."""
+"""Bytes that may be fetched for each byte of a small file, beside the budget of `supervisor_core.events.scan`."""
 
 
 def check_events(data: bytes) -> None:
@@ -68,8 +68,8 @@ def check_growing(file: bytes, at_once: dict[str, Any]) -> None:
 def _together(fewest: int) -> Iterator[None]:
     """Decode records together from this number on; outside of fuzzing that takes 32 of them and 8 KiB."""
     bounds: list[tuple[Any, str, int]] = [
-        *((module, "FEWEST", fewest) for module in (records, vector_decode)),
-        (records, "_TOGETHER_BYTES", 64),
+        *((module, "FEWEST", fewest) for module in (scan, vector_decode)),
+        (scan, "_TOGETHER_BYTES", 64),
     ]
     before = [getattr(module, name) for module, name, _ in bounds]
     try:

@@ -10,7 +10,7 @@ from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import Gathering, created_at
 from supervisor_core.events.framing import HEADER_BYTES, header
 from supervisor_core.events.read_ahead import Range
-from supervisor_core.events.records import RecordWalk
+from supervisor_core.events.scan import RecordWalk
 from supervisor_core.events.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
 from supervisor_core.events.window import FileCut, Window
 
@@ -33,7 +33,7 @@ class EventsFileReader:
     * A record that is not whole yet, at the end, is waited for; and so is anything at the end that cannot be a record,
       until good records follow it. A payload that does not match its checksum is left out, counted and located, and
       reading goes on behind it. After a damaged length, reading goes on at the next record that proves itself
-      (`supervisor_core.events.resync`); what is between is counted once.
+      (`supervisor_core.events.scan`); what is between is counted once.
     * A file that has become shorter than what was read of it, has another inode, or other bytes where reading
       stopped, is read again; that chunk has ``from_start`` and a problem ``replaced``.
     * Payloads above 64 KiB that hold no scalar, session log or telemetry (graphs, images) are skipped unread, by their

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from supervisor_core.events import framing
-from supervisor_core.events.resync import Budget, find_record
+from supervisor_core.events.scan import Budget, find_record
 from supervisor_core.events.vector_scan import Chain
 from supervisor_core.events.window import FIRST_BYTES, MOST_BYTES, FileCut, LazyBytes, Window
 

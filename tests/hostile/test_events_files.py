@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from supervisor_core import checksum
-from supervisor_core.events import framing, payload, resync
+from supervisor_core.events import framing, payload, scan
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.source import LOCAL_SOURCE
 
@@ -108,7 +108,7 @@ def test_damage_costs_time_in_proportion_to_the_file(
         read += len(data)
         return int(extend(crc, data))
 
-    monkeypatch.setattr(resync, "FREE_BYTES", MIB)
+    monkeypatch.setattr(scan, "FREE_BYTES", MIB)
     monkeypatch.setattr(checksum, "extend", counted)
     count, last = 20_000, records.scalar(5)
     total = count * framing.HEADER_BYTES + len(last)
@@ -117,7 +117,7 @@ def test_damage_costs_time_in_proportion_to_the_file(
     records.write(str(tmp_path / records.NAME), records.HEAD, b"damage", heads, last)
     reader = EventsFileReader(str(tmp_path / records.NAME))
     assert records.steps(reader.read()) == [5]
-    assert read < MIB + resync.PER_BYTE * (total + 1000) + total
+    assert read < MIB + scan.PER_BYTE * (total + 1000) + total
 
 
 def test_records_within_records_cost_time_in_proportion_to_the_file(
@@ -133,7 +133,7 @@ def test_records_within_records_cost_time_in_proportion_to_the_file(
         read += len(data)
         return int(value(data))
 
-    monkeypatch.setattr(resync, "FREE_BYTES", MIB)
+    monkeypatch.setattr(scan, "FREE_BYTES", MIB)
     monkeypatch.setattr(checksum, "value", counted)
     good = records.scalar(5)
     body = b"x" * 64
@@ -142,7 +142,7 @@ def test_records_within_records_cost_time_in_proportion_to_the_file(
     records.write(str(tmp_path / records.NAME), records.HEAD, framing.header(len(body)) + body + b"none" + b"y" * 20)
     reader = EventsFileReader(str(tmp_path / records.NAME))
     assert records.steps(reader.read())
-    assert read < MIB + (resync.PER_BYTE + 2) * len(body)
+    assert read < MIB + (scan.PER_BYTE + 2) * len(body)
 
 
 def test_what_took_the_place_of_a_file_is_not_opened(tmp_path: Path) -> None:

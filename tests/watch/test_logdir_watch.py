@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.events.chunk_builder import Gathering
-from supervisor_core.events.records import RecordWalk
 from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.scan import RecordWalk
 from supervisor_core.events.window import Window
 from supervisor_core.run.fold import RunFold
 from supervisor_core.watch import logdir_watch
