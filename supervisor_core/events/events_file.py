@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
+import os
+from collections.abc import Callable
 
 from supervisor_core.clock import Clock
 from supervisor_core.events import encoding, framing
 from supervisor_core.events.batch import Batch
-from supervisor_core.events.filename import events_filename
 from supervisor_core.events.filesystem import AppendFile, FileSystem, join
-from supervisor_core.events.guard import guard_of
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -165,3 +166,56 @@ class EventsFile:
         if file is not None:
             with contextlib.suppress(Exception):  # a failed write has been told; close has nothing to add
                 file.close()
+
+
+_counter = itertools.count()
+
+
+def events_filename(now: float, suffix: str = "") -> str:
+    """Return the next file name of this process, for a file begun at ``now`` (seconds since the epoch)."""
+    host = os.uname().nodename.replace(os.sep, "_") or "localhost"
+    return f"events.out.tfevents.{max(0, int(now)):010d}.{host}.{os.getpid()}.{next(_counter):04d}{suffix}"
+
+
+Check = Callable[[], None]
+"""Returns, or raises `LogdirInUseError`: then nothing is appended any more. An `OSError` counts as a failed append."""
+
+
+class DirectoryGuard:
+    """The check of one directory, shared by all that append there."""
+
+    def __init__(self) -> None:
+        self.check: Check | None = None
+
+    def ask(self) -> None:
+        """Call the check, if there is one."""
+        check = self.check
+        if check is not None:
+            check()
+
+
+_guards: dict[str, DirectoryGuard] = {}
+
+
+def guard_of(directory: str) -> DirectoryGuard:
+    """Return the guard of a directory."""
+    key = directory.rstrip("/") if "://" in directory else os.path.realpath(directory)
+    return _guards.setdefault(key, DirectoryGuard())
+
+
+def guard_directory(directory: str, check: Check | None) -> None:
+    """Have a check asked immediately before each append to a directory, by every writer of this process.
+
+    Args:
+        directory: the directory that the writers were given.
+        check: see `Check`; None asks no more.
+    """
+    guard_of(directory).check = check
+
+
+def _forget_in_child() -> None:
+    for guard in _guards.values():
+        guard.check = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -24,7 +24,7 @@ from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
-from supervisor_core.events.guard import guard_directory
+from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.advice import Costs

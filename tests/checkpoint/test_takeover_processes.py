@@ -21,7 +21,7 @@ from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events import EventsWriter
-from supervisor_core.events.guard import guard_directory
+from supervisor_core.events.events_file import guard_directory
 
 TAKEN_OVER = 3
 """The exit status of a chief that was told that it was taken over."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events import filename
+from supervisor_core.events import events_file
 from supervisor_core.events.batch import Batch, BatchEncoder
 from supervisor_core.events.events_file import EventsFile, SyncError
 
@@ -43,10 +43,10 @@ def test_a_name_that_is_taken_is_not_used(
     tmp_path: Path, clock: Any, faulty: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where another process made the very name first, the next one is taken, and the other's file stays as it is."""
-    monkeypatch.setattr(filename, "_counter", iter([7, 8]))
-    taken = tmp_path / filename.events_filename(clock.wall())
+    monkeypatch.setattr(events_file, "_counter", iter([7, 8]))
+    taken = tmp_path / events_file.events_filename(clock.wall())
     taken.write_bytes(b"another's")
-    monkeypatch.setattr(filename, "_counter", iter([7, 8]))
+    monkeypatch.setattr(events_file, "_counter", iter([7, 8]))
     file = EventsFile(str(tmp_path), faulty, clock, "")
     file.open()
     assert file.path is not None and file.path.endswith(".0008")

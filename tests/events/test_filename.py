@@ -4,7 +4,7 @@ import os
 import re
 import socket
 
-from supervisor_core.events.filename import events_filename
+from supervisor_core.events.events_file import events_filename
 
 
 def test_a_name_says_when_where_and_who() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor_core.errors import EventsWriteError, LogdirInUseError
 from supervisor_core.events import EventsWriter
-from supervisor_core.events.guard import guard_directory
+from supervisor_core.events.events_file import guard_directory
 
 
 class Check:
