@@ -19,8 +19,8 @@ from supervisor_core.events.batch import SUMMARY_ONCE, WHOLE_EVENT
 from supervisor_core.events.encoding import FIELDS, STEP_MAX, STEP_MIN, PayloadKind
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.filesystem import FileSystem, filesystem_of
-from supervisor_core.events.pump import OnError, Pump
 from supervisor_core.events.queue import EventQueue, Request
+from supervisor_core.events.writer_thread import OnError, Pump
 
 _LOG = logging.getLogger("supervisor_core")
 
