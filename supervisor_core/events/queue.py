@@ -1,7 +1,7 @@
 """`EventQueue`: what connects the threads that add events with the one that writes them.
 
 Adding must cost next to nothing, so a scalar is added without a lock: ``items.append(...)``, then ``if len(items) >
-mark: attend()``. The mark says from which length on somebody must look: 0 while the consumer sleeps (wake it), a
+mark: wake()``. The mark says from which length on somebody must look: 0 while the consumer sleeps (wake it), a
 quarter of the bound while it gathers a batch (hurry), the bound while it works (wait for room), -1 once closed. No
 wake-up is lost: the consumer sets the mark to 0 *before* it looks whether anything came, a producer looks at the mark
 *after* appending.
@@ -35,29 +35,29 @@ class EventQueue:
     Args:
         max_events: how many events may wait before an add waits for room.
         max_bytes: how many bytes of serialized events may wait (a single larger one is let in when it is alone).
-        hurry_events: from how many waiting events on the consumer stops gathering.
-        hurry_bytes: the same in bytes.
+        full_batch_events: from how many waiting events on the consumer stops gathering.
+        full_batch_bytes: the same in bytes.
         full_wait_secs: how long an add waits for room; then it drops its event, as does every later one until the
             consumer moves again. Nothing waits while the consumer says that it is failing.
     """
 
     def __init__(
-        self, *, max_events: int, max_bytes: int, hurry_events: int, hurry_bytes: int, full_wait_secs: float
+        self, *, max_events: int, max_bytes: int, full_batch_events: int, full_batch_bytes: int, full_wait_secs: float
     ) -> None:
         self.items: deque[Item] = deque()
-        self.mark = 0
+        self.wake_above = 0
         self.dropped = 0
         """Events not let in, in the life of the queue."""
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._hurry_events = hurry_events
-        self._hurry_bytes = hurry_bytes
+        self._full_batch_events = full_batch_events
+        self._full_batch_bytes = full_batch_bytes
         self._full_wait_secs = full_wait_secs
         # Reentrant: a signal handler may add an event while its thread is in here.
         self._changed = threading.Condition(threading.RLock())
         self._bytes = 0
         self._requests: list[Request] = []
-        self._hurry = False
+        self._batch_full = False
         self._failing = False
         self._stuck = False
         self._closed = False
@@ -67,13 +67,13 @@ class EventQueue:
     # What producers call.
 
     def put_bytes(self, item: Item) -> bool:
-        """Add an item whose second part is bytes, as scalars are added without a call; say whether to attend."""
+        """Add an item whose second part is bytes, as scalars are added without a call; say whether to wake."""
         with self._changed:
             self._bytes += len(item[1])
             self.items.append(item)
-            return len(self.items) > self.mark or self._bytes > self._hurry_bytes
+            return len(self.items) > self.wake_above or self._bytes > self._full_batch_bytes
 
-    def attend(self) -> None:
+    def wake(self) -> None:
         """Do what the mark asks for: wake the consumer, hurry it, or wait for room.
 
         Raises:
@@ -88,12 +88,12 @@ class EventQueue:
                 self._wait_for_room()
             elif self._failing:
                 return
-            elif len(self.items) > self._hurry_events or self._bytes > self._hurry_bytes:
-                self.mark = self._max_events
-                self._hurry = True
+            elif len(self.items) > self._full_batch_events or self._bytes > self._full_batch_bytes:
+                self.wake_above = self._max_events
+                self._batch_full = True
                 self._changed.notify_all()
-            elif self.mark == 0:
-                self.mark = self._hurry_events
+            elif self.wake_above == 0:
+                self.wake_above = self._full_batch_events
                 self._changed.notify_all()
 
     def submit(self, request: Request) -> None:
@@ -105,7 +105,7 @@ class EventQueue:
             self._requests.append(request)
             if request.close:
                 self._closed = True
-                self.mark = -1
+                self.wake_above = -1
             self._changed.notify_all()
 
     def wait(self, request: Request, timeout_secs: float | None) -> None:
@@ -139,27 +139,27 @@ class EventQueue:
         with self._changed:
             self._consumer = None
             self._ended = self._closed = True
-            self.mark = -1
+            self.wake_above = -1
             self.items.clear()
             for request in self._take_requests():
                 request.done = True
             self._changed.notify_all()
 
-    def watch(self) -> None:
+    def wake_on_each(self) -> None:
         """Have each event attended to; without a consumer of its own a queue must not gather."""
         with self._changed:
-            self.mark = -1 if self._closed else 0
+            self.wake_above = -1 if self._closed else 0
 
     def gather(self, linger_secs: float) -> None:
         """Sleep until there is something to do, then a little longer, so that events are written many at a time."""
         with self._changed:
             if not self._closed:
-                self.mark = 0
+                self.wake_above = 0
             while not self.items and not self._requests:
                 self._changed.wait()
             if not self._closed:
-                self.mark = max(self.mark, self._hurry_events)
-            self._changed.wait_for(lambda: self._hurry or self._requests, linger_secs)
+                self.wake_above = max(self.wake_above, self._full_batch_events)
+            self._changed.wait_for(lambda: self._batch_full or self._requests, linger_secs)
 
     def pause(self, secs: float) -> bool:
         """Sleep for so long, or until somebody makes a request; say whether somebody did."""
@@ -172,9 +172,9 @@ class EventQueue:
             pop = self.items.popleft
             items = [pop() for _ in range(len(self.items))]
             self._bytes = 0
-            self._hurry = self._failing = self._stuck = False
+            self._batch_full = self._failing = self._stuck = False
             if not self._closed:
-                self.mark = self._hurry_events
+                self.wake_above = self._full_batch_events
             self._changed.notify_all()
             return items, self._take_requests()
 
@@ -183,7 +183,7 @@ class EventQueue:
         with self._changed:
             self._failing = True
             if not self._closed:
-                self.mark = self._max_events
+                self.wake_above = self._max_events
             self._changed.notify_all()
             return self._take_requests()
 
@@ -214,7 +214,7 @@ class EventQueue:
 
     def _wait_for_room(self) -> None:
         if not self._failing and not self._stuck and self._consumer != threading.get_ident():
-            self._hurry = True
+            self._batch_full = True
             self._changed.notify_all()
             if not self._changed.wait_for(self._has_moved, self._full_wait_secs):
                 self._stuck = True

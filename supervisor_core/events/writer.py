@@ -20,7 +20,7 @@ from supervisor_core.events.encoding import FIELDS, STEP_MAX, STEP_MIN, PayloadK
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.filesystem import FileSystem, filesystem_of
 from supervisor_core.events.queue import EventQueue, Request
-from supervisor_core.events.writer_thread import OnError, Pump
+from supervisor_core.events.writer_thread import OnError, WriterThread
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -33,7 +33,7 @@ EXIT_SECS = 10.0
 _PROMPT_BYTES = 1 << 20
 
 _writers: weakref.WeakSet[EventsWriter] = weakref.WeakSet()
-_pumps: weakref.WeakSet[Pump] = weakref.WeakSet()
+_writer_threads: weakref.WeakSet[WriterThread] = weakref.WeakSet()
 
 
 class EventsWriter:
@@ -145,12 +145,12 @@ class EventsWriter:
             step = _step_number(step)
         if tag.__class__ is not str:
             tag = _text(tag)
-        pump = self._pump
-        queue = pump.queue
+        thread = self._writer_thread
+        queue = thread.queue
         items = queue.items
         items.append((tag, value, step, wall_time))
-        if len(items) > queue.mark:
-            pump.attend()
+        if len(items) > queue.wake_above:
+            thread.wake()
 
     def summary(self, data: bytes, step: int | None = None, wall_time: float | None = None) -> None:
         """Add a serialized ``Summary``; a tag's metadata is written once per file, as TensorFlow does it.
@@ -190,7 +190,7 @@ class EventsWriter:
             WaitTimeoutError: if it takes longer than ``timeout_secs``; default: no limit.
         """
         if not self._closed:
-            self._pump.ask(Request(), timeout_secs)
+            self._writer_thread.ask(Request(), timeout_secs)
 
     def sync(self, timeout_secs: float | None = None) -> None:
         """Return when everything added so far would survive a power cut. Does nothing once closed.
@@ -200,7 +200,7 @@ class EventsWriter:
             WaitTimeoutError: if it takes longer than ``timeout_secs``; default: no limit.
         """
         if not self._closed:
-            self._pump.ask(Request(sync=True), timeout_secs)
+            self._writer_thread.ask(Request(sync=True), timeout_secs)
 
     def close(self, timeout_secs: float | None = None) -> None:
         """Write and sync everything, and close the file. Does nothing once closed.
@@ -214,8 +214,8 @@ class EventsWriter:
                 return
             self._closed = True
             self._finalizer.detach()
-            pump = self._pump
-        pump.ask(Request(close=True), timeout_secs)
+            thread = self._writer_thread
+        thread.ask(Request(close=True), timeout_secs)
 
     def reopen(self) -> None:
         """Go on in a new file, of a name of its own, after `close`. Does nothing if the writer is open.
@@ -248,22 +248,22 @@ class EventsWriter:
     @property
     def dropped(self) -> int:
         """How many events are lost for good, in the life of the writer and of the process."""
-        return self._dropped_before + self._pump.dropped
+        return self._dropped_before + self._writer_thread.dropped
 
     @property
     def pending(self) -> int:
         """How many events are in memory and not in a file yet."""
-        return self._pump.pending
+        return self._writer_thread.pending
 
     @property
     def failing(self) -> bool:
         """Whether the last attempt to write failed."""
-        return self._pump.failing
+        return self._writer_thread.failing
 
     @property
     def last_error(self) -> EventsWriteError | None:
         """The newest error, whether or not it was raised somewhere; see `failing` for whether it is over."""
-        return self._pump.last_error
+        return self._writer_thread.last_error
 
     @property
     def closed(self) -> bool:
@@ -282,9 +282,9 @@ class EventsWriter:
         # A copy of what is mutable, for it is encoded later and elsewhere.
         data = data if data.__class__ is bytes else bytes(memoryview(data))
         wall_time = self._wall() if wall_time is None else float(wall_time)
-        pump = self._pump
-        if pump.queue.put_bytes((field, data, _step_number(step), wall_time)):
-            pump.attend()
+        thread = self._writer_thread
+        if thread.queue.put_bytes((field, data, _step_number(step), wall_time)):
+            thread.wake()
 
     def _begin(self, *, create: bool) -> None:
         file = EventsFile(self._logdir, self._filesystem, self._clock, self._suffix)
@@ -299,11 +299,11 @@ class EventsWriter:
         queue = EventQueue(
             max_events=self._max_queue,
             max_bytes=self._max_queue_bytes,
-            hurry_events=self._max_queue // 4,
-            hurry_bytes=min(_PROMPT_BYTES, self._max_queue_bytes // 4) if prompt else self._max_queue_bytes // 4,
+            full_batch_events=self._max_queue // 4,
+            full_batch_bytes=min(_PROMPT_BYTES, self._max_queue_bytes // 4) if prompt else self._max_queue_bytes // 4,
             full_wait_secs=self._full_wait_secs,
         )
-        self._pump = Pump(
+        self._writer_thread = WriterThread(
             queue,
             file,
             linger_secs=min(PROMPT_SECS, self._flush_secs) if prompt else self._flush_secs,
@@ -312,10 +312,10 @@ class EventsWriter:
             on_error=self._on_error,
         )
         self._file = file
-        # The pump's thread must not keep the writer alive, so it knows nothing of it.
-        self._finalizer = weakref.finalize(self, self._pump.submit, Request(close=True))
+        # The thread's thread must not keep the writer alive, so it knows nothing of it.
+        self._finalizer = weakref.finalize(self, self._writer_thread.submit, Request(close=True))
         self._finalizer.atexit = False
-        _pumps.add(self._pump)
+        _writer_threads.add(self._writer_thread)
 
     def _start_clean(self) -> None:
         """Forget, in a forked child, whatever is the parent's."""
@@ -326,7 +326,7 @@ class EventsWriter:
         self._begin(create=False)
         if self._closed:
             self._finalizer.detach()
-            self._pump.queue.end()
+            self._writer_thread.queue.end()
 
 
 def close_after(close: Callable[[], None], error: BaseException | None) -> None:
@@ -360,15 +360,15 @@ def _text(tag: Any) -> str:
 
 
 def _flush_at_exit() -> None:
-    for pump in list(_pumps):
+    for thread in list(_writer_threads):
         try:
-            pump.ask(Request(), EXIT_SECS)
+            thread.ask(Request(), EXIT_SECS)
         except (EventsError, WaitTimeoutError) as error:
             _LOG.error("%s", error)
 
 
 def _start_clean_after_fork() -> None:
-    _pumps.clear()
+    _writer_threads.clear()
     for writer in list(_writers):
         writer._start_clean()
 

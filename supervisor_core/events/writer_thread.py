@@ -1,4 +1,4 @@
-"""`Pump`: the one thread that takes events from the queue, encodes them and appends them to the file."""
+"""`WriterThread`: the one thread that takes events from the queue, encodes them and appends them to the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOG = logging.getLogger("supervisor_core")
 OnError = Callable[[EventsWriteError], None]
 
 
-class Pump:
+class WriterThread:
     """Writes what a queue holds into an events file, until a request closes it.
 
     A failed append is tried again, the wait doubling each time, and at once when somebody asks for a flush. Meanwhile
@@ -33,7 +33,7 @@ class Pump:
         linger_secs: for how long events are gathered before they are appended.
         retry_initial_secs: the wait before the first retry.
         retry_max_secs: the longest wait between two retries.
-        on_error: called on the pump's thread when an outage begins; must not wait for the writer.
+        on_error: called on the thread's thread when an outage begins; must not wait for the writer.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Pump:
         batch = self._batch
         return len(self.queue.items) + (batch.events if batch is not None else 0)
 
-    def attend(self) -> None:
-        """Do what the queue's mark asks for, on a producer's thread; the first event starts the pump's."""
+    def wake(self) -> None:
+        """Do what the queue's mark asks for, on a producer's thread; the first event starts the thread's."""
         if self._has_thread():
-            self.queue.attend()
+            self.queue.wake()
         else:
             self._serve_here()
 
@@ -93,7 +93,7 @@ class Pump:
         Raises:
             EventsWriteError: if events could not be written or made durable, or were lost since this was last said.
             WaitTimeoutError: if that takes longer than ``timeout_secs``.
-            RuntimeError: in the pump's own thread, or above it on the stack.
+            RuntimeError: in the thread's own thread, or above it on the stack.
         """
         if self._serving_here == threading.get_ident():
             raise RuntimeError("A signal handler interrupted the writing of events, and cannot wait for it.")
@@ -128,7 +128,7 @@ class Pump:
                 finally:
                     self._serving_here = None
                     self._serving.release()
-                self.queue.watch()
+                self.queue.wake_on_each()
 
     def _run(self) -> None:
         # A signal handler that interrupts the start of this thread finds none yet, and starts another: one is enough.

@@ -72,7 +72,7 @@ def test_retries_back_off_and_start_over(tmp_path: Path, faulty: Any, monkeypatc
             waited.set()
         return False
 
-    monkeypatch.setattr(writer._pump.queue, "pause", pause)
+    monkeypatch.setattr(writer._writer_thread.queue, "pause", pause)
     for step in (1, 2):
         faulty.room = 0
         waited.clear()

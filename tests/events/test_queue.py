@@ -16,8 +16,8 @@ def make(**bounds: Any) -> EventQueue:
     options: dict[str, Any] = {
         "max_events": 8,
         "max_bytes": 800,
-        "hurry_events": 4,
-        "hurry_bytes": 400,
+        "full_batch_events": 4,
+        "full_batch_bytes": 400,
         "full_wait_secs": 60.0,
     }
     return EventQueue(**{**options, **bounds})
@@ -27,14 +27,14 @@ def add(queue: EventQueue, *steps: int) -> None:
     """Add scalars as the writer does."""
     for step in steps:
         queue.items.append(("a", 1.0, step, 1.0))
-        if len(queue.items) > queue.mark:
-            queue.attend()
+        if len(queue.items) > queue.wake_above:
+            queue.wake()
 
 
 def add_bytes(queue: EventQueue, size: int) -> None:
     """Add a serialized event as the writer does."""
     if queue.put_bytes((5, bytes(size), 1, 1.0)):
-        queue.attend()
+        queue.wake()
 
 
 def steps(items: list[Any]) -> list[int]:
@@ -61,7 +61,7 @@ def test_gathering_wakes_for_the_first_event() -> None:
         gathered = pool.submit(queue.gather, 0.0)
         add(queue, 1)
         gathered.result(30)
-    assert queue.mark == 4
+    assert queue.wake_above == 4
     assert steps(queue.take()[0]) == [1]
 
 

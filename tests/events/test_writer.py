@@ -154,7 +154,7 @@ def test_dear_appends_are_gathered(
     """Where each append is a request, nothing is appended until it is flushed or flush_secs are over."""
     faulty.prompt = False
     writer = EventsWriter(tmp_path, filesystem=faulty, flush_secs=1000.0)
-    queue, lingers = writer._pump.queue, SimpleQueue[float]()
+    queue, lingers = writer._writer_thread.queue, SimpleQueue[float]()
     gather = queue.gather
     monkeypatch.setattr(queue, "gather", lambda secs: (lingers.put(secs), gather(secs)))
     writer.scalar("a", 1.0, 1)
@@ -289,7 +289,7 @@ def test_waiting_has_a_limit_and_the_thread_goes_on(tmp_path: Path, faulty: Any,
             wait(0.01)
     assert writer.closed
     faulty.may_append.set()
-    thread = writer._pump._thread
+    thread = writer._writer_thread._thread
     assert thread is not None
     thread.join(30)
     assert [contents.steps for contents in read_logdir(tmp_path)] == [[1]]
@@ -315,7 +315,7 @@ def test_a_forgotten_writer_writes_what_it_has(tmp_path: Path, faulty: Any, read
     """A writer that nobody refers to any more loses nothing, lets go of its file and ends its thread."""
     writer = EventsWriter(tmp_path, filesystem=faulty)
     writer.scalar("a", 1.0, 1)
-    thread = writer._pump._thread
+    thread = writer._writer_thread._thread
     assert thread is not None
     del writer
     gc.collect()
@@ -331,7 +331,7 @@ def test_a_writer_that_is_never_used_has_no_thread(tmp_path: Path, faulty: Any) 
     writer.flush()
     writer.sync()
     writer.close()
-    assert writer._pump._thread is None
+    assert writer._writer_thread._thread is None
     assert faulty.log == ["close"]
 
 
@@ -374,7 +374,7 @@ def test_an_encoder_that_runs_out_of_memory_costs_its_batch_only(
         def encode(items: Any) -> Any:
             raise MemoryError("no memory")
 
-        patch.setattr(writer._pump._encoder, "encode", encode)
+        patch.setattr(writer._writer_thread._encoder, "encode", encode)
         writer.scalar("a", 1.0, 1)
         with pytest.raises(EventsWriteError, match=r"1 event for .* is lost: no memory"):
             writer.flush()

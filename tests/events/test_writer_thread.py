@@ -39,7 +39,7 @@ def test_a_handler_that_interrupts_the_start_of_the_thread(
         writer.payload("graph_def", b"loop", step)
     writer.flush()
     for thread in started:
-        if thread.ident != writer._pump._started[0]:
+        if thread.ident != writer._writer_thread._started[0]:
             thread.join(30)
     assert [thread.is_alive() for thread in started].count(True) == 1
     writer.close()
