@@ -46,13 +46,14 @@ def write_scalars(directory: Path, count: int) -> str:
 
 
 def write_images(directory: Path, count: int) -> str:
+    from supervisor_core import wire
     from supervisor_core.events import encoding, framing
 
     directory.mkdir()
     log = encoding.session_log(encoding.SESSION_CHECKPOINT, "model.ckpt-1")
     mark = framing.frame(encoding.event_prefix(1.7e9, 1, 7, len(log)) + log)
-    image = encoding.delimited(4, encoding.delimited(4, os.urandom(IMAGE_BYTES)))
-    value = encoding.delimited(1, encoding.delimited(1, b"image/0") + image)
+    image = wire.delimited(4, wire.delimited(4, os.urandom(IMAGE_BYTES)))
+    value = wire.delimited(1, wire.delimited(1, b"image/0") + image)
     picture = framing.frame(encoding.event_prefix(1.7e9, 1, 5, len(value)) + value)
     path = directory / NAME
     with path.open("wb") as file:

@@ -22,8 +22,9 @@ from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.bundle_writer import encode_table, mask
 from supervisor_core.checkpoint.filesystem import Filesystem
 from supervisor_core.checkpoint.state_file import SaveId, format_state, read_state
-from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table, extend, take_varint
+from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table, extend
 from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.wire import read_canonical_varint
 
 _MENDED, _LEGACY = 1, 2
 
@@ -102,9 +103,9 @@ def mended(data: bytes) -> bytes:
     block, position = bytes(out[index[0] : index[0] + index[1]]), 0
     try:
         while position < len(block):
-            _, position = take_varint(block, position)
-            fresh, position = take_varint(block, position)
-            length, position = take_varint(block, position)
+            _, position = read_canonical_varint(block, position)
+            fresh, position = read_canonical_varint(block, position)
+            length, position = read_canonical_varint(block, position)
             offset, size, _ = _handle(block, position + fresh)
             position += fresh + length
             if (offset, size) not in (meta[:2], index[:2]):
@@ -115,8 +116,8 @@ def mended(data: bytes) -> bytes:
 
 
 def _handle(data: bytes, position: int) -> tuple[int, int, int]:
-    offset, position = take_varint(data, position)
-    size, position = take_varint(data, position)
+    offset, position = read_canonical_varint(data, position)
+    size, position = read_canonical_varint(data, position)
     return offset, size, position
 
 

@@ -22,6 +22,7 @@ from supervisor_core.checkpoint.bundle import data_path
 from supervisor_core.checkpoint.filesystem import open_own
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, FOOTER_BYTES, MAGIC, extend
+from supervisor_core.wire import encode_varint
 
 _HEADER = b"\x08\x01" + (b"" if sys.byteorder == "little" else b"\x10\x01") + b"\x1a\x02\x08\x01"
 """The ``BundleHeader``: 1 num_shards = 1, 2 endianness = 0 (little) or 1, 3 version = {1 producer = 1}."""
@@ -148,7 +149,7 @@ class _Block:
         if self._count and self._count % _RESTART_INTERVAL == 0:
             self._restarts.append(len(self._data))
         self._count += 1
-        self._data += b"\0" + varint(len(key)) + varint(len(value)) + key + value
+        self._data += b"\0" + encode_varint(len(key)) + encode_varint(len(value)) + key + value
         self.last_key = key
 
     def encode(self) -> bytes:
@@ -156,24 +157,9 @@ class _Block:
         return bytes(self._data) + restarts + struct.pack("<I", len(self._restarts))
 
 
-def varint(number: int) -> bytes:
-    """Return a number from 0 as a varint: 7 bits to a byte, the lowest first, the top bit set in all but the last.
-
-    Example:
-        >>> varint(300)
-        b'\\xac\\x02'
-    """
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
 def _append(table: bytearray, block: _Block) -> bytes:
     """Append a block; return its handle."""
     data = block.encode() + b"\0"
-    handle = varint(len(table)) + varint(len(data) - 1)
+    handle = encode_varint(len(table)) + encode_varint(len(data) - 1)
     table += data + struct.pack("<I", mask(extend(0, data)))
     return handle

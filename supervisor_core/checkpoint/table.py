@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from supervisor_core import checksum
 from supervisor_core.checkpoint.filesystem import Reader
 from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.wire import read_canonical_varint
 
 FOOTER_BYTES = 48
 MAGIC = b"\x57\xfb\x80\x8b\x24\x75\x47\xdb"
@@ -47,25 +48,6 @@ def unmask(crc: int) -> int:
 def extend(crc: int, data: bytes) -> int:
     """Return the CRC32C of the bytes so far and ``data``."""
     return int(checksum.extend(crc, data))
-
-
-def take_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return the varint at ``position`` and where it ends; ValueError if there is none."""
-    value = shift = 0
-    while shift < 70:
-        if position >= len(data):
-            raise ValueError("a number runs past the end")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if byte == 0 and shift:
-                raise ValueError("a number has needless bytes")
-            if value >> 64:
-                raise ValueError("a number is too large")
-            return value, position
-        shift += 7
-    raise ValueError("a number is too long")
 
 
 def crc_of(reader: Reader, offset: int, size: int, crc: int = 0, *, done: Callable[[int], None] | None = None) -> int:
@@ -158,8 +140,8 @@ class Table:
 
     @staticmethod
     def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
-        offset, position = take_varint(data, position)
-        size, position = take_varint(data, position)
+        offset, position = read_canonical_varint(data, position)
+        size, position = read_canonical_varint(data, position)
         return (offset, size), position
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
@@ -208,9 +190,9 @@ class Table:
             end = len(block) - 4 - 4 * restarts
             position, key = 0, b""
             while position < end:
-                shared, position = take_varint(block, position)
-                fresh, position = take_varint(block, position)
-                length, position = take_varint(block, position)
+                shared, position = read_canonical_varint(block, position)
+                fresh, position = read_canonical_varint(block, position)
+                length, position = read_canonical_varint(block, position)
                 if shared + fresh > MAX_KEY_BYTES:
                     raise ValueError(f"a key has {shared + fresh:,} bytes")
                 if shared > len(key) or position + fresh + length > end:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from supervisor_core import checksum
+from supervisor_core import checksum, wire
 from supervisor_core.events import encoding, framing
 
 Item = tuple[Any, Any, int, float]
@@ -78,7 +78,7 @@ class BatchEncoder:
                     step_bytes = b"\x10" + _CONTINUED[step & 127] + high_bytes
                 else:
                     step_bytes = encoding.step_field(step)
-                    high_was, high_bytes = high, encoding.varint(high)
+                    high_was, high_bytes = high, wire.encode_varint(high)
                     scalars = self._scalars.setdefault(len(step_bytes), {})
             try:
                 pack, prefix, header = scalars[head]

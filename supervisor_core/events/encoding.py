@@ -22,8 +22,9 @@ The ``Summary`` of one scalar: 0x0a, length of the value, then the value: 0x0a, 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Literal
+
+from supervisor_core.wire import delimited, encode_varint, fields
 
 PayloadKind = Literal[
     "graph_def", "summary", "log_message", "session_log", "tagged_run_metadata", "meta_graph_def", "source_metadata"
@@ -53,32 +54,14 @@ _DOUBLE = struct.Struct("<d")
 _METADATA_KEY = b"\x4a"  # Summary.Value.metadata, field 9
 
 
-def varint(number: int) -> bytes:
-    """Return an int64 or uint64 as a varint: seven bits to a byte, lowest first; negative ones as two's complement."""
-    if 0 <= number < 128:
-        return bytes((number,))
-    number &= 0xFFFFFFFFFFFFFFFF
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def delimited(field: int, data: bytes) -> bytes:
-    """Return a field that holds bytes, a string or a message: key, length, data."""
-    return varint(field << 3 | 2) + varint(len(data)) + data
-
-
 def step_field(step: int) -> bytes:
     """Return an event's step; nothing at all when it is 0, as proto3 has it."""
-    return b"\x10" + varint(step) if step else b""
+    return b"\x10" + encode_varint(step) if step else b""
 
 
 def event_prefix(wall_time: float, step: int, field: int, length: int) -> bytes:
     """Return what an event has in front of its payload of ``length`` bytes."""
-    return b"\x09" + _DOUBLE.pack(wall_time) + step_field(step) + varint(field << 3 | 2) + varint(length)
+    return b"\x09" + _DOUBLE.pack(wall_time) + step_field(step) + encode_varint(field << 3 | 2) + encode_varint(length)
 
 
 def version_event(wall_time: float) -> bytes:
@@ -93,13 +76,13 @@ def scalar_prefix(tag: str) -> bytes:
     A lone surrogate in the tag, which UTF-8 has no bytes for, becomes a question mark.
     """
     value = delimited(1, tag.encode("utf-8", "replace")) + b"\x15"
-    inner = varint(len(value) + 4)
-    return b"\x2a" + varint(1 + len(inner) + len(value) + 4) + b"\x0a" + inner + value
+    inner = encode_varint(len(value) + 4)
+    return b"\x2a" + encode_varint(1 + len(inner) + len(value) + 4) + b"\x0a" + inner + value
 
 
 def session_log(status: int, checkpoint_path: str = "", msg: str = "") -> bytes:
     """Return a serialized ``SessionLog``: START, STOP or CHECKPOINT, with the checkpoint's path."""
-    out = b"\x08" + varint(status) if status else b""
+    out = b"\x08" + encode_varint(status) if status else b""
     if checkpoint_path:
         out += delimited(2, checkpoint_path.encode("utf-8", "replace"))
     if msg:
@@ -112,31 +95,6 @@ def tagged_run_metadata(tag: str, run_metadata: bytes) -> bytes:
     return delimited(1, tag.encode("utf-8", "replace")) + delimited(2, run_metadata)
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the fields of a serialized message: number, offset of its key, offset of its content, offset behind it.
-
-    Raises:
-        ValueError: if the bytes are no message.
-    """
-    at = 0
-    while at < len(data):
-        start = at
-        key, at = _read_varint(data, at)
-        wire_type = key & 7
-        if wire_type == 0:
-            content, (_, at) = at, _read_varint(data, at)
-        elif wire_type == 2:
-            length, content = _read_varint(data, at)
-            at = content + length
-        elif wire_type in (1, 5):
-            content, at = at, at + (8 if wire_type == 1 else 4)
-        else:
-            raise ValueError(f"wire type {wire_type} at byte {start}")
-        if at > len(data) or key < 8:
-            raise ValueError(f"the field at byte {start} is damaged or cut short")
-        yield key >> 3, start, content, at
-
-
 def strip_metadata(summary: bytes, seen: set[bytes]) -> bytes:
     """Take the metadata off the values of a ``Summary`` whose tag had metadata before, and remember the new ones.
 
@@ -144,29 +102,21 @@ def strip_metadata(summary: bytes, seen: set[bytes]) -> bytes:
     """
     if _METADATA_KEY not in summary:
         return summary
-    out = []
-    for number, start, content, end in fields(summary):
+    out, start = [], 0
+    for number, _, content, end in fields(summary, 0, len(summary)):
         out.append(_strip_value(summary[content:end], seen) if number == 1 else summary[start:end])
+        start = end
     return b"".join(out)
 
 
 def _strip_value(value: bytes, seen: set[bytes]) -> bytes:
-    parts = list(fields(value))
+    parts = list(fields(value, 0, len(value)))
     if any(number == 9 for number, *_ in parts):
         tag = b"".join(value[content:end] for number, _, content, end in parts if number == 1)
         if tag in seen:
-            value = b"".join(value[start:end] for number, start, _, end in parts if number != 9)
+            starts = [0, *(end for *_, end in parts)]  # a field begins with its key, where the one before it ends
+            value = b"".join(
+                value[start:end] for start, (number, *_, end) in zip(starts, parts, strict=False) if number != 9
+            )
         seen.add(tag)
     return delimited(1, value)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise ValueError(f"a varint at byte {at} is damaged or cut short")
-        byte = data[at]
-        number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return number, at

@@ -9,6 +9,7 @@ import warnings
 from types import FrameType, TracebackType
 from typing import Any
 
+from supervisor_core import wire
 from supervisor_core.errors import EventsWriteError, WriterClosedError
 from supervisor_core.events import encoding
 from supervisor_core.events.encoding import PayloadKind
@@ -286,7 +287,7 @@ def _check_summary(data: bytes) -> None:
     if 2 < len(data) < 130 and data[0] == 10 and data[1] == len(data) - 2:
         return  # exactly one value, as most summaries are
     try:
-        for _ in encoding.fields(data):
+        for _ in wire.fields(data, 0, len(data)):
             pass
     except ValueError as error:
         from google.protobuf.message import DecodeError
@@ -297,7 +298,7 @@ def _check_summary(data: bytes) -> None:
 def _meta_graph_bytes(graph: Any, graph_def: bytes) -> bytes:
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
-        return encoding.delimited(2, graph_def)  # MetaGraphDef.graph_def; the rest is TensorFlow's to know
+        return wire.delimited(2, graph_def)  # MetaGraphDef.graph_def; the rest is TensorFlow's to know
     v1 = tensorflow.compat.v1
     meta_graph = v1.train.export_meta_graph(
         graph_def=v1.GraphDef.FromString(graph_def),

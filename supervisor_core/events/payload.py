@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from supervisor_core.events.chunk import SessionStatus
 from supervisor_core.events.telemetry import KINDS, MAX_BYTES, PLUGIN_NAME, TAG_PREFIX
-from supervisor_core.events.wire import (
+from supervisor_core.wire import (
     DELIMITED,
     FIXED32,
     FIXED64,
@@ -29,8 +29,8 @@ from supervisor_core.events.wire import (
     DamagedError,
     cut,
     fields,
+    read_varint,
     signed,
-    varint,
 )
 
 _DOUBLE = struct.Struct("<d")
@@ -121,7 +121,7 @@ def telemetry_head(data: bytes, at: int, end: int) -> Decoded | None:
     tag = data.find(_TOLD_PREFIX, at, at + _TOLD_WITHIN)
     if tag < 0 or data[tag : tag + data[tag - 1]] not in _TOLD_TAGS:
         return None
-    step = signed(varint(data, at + 10, end)[0]) if data[at + 9] == 0x10 else 0
+    step = signed(read_varint(data, at + 10, end)[0]) if data[at + 9] == 0x10 else 0
     return Decoded(_DOUBLE.unpack_from(data, at + 1)[0], step=step, has_summary=True)
 
 
@@ -131,7 +131,7 @@ def _plain(data: Bytes, at: int, end: int) -> Decoded | None:
         return None
     body, step, step_at = at + 9, 0, None
     if data[body] == 0x10:
-        step, body = varint(data, at + 10, end)
+        step, body = read_varint(data, at + 10, end)
         step_at = at + 10, body
     tag = body + 6
     if end <= tag or data[body] != 0x2A or data[body + 1] != end - body - 2 or data[body + 2] != 0x0A:
@@ -150,7 +150,7 @@ def _decode(data: Bytes, at: int, end: int) -> Decoded:
         if number == 1 and kind == FIXED64:
             out.wall, out.wall_at = _DOUBLE.unpack(cut(data, start, stop))[0], start
         elif number == 2 and kind == VARINT:
-            out.step, out.step_at = signed(varint(data, start, stop)[0]), (start, stop)
+            out.step, out.step_at = signed(read_varint(data, start, stop)[0]), (start, stop)
         elif number == 5 and kind == DELIMITED:
             out.has_summary = True
             for inner, inner_kind, inner_start, inner_stop in fields(data, start, stop):
@@ -214,7 +214,7 @@ def _session(data: Bytes, at: int, end: int, out: Decoded) -> None:
     path: tuple[int, int] | None = None
     for number, kind, start, stop in fields(data, at, end):
         if number == 1 and kind == VARINT:
-            status = varint(data, start, stop)[0]
+            status = read_varint(data, start, stop)[0]
         elif number == 2 and kind == DELIMITED:
             path = start, stop
     if status in _STATUS:
@@ -244,7 +244,7 @@ class Element(NamedTuple):
     """Where the string, or the number's own bytes, begin; where a default has no bytes, ``stop``."""
     stop: int
     code: str | None
-    """How ``struct`` would read the number's bytes; None for a varint, a half, a bfloat16, a default, a string."""
+    """How ``struct`` would read the number's bytes; None for a read_varint, a half, a bfloat16, a default, a string."""
 
 
 def element(data: Bytes, at: int, end: int) -> Element | None:
@@ -258,7 +258,7 @@ def element(data: Bytes, at: int, end: int) -> Element | None:
     first: dict[int, tuple[int, int, int]] = {}
     for number, kind, start, stop in fields(data, at, end):
         if number == 1 and kind == VARINT:
-            dtype = varint(data, start, stop)[0]
+            dtype = read_varint(data, start, stop)[0]
         elif number == 2 and kind == DELIMITED:
             size *= _elements(data, start, stop)
         elif number == 4 and kind == DELIMITED:
@@ -285,9 +285,9 @@ def _elements(data: Bytes, at: int, end: int) -> int:
             dim = 0
             for inner, inner_kind, inner_start, inner_stop in fields(data, start, stop):
                 if inner == 1 and inner_kind == VARINT:
-                    dim = signed(varint(data, inner_start, inner_stop)[0])
+                    dim = signed(read_varint(data, inner_start, inner_stop)[0])
             size *= dim
-        elif number == 3 and kind == VARINT and varint(data, start, stop)[0]:
+        elif number == 3 and kind == VARINT and read_varint(data, start, stop)[0]:
             return -1
     return size
 
@@ -312,7 +312,7 @@ def _from_field(data: Bytes, kind: int, start: int, stop: int, dtype: int) -> El
         return Element(coded.unpack(cut(data, start, start + coded.size))[0], start, start + coded.size, _CODES[dtype])
     if kind not in (VARINT, DELIMITED):
         return None
-    number = varint(data, start, stop)[0]
+    number = read_varint(data, start, stop)[0]
     if dtype == _HALF:
         value = float(struct.unpack("<e", _HALF_BITS.pack(number & 0xFFFF))[0])
     elif dtype == _BFLOAT16:

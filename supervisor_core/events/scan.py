@@ -16,7 +16,7 @@ from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, te
 from supervisor_core.events.vector_decode import FEWEST, Bulk
 from supervisor_core.events.vector_scan import header_crcs
 from supervisor_core.events.window import MOST_BYTES, FileCut, LazyBytes, Window
-from supervisor_core.events.wire import DamagedError
+from supervisor_core.wire import DamagedError
 
 LARGE_BYTES = 64 * 1024
 """Payloads above this are looked at in place, and fetched only where there is something in them."""

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from supervisor_core.errors import EventsError
+from supervisor_core.wire import delimited
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 4 << 20
@@ -248,19 +249,10 @@ def from_json(kind: str, text: str) -> Record:
 
 def summary_bytes(record: Record) -> bytes:
     """Return a record as the bytes of a ``Summary`` message, as the module's docstring draws it."""
-    tensor = b"\x08\x07" + _bytes_field(2, b"") + _bytes_field(8, to_json(record).encode())
-    metadata = _bytes_field(1, _bytes_field(1, PLUGIN_NAME.encode())) + b"\x20\x02"
+    tensor = b"\x08\x07" + delimited(2, b"") + delimited(8, to_json(record).encode())
+    metadata = delimited(1, delimited(1, PLUGIN_NAME.encode())) + b"\x20\x02"
     tag = (TAG_PREFIX + record.kind).encode()
-    return _bytes_field(1, _bytes_field(1, tag) + _bytes_field(8, tensor) + _bytes_field(9, metadata))
-
-
-def _bytes_field(number: int, payload: bytes) -> bytes:
-    size, length = len(payload), bytearray()
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    length.append(size)
-    return bytes([number << 3 | 2]) + bytes(length) + payload
+    return delimited(1, delimited(1, tag) + delimited(8, tensor) + delimited(9, metadata))
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from supervisor_core import checksum
 from supervisor_core.events.framing import HEADER_BYTES, header
 from supervisor_core.events.payload import Decoded, decode
 from supervisor_core.events.vector_scan import carried, fold, unmask
-from supervisor_core.events.wire import DamagedError
+from supervisor_core.wire import DamagedError
 
 Int64Array = NDArray[np.int64]
 

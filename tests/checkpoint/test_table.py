@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.table import Table, crc_of, take_varint, unmask
+from supervisor_core.checkpoint.table import Table, crc_of, unmask
 from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.wire import read_canonical_varint
 
 
 class MemoryReader:
@@ -94,14 +95,14 @@ def test_a_file_cut_while_it_is_read(content: bytes) -> None:
 )
 def test_varints(data: bytes, value: int) -> None:
     """Seven bits to a byte, lowest first."""
-    assert take_varint(data + b"rest", 0) == (value, len(data))
+    assert read_canonical_varint(data + b"rest", 0) == (value, len(data))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 11, b"\x80\x00"])
 def test_what_is_no_varint(data: bytes) -> None:
     """A number that does not end, or is written longer than it need be, is refused."""
     with pytest.raises(ValueError, match="a number"):
-        take_varint(data, 0)
+        read_canonical_varint(data, 0)
 
 
 def test_unmasking() -> None:

@@ -28,7 +28,7 @@ from supervisor_core.events import framing, telemetry
 from supervisor_core.events.chunk import Chunk, SessionMark
 from supervisor_core.events.payload import decode
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.events.wire import DamagedError
+from supervisor_core.wire import DamagedError
 
 LARGE = 64 * 1024
 

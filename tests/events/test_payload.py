@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor_core import wire
 from supervisor_core.events import encoding
 from supervisor_core.events.payload import decode
-from supervisor_core.events.wire import DamagedError, fields, signed, varint
+from supervisor_core.wire import DamagedError, fields, read_varint, signed
 
 keys = st.sampled_from(
     [b"\x09", b"\x10", b"\x2a", b"\x0a", b"\x15", b"\x3a", b"\x42", b"\x4a", b"\x08", b"\x12", b"\x80"]
@@ -53,8 +54,8 @@ def test_the_commonest_event_takes_the_same_way_as_any_other(tag: str, step: int
 
 def test_the_last_of_two_counts() -> None:
     """A field that is there twice has its last content, as in protobuf."""
-    twice = b"\x10\x01\x10\x02" + encoding.delimited(
-        5, encoding.delimited(1, b"\x0a\x01a\x0a\x01b\x15" + struct.pack("<f", 1) + b"\x15" + struct.pack("<f", 2))
+    twice = b"\x10\x01\x10\x02" + wire.delimited(
+        5, wire.delimited(1, b"\x0a\x01a\x0a\x01b\x15" + struct.pack("<f", 1) + b"\x15" + struct.pack("<f", 2))
     )
     found = decode(twice, 0, len(twice))
     assert (found.step, found.scalars[0].tag, found.scalars[0].value) == (2, "b", 2.0)
@@ -62,7 +63,7 @@ def test_the_last_of_two_counts() -> None:
 
 def test_what_is_not_at_hand_is_asked_for() -> None:
     """The first bytes of a long event are enough where the rest is skipped, and said not to be where it is not."""
-    image = encoding.delimited(1, encoding.delimited(1, b"image") + encoding.delimited(4, bytes(1000)))
+    image = wire.delimited(1, wire.delimited(1, b"image") + wire.delimited(4, bytes(1000)))
     event = encoding.event_prefix(1.0, 7, 5, len(image)) + image
     found = decode(event[:40], 0, len(event))
     assert (found.step, found.has_summary, found.wanted) == (7, True, False)
@@ -74,8 +75,8 @@ def test_what_is_not_at_hand_is_asked_for() -> None:
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_a_varint_is_read_as_it_was_written(number: int) -> None:
     """Every int64, and where it ends."""
-    data = encoding.varint(number)
-    found, end = varint(data + b"\x01", 0, len(data) + 1)
+    data = wire.encode_varint(number)
+    found, end = read_varint(data + b"\x01", 0, len(data) + 1)
     assert (signed(found), end) == (number, len(data))
 
 

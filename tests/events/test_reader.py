@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from supervisor_core import wire
 from supervisor_core.events import encoding, framing, telemetry
 from supervisor_core.events.chunk import SessionMark, TelemetryMark
 from supervisor_core.events.reader import EventsFileReader
@@ -94,11 +95,11 @@ def test_a_tensor_of_one_number_is_a_scalar(
 
 def test_a_bfloat16_is_a_scalar(path: str, writing: Any) -> None:
     """The upper half of a float32, by its bits."""
-    tensor = b"\x08\x0e" + encoding.delimited(2, b"") + b"\x6a\x02\xc0\x7f"  # half_val 0x3fc0
+    tensor = b"\x08\x0e" + wire.delimited(2, b"") + b"\x6a\x02\xc0\x7f"  # half_val 0x3fc0
     writing.write(
         path,
         writing.HEAD,
-        writing.summary(encoding.delimited(1, encoding.delimited(1, b"a") + encoding.delimited(8, tensor))),
+        writing.summary(wire.delimited(1, wire.delimited(1, b"a") + wire.delimited(8, tensor))),
     )
     chunk = EventsFileReader(path).read()
     assert chunk is not None and chunk.scalars["a"].values.tolist() == [1.5]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core import wire
 from supervisor_core.events import encoding, framing
 from supervisor_core.events.reader import EventsFileReader
 
@@ -243,7 +244,7 @@ def test_a_disk_that_fails_costs_nothing_twice(path: str, watched: Any, io_error
 
 def picture(size: int) -> bytes:
     """The value of an image of some bytes, serialized."""
-    return encoding.delimited(1, encoding.delimited(1, b"image") + encoding.delimited(4, bytes(size)))
+    return wire.delimited(1, wire.delimited(1, b"image") + wire.delimited(4, bytes(size)))
 
 
 def test_large_payloads_are_skipped_unread(path: str, watched: Any, writing: Any) -> None:
@@ -260,7 +261,7 @@ def test_large_payloads_are_skipped_unread(path: str, watched: Any, writing: Any
 
 def test_a_scalar_beside_an_image_is_found_and_checked(path: str, writing: Any) -> None:
     """What is handed out was checked, however large the record that it was in."""
-    beside = encoding.delimited(1, encoding.delimited(1, b"loss") + b"\x15" + struct.pack("<f", 2.0))
+    beside = wire.delimited(1, wire.delimited(1, b"loss") + b"\x15" + struct.pack("<f", 2.0))
     good = writing.summary(picture(1 << 20) + beside, 5)
     writing.write(path, writing.HEAD, good, flipped(good, 1000), writing.summary(picture(1 << 20), 6))
     reader = EventsFileReader(path)

@@ -21,9 +21,9 @@ from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.checkpoint.table import take_varint
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.supervision.task_record import decode as decode_task
+from supervisor_core.wire import encode_varint, read_canonical_varint
 
 MIB = 1 << 20
 
@@ -97,14 +97,14 @@ class CountingReader:
 def test_a_block_that_is_named_again_and_again_is_damage(use: Callable[[Any], object]) -> None:
     """An index that names one long block ten thousand times costs no more than reading the file once."""
     block = struct.pack("<5001I", *[0] * 5000, 5000)  # restart points and no entries, so no bound on entries is reached
-    handle = b"\x00" + bundle_writer.varint(len(block))
+    handle = b"\x00" + encode_varint(len(block))
     index = b"".join(b"\x00\x01" + bytes([len(handle)]) + b"k" + handle for _ in range(10_000)) + struct.pack(
         "<II", 0, 1
     )
     out = bytearray()
     for content in (block, index):
         out += content + b"\0" + struct.pack("<I", bundle_writer.mask(table.extend(0, content + b"\0")))
-    footer = handle + bundle_writer.varint(len(block) + 5) + bundle_writer.varint(len(index))
+    footer = handle + encode_varint(len(block) + 5) + encode_varint(len(index))
     reader = CountingReader(bytes(out) + footer.ljust(40, b"\0") + table.MAGIC)
     with pytest.raises(DamagedCheckpointError, match="where the one before it ends"):
         use(table.Table(reader, "model.index"))  # type: ignore[arg-type]
@@ -122,9 +122,9 @@ def test_tensors_that_share_their_bytes_are_damage(tmp_path: Path, writer: Modul
 
 def test_numbers_beyond_64_bits_are_refused() -> None:
     """As every other reader of the format does."""
-    assert take_varint(b"\xff" * 9 + b"\x01", 0) == ((1 << 64) - 1, 10)
+    assert read_canonical_varint(b"\xff" * 9 + b"\x01", 0) == ((1 << 64) - 1, 10)
     with pytest.raises(ValueError, match="too large"):
-        take_varint(b"\xff" * 9 + b"\x02", 0)
+        read_canonical_varint(b"\xff" * 9 + b"\x02", 0)
 
 
 def test_a_legacy_list_without_its_slice_is_damage(tmp_path: Path, writer: ModuleType) -> None:

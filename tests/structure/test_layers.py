@@ -23,7 +23,7 @@ LAYERS = [
     {"events", "checkpoint"},
     {"options"},
     {"address"},
-    {"errors", "clock", "checksum", "monitoring"},
+    {"errors", "clock", "checksum", "wire", "monitoring"},
     {"log"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
