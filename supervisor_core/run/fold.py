@@ -206,7 +206,7 @@ def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
         files=[file.path for file in files],
         heard_at=max(heard, default=None),
         start_step=files[0].start_step,
-        tail_step=latest.tail.step if latest.last_session == id else None,
+        tail=latest.tail.reached if latest.last_session == id else None,
     )
 
 

@@ -1,8 +1,9 @@
-"""`StepTail`: the steps that a session's scalars got to after its last heartbeat."""
+"""`StepTail`: the steps that a session's scalars got to after its last heartbeat, and when."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +11,13 @@ from supervisor_core.events.chunk import Points
 
 _EARLY_STEPS = 1
 """A step's scalars may be written before the step is counted."""
+
+
+class Reached(NamedTuple):
+    """A step, and the wall time of its first scalar."""
+
+    step: int
+    at: float
 
 
 class StepTail:
@@ -20,13 +28,13 @@ class StepTail:
     """
 
     def __init__(self) -> None:
-        self._highest: dict[str, int] = {}
+        self._highest: dict[str, Reached] = {}
         self._foreign: set[str] = set()
 
     @property
-    def step(self) -> int | None:
+    def reached(self) -> Reached | None:
         """The highest step since the last heartbeat; None where there is none to be believed."""
-        return max(self._highest.values(), default=None)
+        return max(self._highest.values(), key=lambda reached: (reached.step, -reached.at), default=None)
 
     def add(self, scalars: Mapping[str, Points], told: Sequence[tuple[int, int | None]]) -> None:
         """Take in new points.
@@ -38,7 +46,7 @@ class StepTail:
         before = self._highest
         if told:
             self._highest = {}
-            self._foreign.update(tag for tag, highest in before.items() if _is_ahead(highest, told[0][1]))
+            self._foreign.update(tag for tag, highest in before.items() if _is_ahead(highest.step, told[0][1]))
         for tag, points in scalars.items():
             if tag not in self._foreign and len(points):
                 self._add(tag, points, told)
@@ -51,8 +59,11 @@ class StepTail:
                 return
             start = cut
         if start < len(points):
-            highest = int(points.steps[start:].max())
-            self._highest[tag] = max(highest, self._highest.get(tag, highest))
+            first = start + int(points.steps[start:].argmax())
+            highest = Reached(int(points.steps[first]), float(points.walls[first]))
+            before = self._highest.get(tag)
+            if before is None or highest.step > before.step:
+                self._highest[tag] = highest
 
 
 def _is_ahead(highest: int, step: int | None) -> bool:

@@ -13,6 +13,7 @@ from supervisor_core.run.model import BUCKETS, Outcome, Session, Silence, Stall
 from supervisor_core.run.numbers import mapping, number, text, truth, whole
 from supervisor_core.run.pace import Pace
 from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over
+from supervisor_core.run.step_tail import Reached
 
 LEAST_SILENCE_SECS = 30.0
 """No session counts as lost before it has been silent for so long."""
@@ -27,7 +28,7 @@ _REASONS = frozenset(get_args(StopReason))
 
 
 def telemetry_facts(
-    fold: SessionFold, *, files: Sequence[str], heard_at: float | None, start_step: int | None, tail_step: int | None
+    fold: SessionFold, *, files: Sequence[str], heard_at: float | None, start_step: int | None, tail: Reached | None
 ) -> SessionFacts:
     """Return what a session's own records say.
 
@@ -36,7 +37,7 @@ def telemetry_facts(
         files: the events files it wrote, in order.
         heard_at: the latest wall time of anything in them, where it is the last that wrote there.
         start_step: the step of the START in the first of them.
-        tail_step: the highest step of the scalars after its last heartbeat.
+        tail: the highest step of the scalars after its last heartbeat.
     """
     record, stop, beat = fold.record, fold.stop, fold.beat
     first = fold.first_at if fold.first_at is not None else 0.0
@@ -50,11 +51,13 @@ def telemetry_facts(
     last_heard = max(heard_at if heard_at is not None else first, fold.last_at if fold.last_at is not None else first)
     ended_at = max(fold.stop_at if fold.stop_at is not None else last_heard, started_at)
     first_step = _first_step(fold, start_step)
-    last_step = fold.last_step
+    last_step, progress_at = fold.last_step, fold.last_progress_at
     if stop is not None:  # a heartbeat may have counted a step ahead
         last_step = whole(stop.step) if whole(stop.step) is not None else last_step
-    elif tail_step is not None and (last_step is None or tail_step > last_step):
-        last_step = tail_step
+    elif tail is not None and (last_step is None or tail.step > last_step):
+        last_step = tail.step
+        if tail.at > (progress_at or 0.0):
+            progress_at = tail.at
     phase = "stopped" if stop else text(beat.phase) if beat else None
     stalls = _stalls(fold.id, fold.stalls.items, ended_at if stop else None)
     activity = _activity(fold.told_secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
@@ -73,7 +76,7 @@ def telemetry_facts(
             steps=_steps(fold),
             steps_per_sec=number(beat.steps_per_sec) if beat else None,
             phase=phase,
-            last_progress_at=fold.last_progress_at,
+            last_progress_at=progress_at,
             progress_timeout_secs=number(beat.progress_timeout_secs) if beat else None,
             error=text(stop.error) if stop else None,
             signal=text(stop.signal) if stop else None,

@@ -66,7 +66,7 @@ class Target:
     session: str | None = None
     """Its id, where the scenario is about that."""
     seen: Value = clock
-    """When that session was last seen alive."""
+    """When its session was last seen alive."""
     labels: str = ""
     """Further labels of its series, as the scraper adds them, each with a comma before it."""
     thread_up: Value = ONE
@@ -86,6 +86,7 @@ class Target:
         served: dict[tuple[str, str, str], Value] = {
             ("active", "", ""): self.active,
             ("last_progress_timestamp_seconds", "", ""): self.progress,
+            ("session_last_seen_timestamp_seconds", "", ""): self.seen,
             ("progress_timeout_seconds", "", ""): self.timeout,
             ("sessions_total", "", ""): self.sessions,
             ("session_start_timestamp_seconds", "", ""): self.session_start or always(self.start),
@@ -117,7 +118,6 @@ class Target:
                 served["run_time_seconds_total", "activity", activity] = value
         if self.session is not None:
             served["run_info", "session_id", self.session] = ONE
-            served["session_last_seen_timestamp_seconds", "", ""] = self.seen
         if self.exporter is not None:
             ours = {"exporter_last_event_timestamp_seconds": clock, "exporter_run_read_success": always(1)}
             ours |= {"exporter_corrupt_records_total": always(0)} | dict(self.exporter)

@@ -27,7 +27,7 @@ AT = 5 * MINUTE
 """When it happens, where nothing else is said."""
 STILL: dict[str, Any] = {"progress": ends(AT), "saved": always(None)}
 EVENTS = {"exporter_last_event_timestamp_seconds": ends(AT)}
-LOST: dict[str, Any] = {"serves": EVENTS, **STILL, **turns("running", AT + 45, "lost")}
+LOST: dict[str, Any] = {"serves": EVENTS, "seen": ends(AT), **STILL, **turns("running", AT + 45, "lost")}
 """Killed, as an exporter reports it: after three heartbeats, and at its next look."""
 OVER = until(AT, always(1), always(0))
 RAISED: dict[str, Any] = {"active": OVER, **STILL, **turns("running", AT, "failed")}
@@ -117,6 +117,19 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
                 ("checkpointing", 1800),
                 ("evaluating", 3600),
             )
+        ),
+        *(
+            (
+                f"killed with a budget of {budget} s: it is never called stalled",
+                [*targets, exporter(**{**LOST, **turns("running", AT + lost, "lost"), **within("training", budget)})],
+                {
+                    **{AT + at: SILENT for at in range(0, lost, 15)},
+                    **{AT + lost + at: {KILLED} for at in (30, 60, 120, 300)},
+                },
+            )
+            # after three heartbeats, of 10, 30 and 60 s
+            for budget, lost in ((1, 45), (1, 90), (60, 195))
+            for targets in ([], [trainer(end=AT, **within("training", budget))])
         ),
         (
             "a trainer of before there were states, nobody else watching",

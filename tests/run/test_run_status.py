@@ -62,6 +62,18 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
     assert 0 < samples["supervisor_goodput_ratio"] < 1
 
 
+def test_step_and_progress_are_of_the_same_moment(killed: Any, run_of: RunOf) -> None:
+    """A step that only a scalar tells, between two heartbeats, is progress; one that a heartbeat told before is none."""
+    beat_at, step = killed.beat().now, killed.step
+    status = run_status(run_of(killed), killed.now + 5)
+    assert (status.global_step, status.last_progress_at) == (step, beat_at)
+    killed.file.scalar("loss", step, beat_at + 2.0)
+    assert run_status(run_of(killed), killed.now + 5).last_progress_at == beat_at
+    killed.file.scalar("loss", step + 3, beat_at + 3.0).scalar("lr", step + 3, beat_at + 3.5)
+    status = run_status(run_of(killed), killed.now + 5)
+    assert (status.global_step, status.last_progress_at) == (step + 3, beat_at + 3.0)
+
+
 def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, trainer: Any, run_of: RunOf) -> None:
     """Of a run with a past, a cluster and services: every metric but those that only a trainer has."""
     resumed.stop("error")

@@ -59,8 +59,7 @@ def test_a_supervisor_is_heard_of(
     assert webhook.next() == RESOLVED
 
     trainer.send(signal.SIGKILL)
-    assert webhook.next() == FIRING  # its budget is shorter than the silence after which an exporter calls it lost
-    assert {webhook.next(), webhook.next()} == {RESOLVED, KILLED}
+    assert webhook.next() == KILLED  # not as stalled before, though its budget is over much sooner
     trainer.close()
     trainer.start()
     assert webhook.next() == RESUMED
