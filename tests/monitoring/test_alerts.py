@@ -104,17 +104,19 @@ def test_the_logdir_that_hangs_is_named(promtool: Callable[..., None], directory
         exporter(run="s", job="gone", instance="exporter-2", end=20 * MINUTE),
     ]
     series = {labels: value for target in targets for labels, value in target.series().items()}
+    first = "First: check whether the exporter runs; if the alert has a logdir, check whether ls answers there."
     told = [
         (
             {"job": "exporter", "logdir": "/logs"},
             "The exporter exporter has no new data for /logs.",
             "The exporter of the job exporter could not read /logs; its storage may hang. A training there that dies "
-            "now may cause no alert.",
+            f"now may cause no alert. {first}",
         ),
         (
             {"job": "gone"},
             "The exporter gone has no new data.",
-            "The exporter of the job gone does not answer Prometheus. A training that dies now may cause no alert.",
+            "The exporter of the job gone does not answer Prometheus. A training that dies now may cause no alert. "
+            f"{first}",
         ),
     ]
     test = {

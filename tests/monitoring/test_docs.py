@@ -37,6 +37,18 @@ def test_a_section_helps(alert: str) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
+def test_the_first_action_is_that_of_the_description(alert: str) -> None:
+    """What an alert's description ends with is what its section begins with: one sentence."""
+    description = ALERTS[alert]["annotations"]["description"]
+    _, first = description.split(" First: ")
+    assert first.endswith(".") and ". " not in first
+    told = re.match(r"\n\*\*First\.\*\* (.*)\n", SECTIONS[alert])
+    assert told is not None, "the section does not begin with the first action"
+    told_plainly = told[1].replace("`", "").replace("RUN", "{{ $labels.run }}")
+    assert told_plainly == first[0].upper() + first[1:]
+
+
+@pytest.mark.parametrize("alert", ALERTS)
 def test_the_table_has_the_severity_and_the_link(alert: str) -> None:
     """Each alert has a row with its severity, and its runbook leads to its section."""
     severity = ALERTS[alert]["labels"]["severity"]

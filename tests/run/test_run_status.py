@@ -63,7 +63,7 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
 
 
 def test_step_and_progress_are_of_the_same_moment(killed: Any, run_of: RunOf) -> None:
-    """A step that only a scalar tells, between two heartbeats, is progress; one that a heartbeat told before is none."""
+    """A step that only a scalar tells, between two heartbeats, is progress; one that a heartbeat had is none."""
     beat_at, step = killed.beat().now, killed.step
     status = run_status(run_of(killed), killed.now + 5)
     assert (status.global_step, status.last_progress_at) == (step, beat_at)
