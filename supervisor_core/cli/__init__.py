@@ -1,4 +1,4 @@
-"""``tb-supervisor``: the command line. One file per command; described in docs/cli.md."""
+"""``tb-supervisor``: the command line. Its commands are described in docs/cli.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 
 COMMANDS = {
-    name: f"supervisor_core.cli.{name}" for name in ("dashboard", "exporter", "inspect", "manifests", "rules", "verify")
+    "dashboard": "supervisor_core.cli.render",
+    "exporter": "supervisor_core.cli.exporter",
+    "inspect": "supervisor_core.cli.inspect",
+    "manifests": "supervisor_core.cli.render",
+    "rules": "supervisor_core.cli.render",
+    "verify": "supervisor_core.cli.verify",
 }
 """Every command, and the module that it is in."""
 

@@ -8,8 +8,7 @@ from rich.cells import cell_len
 from rich.markup import render
 from rich.table import Table
 
-from supervisor_core.cli.quantities import UNKNOWN, count, duration, rate, share, since
-from supervisor_core.cli.tables import literal
+from supervisor_core.cli.text import UNKNOWN, count, duration, literal, rate, share, since
 from supervisor_core.run.model import Run, RunState
 
 # A glyph of its own for each state: colour is never the only sign.

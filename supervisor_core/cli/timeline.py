@@ -1,21 +1,45 @@
-"""One run on a terminal: its time as bars on one axis, then what happened as tables."""
+"""One run on a terminal: its time as bars on one axis, then what happened as tables; its cluster last."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from math import inf, isfinite
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from supervisor_core.cli import cluster
 from supervisor_core.cli.overview import state
-from supervisor_core.cli.quantities import UNKNOWN, ago, count, duration, moment, rate, share, size
-from supervisor_core.cli.tables import headed, literal, newest
+from supervisor_core.cli.text import (
+    SHOWN_ROWS,
+    UNKNOWN,
+    ago,
+    count,
+    duration,
+    headed,
+    literal,
+    moment,
+    newest,
+    rate,
+    share,
+    since,
+    size,
+)
 from supervisor_core.log import printable
 from supervisor_core.run.file_fold import LOSS
-from supervisor_core.run.model import Advice, AtRisk, Checkpoint, Goodput, Restart, Run, Session
+from supervisor_core.run.model import (
+    Advice,
+    AtRisk,
+    Checkpoint,
+    Goodput,
+    Recovery,
+    Restart,
+    Run,
+    Session,
+    WorkerHistory,
+)
+from supervisor_core.run.status import WorkerState
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -39,9 +63,9 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     parts.extend(_bars(run, now, width))
     parts.append(_sessions(run))
     if run.recoveries:
-        parts += [Text(), cluster.recoveries(run.recoveries)]
+        parts += [Text(), recoveries(run.recoveries)]
     if run.workers:
-        parts += [Text(), cluster.workers(run, now)]
+        parts += [Text(), workers(run, now)]
     if run.checkpoints:
         parts += [Text(), _checkpoints(run.checkpoints)]
     if run.stalls:
@@ -58,11 +82,11 @@ def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> s
     """Draw stretches of time into a line of that width. A later one covers an earlier one; each shows at least once."""
     cells = [" "] * width
     scale = width / max(end - start, 1e-9)
-    for since, until, character in stretches:
-        if not (isfinite(since) and isfinite(until)):
+    for begins, ends, character in stretches:
+        if not (isfinite(begins) and isfinite(ends)):
             continue
-        first = min(max(int((since - start) * scale), 0), width - 1)
-        last = min(max(int((until - start) * scale), first), width - 1)
+        first = min(max(int((begins - start) * scale), 0), width - 1)
+        last = min(max(int((ends - start) * scale), first), width - 1)
         cells[first : last + 1] = character * (last + 1 - first)
     return "".join(cells)
 
@@ -118,10 +142,10 @@ def advice_text(advice: Advice) -> str | None:
 
 
 def _headline(run: Run, now: float) -> str:
-    told = "inferred: no telemetry" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
+    speed = "inferred: no telemetry" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
     silent = run.goodput.secs.get("silent", 0.0)
     return (
-        f"[bold]{literal(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {told}  "
+        f"[bold]{literal(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {speed}  "
         f"goodput {share(run.goodput.ratio)}  {f'silent for {duration(silent)}  ' if silent else ''}"
         f"last event {ago(run.last_event_at, now)}"
     )
@@ -147,7 +171,7 @@ def _bars(run: Run, now: float, width: int) -> Iterator[RenderableType]:
 
 
 def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
-    recoveries = ((item.at - item.secs, item.at, cluster.RESTARTED) for item in run.recoveries)
+    recoveries = ((item.at - item.secs, item.at, RESTARTED) for item in run.recoveries)
     yield "sessions", [*_kept_and_lost(run), *recoveries]
     saves = [(item.at, item.at, "◆" if item.ok else "✗") for item in run.checkpoints if item.at]
     if saves:
@@ -156,13 +180,13 @@ def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
         yield "stalls", [(item.since, item.until or end, "!") for item in run.stalls]
     if run.silences:
         yield "silent", [(item.since, item.until, "╌") for item in run.silences]
-    lanes: dict[str, list[Stretch]] = {}
+    threads: dict[str, list[Stretch]] = {}
     for thread in run.threads:
         spans = [(span.since, span.until, _OF_STATE[span.state]) for span in thread.spans]
         ticks = [(tick.at, tick.at, "█" if tick.ok else "✗") for tick in thread.seen_ticks]
-        lanes.setdefault(thread.name, []).extend([*spans, *ticks])
-    yield from lanes.items()
-    yield from cluster.lanes(run)
+        threads.setdefault(thread.name, []).extend([*spans, *ticks])
+    yield from threads.items()
+    yield from lanes(run)
 
 
 def _kept_and_lost(run: Run) -> list[Stretch]:
@@ -256,3 +280,88 @@ def _goodput(goodput: Goodput) -> Table:
             part = secs / goodput.wall_secs
             table.add_row(bucket.replace("_", " "), duration(secs), f"{share(part):>7} {'█' * round(30 * part)}")
     return table
+
+
+RESTARTED = "↺"
+OF_STATE: dict[WorkerState, str] = {
+    "waiting": "·",
+    "running": "█",
+    "stalled": "!",
+    "lost": "▒",
+    "failed": "▓",
+    "stopped": " ",
+}
+SHOWN_CHARACTERS = 200
+"""How much of an error's text is shown."""
+_FIRST: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "waiting", "running", "stopped")
+"""Which workers are preferred where there is no room for all."""
+_FINAL: tuple[WorkerState, ...] = ("failed", "lost", "stopped")
+"""States that are so for good, or until the process is started again."""
+
+
+def recoveries(items: Sequence[Recovery]) -> Table:
+    """Return the restarts within sessions, the newest."""
+    made = headed("recovered", "took", "steps", "error")
+    for item in newest(items):
+        steps = UNKNOWN
+        if item.to_step is not None:
+            steps = f"back from {count(item.from_step)} to {count(item.to_step)}"
+        times = f" (the last of {item.losses})" if item.losses > 1 else ""
+        made.add_row(moment(item.at), duration(item.secs), steps, literal(_in_a_line(item.error)) + times)
+    return made
+
+
+def workers(run: Run, now: float) -> RenderableType:
+    """Return the cluster's other processes, as its chief last reported them."""
+    made = headed("worker", "state", "silent", "step", "steps", "starts", "host and process")
+    notes: list[RenderableType] = []
+    for item in shown(run.workers):
+        made.add_row(
+            literal(item.name),
+            _state(run, item),
+            since(item.last_seen_at, now),
+            count(item.step),
+            count(item.steps),
+            count(item.starts),
+            literal(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN,
+        )
+        why = item.error or (f"waiting for {item.waiting_for}" if item.waiting_for else None)
+        if why is not None:
+            notes.append(Text(printable(f"{item.name}: {_in_a_line(why)}")))
+    left = len(run.workers) - SHOWN_ROWS
+    if left > 0:
+        notes.append(Text(f"and {left:,} more"))
+    return Group(made, *notes)
+
+
+def lanes(run: Run) -> Iterator[tuple[str, list[tuple[float, float, str]]]]:
+    """Return a lane for each worker that is shown: its name, and its states over time."""
+    for item in shown(run.workers):
+        begun = [
+            (span.since, span.since, RESTARTED)
+            for before, span in pairwise(item.spans)
+            if span.started_at != before.started_at
+        ]
+        yield item.name, [*((span.since, span.until, OF_STATE[span.state]) for span in item.spans), *begun]
+
+
+def shown(items: Sequence[WorkerHistory]) -> Sequence[WorkerHistory]:
+    """Return the workers that there is room for, in their order; those in trouble come first."""
+    if len(items) <= SHOWN_ROWS:
+        return items
+    chosen = sorted(items, key=lambda item: _FIRST.index(item.state))[:SHOWN_ROWS]
+    names = {item.name for item in chosen}
+    return [item for item in items if item.name in names]
+
+
+def _in_a_line(error: str) -> str:
+    words = " ".join(error.split())
+    return words if len(words) <= SHOWN_CHARACTERS else f"{words[:SHOWN_CHARACTERS]} ..."
+
+
+def _state(run: Run, item: WorkerHistory) -> str:
+    """A state that a dead chief, or an earlier one, reported is the past."""
+    is_present = run.state in ("running", "stalled") and item.session == run.sessions[-1].id
+    if not is_present and item.state not in _FINAL:
+        return f"was {item.state}"
+    return f"[bold red]{item.state}[/bold red]" if item.state in ("failed", "lost", "stalled") else item.state

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from supervisor_core.cli import cluster
-from supervisor_core.cli.tables import SHOWN_ROWS
-from supervisor_core.cli.timeline import timeline
+from supervisor_core.cli.text import SHOWN_ROWS
+from supervisor_core.cli.timeline import lanes, recoveries, timeline, workers
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Recovery, Restart, Run, Session, WorkerHistory, WorkerSpan
 
@@ -65,7 +64,7 @@ def test_a_recovery_is_a_line() -> None:
     """When training could go on, how long that took, how many steps it went back, and why; steps that are not known are
     not made up."""
     several = replace(RECOVERY, losses=3, to_step=None, error="AbortedError: x")
-    first, second = text(cluster.recoveries((RECOVERY, several)), 120).splitlines()[1:]
+    first, second = text(recoveries((RECOVERY, several)), 120).splitlines()[1:]
     assert re.split(" {2,}", first)[1:] == ["12 s", "back from 420 to 400", "UnavailableError: [gone]"]
     assert re.split(" {2,}", second)[1:] == ["12 s", "-", "AbortedError: x (the last of 3)"]
 
@@ -74,7 +73,7 @@ def test_an_error_of_many_lines_takes_few() -> None:
     """A graph's error, with what each process said, is one paragraph that is cut off; ``--json`` has all of it."""
     long = replace(RECOVERY, error="UnavailableError: Graph execution error:\n\nFrom /job:ps:\n" + "told " * 1000)
     down = worker("ps:0", "failed", 0, error=long.error)
-    for shown in (text(cluster.recoveries((long,)), 200), text(cluster.workers(run(down), START + 1000), 200)):
+    for shown in (text(recoveries((long,)), 200), text(workers(run(down), START + 1000), 200)):
         assert "UnavailableError: Graph execution error: From /job:ps: told told" in shown
         assert shown.rstrip().endswith("...")
         assert len(shown) < 3 * 200
@@ -94,7 +93,7 @@ def test_recoveries_and_starts_are_on_the_axis() -> None:
 def test_a_worker_is_a_line_and_its_trouble_another() -> None:
     """Name, state, silence, steps, starts and where it is, within 80 columns; then why it is not at work."""
     shown = text(
-        cluster.workers(
+        workers(
             run(
                 worker("ps:0", "running", 0, host="h", pid=3),
                 worker("[red]", "failed", 0, 200, error="OSError: [bold] gone", step=1234567, steps=98765),
@@ -124,24 +123,24 @@ def test_a_worker_is_a_line_and_its_trouble_another() -> None:
 )
 def test_what_a_dead_chief_said_was_so(changes: dict[str, Any], told: Any, state: str) -> None:
     """A state that may have changed since is not shown as the present one."""
-    line = text(cluster.workers(run(worker("ps:0", told, 0), **changes), START + 1000)).splitlines()[1]
+    line = text(workers(run(worker("ps:0", told, 0), **changes), START + 1000)).splitlines()[1]
     assert re.split(" {2,}", line)[1] == state
 
 
 def test_what_an_earlier_chief_said_was_so() -> None:
     """A worker that the present session does not know is not shown as running."""
-    assert "was running" in text(cluster.workers(run(worker("ps:0", "running", 0, session="s1")), START + 1000))
+    assert "was running" in text(workers(run(worker("ps:0", "running", 0, session="s1")), START + 1000))
 
 
 def test_of_many_workers_those_in_trouble_are_shown() -> None:
     """A hundred that run push none off the screen that does not; and it is said how many are left out."""
     many = [worker(f"worker:{index}", "running", 0) for index in range(100)]
     many[50], many[99] = worker("worker:50", "waiting", 0), worker("worker:99", "lost", 0)
-    shown = text(cluster.workers(run(*many), START + 1000)).splitlines()
+    shown = text(workers(run(*many), START + 1000)).splitlines()
     assert len(shown) == SHOWN_ROWS + 2
     assert [line.split()[0] for line in shown[-3:-1]] == ["worker:50", "worker:99"]
     assert shown[-1] == "and 80 more"
-    assert [name for name, _ in cluster.lanes(run(*many))] == [line.split()[0] for line in shown[1:-1]]
+    assert [name for name, _ in lanes(run(*many))] == [line.split()[0] for line in shown[1:-1]]
 
 
 def test_a_model_that_was_kept_is_said_at_the_boundary() -> None:

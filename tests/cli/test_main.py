@@ -71,8 +71,7 @@ def test_the_json_fields_are_documented() -> None:
     """Every field of the JSON output is described, and no other."""
     from dataclasses import fields
 
-    from supervisor_core.cli.events_verdict import EventsVerdict
-    from supervisor_core.cli.verify import CheckpointVerdict, RunVerdict, SetAsideVerdict
+    from supervisor_core.cli.verify import CheckpointVerdict, EventsVerdict, RunVerdict, SetAsideVerdict
 
     text = documented()["verify"]
     described = set(re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE))

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from supervisor_core.cli.overview import STATES, overview
-from supervisor_core.cli.tables import SHOWN_ROWS
+from supervisor_core.cli.text import SHOWN_ROWS
 from supervisor_core.cli.timeline import SHOWN_NONFINITE, advice_text, again_text, bar, timeline
 from supervisor_core.run.model import (
     Advice,

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from supervisor_core.cli.inspect_json import run_json
+from supervisor_core.cli.inspect import run_json
 from supervisor_core.events import chunk_builder, framing, payload, reader
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter

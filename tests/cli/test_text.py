@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from supervisor_core.cli.quantities import ago, count, duration, moment, rate, share, size
+from supervisor_core.cli.text import ago, count, duration, moment, rate, share, size
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,232 @@
+"""``tb-supervisor dashboard``, ``rules``, ``manifests``: print the files for Grafana, Prometheus and Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from supervisor_core import __version__
+from supervisor_core.cli.parameters import Duration, WrongInput, by_option, directories
+from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_USUAL = Thresholds()
+
+_DURATIONS = {
+    "interval": "How often Prometheus evaluates the rules. Use the scrape interval.",
+    "hold": "How long a condition must hold before an alert fires, except for a stall.",
+    "stall-hold": "How long a run must be stalled before an alert fires.",
+    "dead-hold": "How long a run must be lost or failed before an alert fires.",
+    "unanswered": "How long a trainer without an exporter may not answer before it is lost.",
+    "forget": "After how long without a report a dead run, or a deleted exporter, is dropped.",
+    "silent": "How long the alert for a silent run of another program stays on.",
+    "save-hold": "How long saves, or event writes, must fail before an alert fires.",
+    "worker-hold": "How long a worker must be lost before an alert fires.",
+    "worker-wait": "How long a worker may wait, or make no progress, while its chief trains.",
+    "behind": "How old an exporter's data may be. At least twice its refresh interval.",
+    "slow-window": "The time over which speed is averaged. It is compared with 24 times as long.",
+}
+_NUMBERS: dict[str, tuple[click.ParamType[Any], str]] = {
+    "checkpoint-intervals": (click.FLOAT, "How many checkpoint intervals old the newest checkpoint may be."),
+    "restarts": (click.INT, "How many unplanned restarts within one hour are a loop."),
+    "recoveries": (click.INT, "How many lost TensorFlow sessions within half an hour are a loop."),
+    "slow-below": (click.FLOAT, "A training is slow below this share of its usual speed."),
+    "goodput-below": (click.FLOAT, "Goodput is low below this share of the sessions' time."),
+}
+
+
+def rule_options(command: Command) -> Command:
+    """Give a command the options; it gets them as keyword arguments, for `limits_of`."""
+    decorators = [
+        *(
+            click.option(
+                f"--{name}",
+                _field(name),
+                type=Duration(),
+                default=duration(getattr(_USUAL, _field(name))),
+                show_default=True,
+                metavar="DURATION",
+                help=text,
+            )
+            for name, text in _DURATIONS.items()
+        ),
+        *(
+            click.option(
+                f"--{name}",
+                _field(name),
+                type=kind,
+                default=getattr(_USUAL, _field(name)),
+                show_default=True,
+                metavar="NUMBER",
+                help=text,
+            )
+            for name, (kind, text) in _NUMBERS.items()
+        ),
+    ]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def runbook_option(default: str | None = DEFAULT_RUNBOOK_BASE) -> Callable[[Command], Command]:
+    """Return the option for the URL of docs/alerts.md.
+
+    Args:
+        default: shown as it is; None lets the command choose, and say how in its own description.
+    """
+    return click.option(
+        "--runbook-base",
+        default=default,
+        show_default=default is not None,
+        metavar="URL",
+        help="URL of the page of alerts. A runbook_url is this and the alert's anchor.",
+    )
+
+
+def limits_of(given: dict[str, Any]) -> Thresholds:
+    """Return the thresholds that the options give.
+
+    Raises:
+        WrongInput: if one makes no sense.
+    """
+    try:
+        return Thresholds(**given)
+    except ValueError as error:
+        field, _, rest = str(error).partition(" ")
+        raise WrongInput(f"--{field.removesuffix('_secs').replace('_', '-')} {rest}.") from error
+
+
+def checked_url(url: str) -> str:
+    """Return the URL.
+
+    Raises:
+        WrongInput: if it is none that a browser can follow.
+    """
+    if not url.startswith(("http://", "https://")) or not url.isprintable() or " " in url or "#" in url:
+        raise WrongInput(
+            f"The runbook base is {url!r}; expected a URL like https://wiki.example.org/alerts, without '#'."
+        )
+    return url
+
+
+def _field(option: str) -> str:
+    return option.replace("-", "_") + ("_secs" if option in _DURATIONS else "")
+
+
+@click.command(
+    short_help="Print a dashboard for Grafana.",
+    epilog="\b\nExample:\n  tb-supervisor dashboard > supervisor.dashboard.json",
+)
+def dashboard() -> None:
+    """Print the Grafana dashboard as JSON, for Grafana 11 and later.
+
+    Exit status: 0 if it was printed; 2 if an argument is wrong.
+    """
+    from supervisor_core.monitoring.dashboard import dashboard as content
+
+    click.echo(json.dumps(content(), indent=2))
+
+
+@click.command(
+    short_help="Print alert and recording rules for Prometheus.",
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor rules > supervisor.rules.yaml\n"
+    "  tb-supervisor rules --hold 5m --by run,namespace",
+)
+@rule_options
+@by_option
+@runbook_option()
+def rules(runbook_base: str, by: tuple[str, ...], **limits: Any) -> None:
+    """Print the recording and alert rules, a rule file for Prometheus.
+
+    Exit status: 0 if they were printed; 2 if an option is wrong.
+    """
+    from supervisor_core.monitoring.rules import rule_groups, to_yaml
+
+    text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by))
+    click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)
+
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+
+
+@click.command(
+    short_help="Print manifests for Kubernetes.",
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor manifests --image registry.example.org/tb-supervisor:1 | kubectl apply -f -\n"
+    "  tb-supervisor manifests --claim training-logs --namespace monitoring",
+)
+@click.option(
+    "--image",
+    default=f"tb-supervisor:{__version__}",
+    show_default=True,
+    metavar="IMAGE",
+    help="An image with tb-supervisor installed. None is published.",
+)
+@click.option(
+    "--logdir",
+    default="/logs",
+    show_default=True,
+    metavar="DIR",
+    shell_complete=directories,
+    help="Where the runs are: a directory, or a URL like gs://bucket/logs.",
+)
+@click.option(
+    "--claim",
+    default="training-logs",
+    show_default=True,
+    metavar="NAME",
+    help="The persistent volume claim to mount there, read-only.",
+)
+@click.option(
+    "--namespace", default="monitoring", show_default=True, metavar="NAME", help="The namespace of the objects."
+)
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add a label to every object. Repeatable.")
+@rule_options
+@by_option
+@runbook_option(None)
+def manifests(
+    image: str,
+    logdir: str,
+    claim: str,
+    namespace: str,
+    labels: tuple[str, ...],
+    runbook_base: str | None,
+    by: tuple[str, ...],
+    **limits: Any,
+) -> None:
+    """Print Kubernetes manifests: the exporter, and monitors and rules for the Prometheus operator.
+
+    Prometheus scrapes training pods with the label app.kubernetes.io/component: supervised-training and a container
+    port named metrics.
+
+    Exit status: 0 if they were printed; 2 if an option is wrong.
+    """
+    from supervisor_core.monitoring.manifests import Deployed
+    from supervisor_core.monitoring.manifests import manifests as objects
+    from supervisor_core.monitoring.rules import to_yaml
+
+    for option, name in (("namespace", namespace), ("claim", claim)):
+        if not _NAME.fullmatch(name):
+            raise WrongInput(f"--{option} is {name!r}; expected a name of small letters, digits and dashes.")
+    if not image or re.search(r"\s", image):
+        raise WrongInput(f"--image is {image!r}; expected one like registry.example.org/tb-supervisor:1.")
+    if not re.fullmatch(r"/[^\s:]+|[a-z0-9+.-]+://\S+", logdir):
+        raise WrongInput(f"--logdir is {logdir!r}; expected an absolute path or an address like gs://bucket/logs.")
+    where = Deployed(image=image, namespace=namespace, logdir=logdir, claim=claim, labels=dict(map(_label, labels)))
+    base = None if runbook_base is None else checked_url(runbook_base)
+    click.echo(to_yaml(*objects(where, limits_of(limits), runbook_base=base, by=by)), nl=False)
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+        raise WrongInput(f"--label is {text!r}; expected KEY=VALUE, as Kubernetes has them.")
+    return key, value
