@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +20,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.options import Options
+from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.gate import Gate
@@ -33,9 +35,9 @@ from supervisor_core.tf1.tf_errors import is_outside_fault
 _LOG = logging.getLogger("supervisor_core")
 
 LOOK_AGAIN_SECS = 0.2
-"""How often a save that waits for its next attempt looks whether a signal has brought the deadline forward, in
-seconds."""
+"""How often whoever waits for the last save looks whether a signal has brought the deadline forward, in seconds."""
 
+_HANGS = "it is still being saved, and no time is left"
 _NEVER_RISES = (
     "The global step %s has not moved since the last checkpoint, though %d runs have ended: each checkpoint is written "
     "over %s. Check that the training op increments it: optimizer.minimize(loss, global_step=global_step)."
@@ -94,6 +96,7 @@ class CheckpointManager:
             clock=clock,
         )
         self._lock = place.lock
+        self._last_lock = threading.Lock()  # of the save at the end
         self._pause = threading.Event()  # never set: to wait on
         self._last_failure: str | None = None  # of the save at the end
         self._sess: Any = None
@@ -234,6 +237,9 @@ class CheckpointManager:
     ) -> tuple[str | None, int | None]:
         """Save what is not on the disk yet; return path and step of the newest checkpoint.
 
+        The save is made in a thread of its own, except where there are no more threads: at the interpreter's end. One
+        that hangs is abandoned at the deadline.
+
         Args:
             trigger: why.
             has_failed: whether the session has turned out to be broken meanwhile, so that nothing is to be saved.
@@ -241,8 +247,31 @@ class CheckpointManager:
             retry_until: until when to try again where the outside world refuses it.
 
         Raises:
-            SaveFailedError: if it could not be saved.
+            SaveFailedError: if it could not be saved, or not in time.
         """
+        if not self._last_lock.acquire(timeout=deadline().timeout):
+            raise SaveFailedError(self._last_words(_HANGS))
+        try:
+            save = partial(self._save_until_saved, trigger, has_failed, deadline, retry_until)
+            call = BlockingCall(save, name="supervisor-final-save")
+        except RuntimeError:
+            return save()
+        else:
+            while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
+                if deadline().is_over:
+                    call.abandon()
+                    raise SaveFailedError(self._last_words(_HANGS))
+            return call.result()
+        finally:
+            self._last_lock.release()
+
+    def _save_until_saved(
+        self,
+        trigger: Trigger,
+        has_failed: Callable[[], bool],
+        deadline: Callable[[], Deadline],
+        retry_until: Deadline,
+    ) -> tuple[str | None, int | None]:
         backoff = Backoff(initial_secs=self._options.retry_initial_secs, max_secs=self._options.retry_max_secs)
         failures = 0
         while True:
@@ -259,12 +288,12 @@ class CheckpointManager:
                 delay = backoff.next_delay(failures)
                 self._last_failure = f"{type(error).__name__}: {text_of(error)}"
                 if not is_outside_fault(error):
-                    raise SaveFailedError(self.last_words()) from error
+                    raise SaveFailedError(self._last_words()) from error
                 again = Deadline.after(delay, self._clock)
                 said = False
                 while not again.is_over:
                     if min(deadline().remaining(), retry_until.remaining()) < again.remaining():
-                        raise SaveFailedError(self.last_words("there is no time to try again")) from error
+                        raise SaveFailedError(self._last_words("there is no time to try again")) from error
                     if not said:
                         _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s",
                                      delay, self._last_failure)  # fmt: skip
@@ -278,7 +307,7 @@ class CheckpointManager:
             if self._run is not None and step is not None and self._run.progress.changes == self._counted[0]:
                 self._run.progress.step_read(step)
 
-    def last_words(self, reason: str | None = None) -> str:
+    def _last_words(self, reason: str | None = None) -> str:
         """Return what to say when the final checkpoint is given up: why, and which one is the newest.
 
         Args:

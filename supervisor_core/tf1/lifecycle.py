@@ -23,7 +23,7 @@ from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.restore import Origin, Restored
-from supervisor_core.tf1.stop_state import Ending
+from supervisor_core.tf1.stop_state import StopReason
 from supervisor_core.tf1.stopping import Stopping
 
 _LOG = logging.getLogger("supervisor_core")
@@ -140,9 +140,9 @@ class Lifecycle:
         return self._options
 
     @property
-    def ending(self) -> Ending:
+    def stop_reason(self) -> StopReason:
         """What has been seen so far of the session's end."""
-        return self.stopping.facts
+        return self.stopping.reason
 
     @property
     def begun(self) -> SupervisedRun | None:
@@ -196,7 +196,7 @@ class Lifecycle:
             run.begin()
         self._run = run
         self.stopping.begun(at_exit)
-        if self.ending.signum is not None:  # it came meanwhile
+        if self.stop_reason.signum is not None:  # it came meanwhile
             self._coord.request_stop()
         return run
 
@@ -207,7 +207,7 @@ class Lifecycle:
     def coordinate(self, coord: Coordinator) -> None:
         """Go on with another coordinator; a signal that came meanwhile asks it to stop at once."""
         self._coord = coord
-        if self.ending.signum is not None:
+        if self.stop_reason.signum is not None:
             coord.request_stop()
 
     def ready(self, sess: Any, origin: Origin, services: Sequence[Mapping[str, Any]]) -> None:
@@ -260,7 +260,7 @@ class Lifecycle:
 
     def finished(self) -> None:
         """Record that there is nothing to do: the run had finished when this process came. Asks for a stop."""
-        self.ending.had_finished = True
+        self.stop_reason.had_finished = True
         self._coord.request_stop()
 
     def service_failed(self, name: str, error: BaseException, tick: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.tf1.cluster.connect import close_with_timeout
 from supervisor_core.tf1.lifecycle import Lifecycle
-from supervisor_core.tf1.stop_state import Ending
+from supervisor_core.tf1.stop_state import StopReason
 from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
@@ -52,7 +52,7 @@ def managed_session(
 
     A subclass may override what is called here, with the arguments that the original passes: no others are passed.
     """
-    with lifecycle.stopping.signals():
+    with lifecycle.stopping.signals.watched():
         try:
             try:
                 sess = supervisor.prepare_or_wait_for_session(
@@ -70,37 +70,37 @@ def managed_session(
 
 
 def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
-    ending = lifecycle.ending
+    reason = lifecycle.stop_reason
     try:
         try:
             yield sess
         except BaseException as error:
             if lifecycle.stopping.hands_off:
                 raise
-            ending.stop_was_requested |= supervisor.coord.should_stop()
-            ending.body_error = error
+            reason.stop_was_requested |= supervisor.coord.should_stop()
+            reason.body_error = error
             if not isinstance(error, Exception):
                 raise
             explain_finalized(error)
             supervisor.request_stop(error)
         finally:
-            _stop(supervisor, ending, close_summary_writer)
+            _stop(supervisor, reason, close_summary_writer)
     finally:
         if not lifecycle.stopping.hands_off:  # whose TensorFlow has no threads that could close anything
             close_with_timeout(sess, lifecycle.stopping.closing_secs)
-    _raise_unless_clean(ending, supervisor)
+    _raise_unless_clean(reason, supervisor)
 
 
-def _raise_unless_clean(ending: Ending, supervisor: Managed) -> None:
+def _raise_unless_clean(reason: StopReason, supervisor: Managed) -> None:
     """Raise the body's error, which the coordinator ignores if a stop had been requested before."""
-    error = ending.body_error
-    if error is not None and not ending.is_clean(error, supervisor.coord):
+    error = reason.body_error
+    if error is not None and not reason.is_clean(error, supervisor.coord):
         raise error
 
 
-def _stop(supervisor: Managed, ending: Ending, close_summary_writer: bool) -> None:
-    body_error = ending.body_error
-    ending.ignores_live_threads = True
+def _stop(supervisor: Managed, reason: StopReason, close_summary_writer: bool) -> None:
+    body_error = reason.body_error
+    reason.ignores_live_threads = True
     try:
         supervisor.stop(close_summary_writer=close_summary_writer)
     except BaseException as error:
@@ -115,7 +115,7 @@ def _give_up(supervisor: Managed, lifecycle: Lifecycle, close_summary_writer: bo
         if lifecycle.writer is not None:
             lifecycle.writer.close()
         return
-    lifecycle.ending.ignores_live_threads = True
+    lifecycle.stop_reason.ignores_live_threads = True
     try:
         supervisor.stop(close_summary_writer=close_summary_writer)
     except Exception as error:

@@ -1,8 +1,10 @@
-"""How a session's end came about, by what was seen on the way; `stopping` is what happens then."""
+"""What is known of a session's end: why it ends, and until when each part of the end has time.
+
+`stopping` goes through the end; what it sees on the way it keeps here, and here it says what that amounts to.
+"""
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from dataclasses import dataclass
@@ -11,16 +13,20 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.clock import Clock
-from supervisor_core.errors import EventsWriteError, WaitTimeoutError
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.supervision.outcome import Outcome
 from supervisor_core.tf1.tf_errors import error_text
 
+RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
+"""The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""
+RECORDS_SECS, JOIN_SECS = 10.0, 5.0
+"""How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
+
 
 @dataclass
-class Ending:
-    """What has been seen of a session's end so far; `outcome` says what it amounts to. One per session."""
+class StopReason:
+    """What has been seen so far of one session's end; `outcome` says what it amounts to."""
 
     signum: int | None = None
     """The signal that asked for the end."""
@@ -63,7 +69,7 @@ class Ending:
         return None if self.body_error is None or self.is_clean(self.body_error, coord) else self.body_error
 
     def is_clean(self, error: BaseException, coord: Coordinator) -> bool:
-        """Tell whether an error of the training loop is only the way in which it ended.
+        """Return whether an error of the training loop is only the way in which it ended.
 
         Exhausted input is; so is ``sys.exit()`` with 0 or nothing, an interrupt, any exit after a signal, a block
         that is let go without having been left, and a run that was cancelled because a stop had been requested.
@@ -105,15 +111,7 @@ class Ending:
         return Outcome(reason="requested" if self.stop_was_requested else "completed", **facts)
 
 
-_LOG = logging.getLogger("supervisor_core")
-
-RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
-"""The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""
-RECORDS_SECS, JOIN_SECS = 10.0, 5.0
-"""How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
-
-
-class Grace:
+class StopDeadline:
     """The deadline of a session's end: made by a signal, or by a stop without one; see `docs/stopping.md`.
 
     Args:
@@ -122,7 +120,7 @@ class Grace:
     """
 
     def __init__(self, signal_secs: float, clock: Clock) -> None:
-        self.deadline = NEVER
+        self.for_end = NEVER
         """When the end has to be over; `NEVER` as long as nothing ends."""
         self._by_signal = False
         self._signal_secs = signal_secs
@@ -130,7 +128,7 @@ class Grace:
 
     def forget(self) -> None:
         """There is no end under way."""
-        self.deadline, self._by_signal = NEVER, False
+        self.for_end, self._by_signal = NEVER, False
 
     def signalled(self, at: float | None) -> None:
         """A signal came.
@@ -139,11 +137,11 @@ class Grace:
             at: when, on the monotonic clock. Default: now.
         """
         since = self._clock.monotonic() if at is None else at
-        self.deadline, self._by_signal = Deadline(since + self._signal_secs, self._clock), True
+        self.for_end, self._by_signal = Deadline(since + self._signal_secs, self._clock), True
 
     def stopped(self, secs: float) -> None:
         """The session is stopped, and has this many seconds from now on; those of a signal before are replaced."""
-        self.deadline = Deadline.after(secs, self._clock)
+        self.for_end = Deadline.after(secs, self._clock)
 
     @property
     def for_save(self) -> Deadline:
@@ -154,36 +152,17 @@ class Grace:
     def for_work(self) -> Deadline:
         """Until when there is time to wait for what has to end first."""
         if not self._by_signal:
-            return self.deadline
-        return self.deadline.earlier(min(RESERVE_SECS, RESERVE_SHARE * self._signal_secs))
+            return self.for_end
+        return self.for_end.earlier(min(RESERVE_SECS, RESERVE_SHARE * self._signal_secs))
 
     @property
     def for_records(self) -> Deadline:
         """Until when there is time for the last records."""
         if self._by_signal:
-            return self.deadline
-        return Deadline.after(max(RECORDS_SECS, self.deadline.remaining()), self._clock)
+            return self.for_end
+        return Deadline.after(max(RECORDS_SECS, self.for_end.remaining()), self._clock)
 
     def join_secs(self, grace_secs: float) -> float:
-        """Return how long threads may be waited for, of so many seconds that a stop was given."""
+        """Return how many of a stop's seconds threads may be waited for."""
         left = self.for_work.remaining(grace_secs)
         return left if self._by_signal else max(left, min(grace_secs, JOIN_SECS))
-
-
-def close_in_time(writer: Any, last: Any, deadline: Deadline) -> None:
-    """Append a last session log, unless it is None, and close the writer; what fails is logged.
-
-    Args:
-        writer: the summary writer; only our own knows a time limit.
-        last: the session log.
-        deadline: until when to wait for the disk.
-    """
-    try:
-        if last is not None:
-            writer.add_session_log(last)
-        if hasattr(writer, "sync"):
-            writer.close(deadline.timeout)
-        else:
-            writer.close()
-    except (EventsWriteError, WaitTimeoutError) as error:  # what ended the session is what its end is to raise
-        _LOG.error("%s", error)

@@ -195,15 +195,15 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                     self.start_standard_services(sess)
                 _LOG.info("Starting queue runners.")
                 self.start_queue_runners(sess)
-            self._lifecycle.stopping.raise_lost_interrupt()
+            self._lifecycle.stopping.signals.raise_lost_interrupt()
         except RunFinishedError as error:
             _LOG.warning("%s", error)
             self._lifecycle.finished()
             return FinishedSession(self._graph, str(error))
         except BaseException as error:
-            self._lifecycle.ending.body_error = error
+            self._lifecycle.stop_reason.body_error = error
             self._lifecycle.stopping.record(error)
-            self._lifecycle.stopping.stopped()
+            self._lifecycle.stopping.signals.stopped()
             raise
         self._prepared(sess)
         return sess
@@ -246,7 +246,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
             SaveFailedError: if the final checkpoint could not be saved.
         """
         stopping = self._lifecycle.stopping
-        ignore_live_threads |= stopping.facts.ignores_live_threads
+        ignore_live_threads |= stopping.reason.ignores_live_threads
         try:
             stopping.stop(
                 self._stop_grace_secs,
@@ -255,7 +255,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
                 close=self._close_writer if close_summary_writer or self._engine.is_writer_own else lambda: None,
             )
         finally:
-            stopping.stopped()
+            stopping.signals.stopped()
 
     def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
         """Append a summary, a ``Summary`` or one serialized, to the run's events file.
@@ -351,11 +351,11 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         if self._engine.writer:
             self._engine.writer.reopen()
         self._lifecycle.begin(self._stop_at_exit, self._engine.claim(serves=serves))
-        self._lifecycle.stopping.watch_until_stopped()
+        self._lifecycle.stopping.signals.watch_until_stopped()
 
     def _prepared(self, sess: Any) -> None:
         """Say that training begins; where a subclass prepares the session its own way, `managed_session` says so."""
-        if self._lifecycle.is_under_way and not self._lifecycle.ending.had_finished:
+        if self._lifecycle.is_under_way and not self._lifecycle.stop_reason.had_finished:
             self._ready(sess, serves=False)
             if self._lifecycle.run.progress.phase in ("starting", "restoring"):
                 self._lifecycle.run.enter("training")

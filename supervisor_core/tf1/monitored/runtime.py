@@ -132,7 +132,7 @@ class MonitoredRuntime:
         )
         try:
             if self._directory or (self._is_worker and self._name_source):
-                self._open.enter_context(self.lifecycle.stopping.signals())
+                self._open.enter_context(self.lifecycle.stopping.signals.watched())
             self._open.callback(self.lifecycle.stopping.stop_serving)
             self.lifecycle.begin(at_exit)
         except BaseException:  # refused: write nothing into the run of the live chief

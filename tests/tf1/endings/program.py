@@ -21,7 +21,7 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core import Options, Supervisor
-from supervisor_core.tf1 import stopping
+from supervisor_core.tf1 import stop_signals
 
 WAIT = threading.Event()
 HELD_SECS = 3600
@@ -403,7 +403,7 @@ def monitored_fork_leaves(t: Training) -> None:
 
 def main(name: str, logdir: str, options: str) -> None:
     """Train as asked, and come to an end."""
-    stopping.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
+    stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
     with tf.Graph().as_default():
         (globals().get(name) or getattr(several, name))(Training(logdir, json.loads(options)))
     say("the end")

@@ -1,0 +1,321 @@
+"""`StopSignals`: what SIGTERM and SIGINT do to a session, in the signal's own thread; `stopping` is the loop's part.
+
+    recorded      the signal's time begins the deadline; a C timer ends the process should Python hang (`DeadMan`)
+    announced     ``should_stop()`` is true, except after a Ctrl-C that the program may catch to train on
+    saved         a checkpoint, beside the loop: the loop may never get to its own save
+    interrupted   Ctrl-C: a loop that has not ended by half of the time gets its `KeyboardInterrupt`
+    awaited       the loop's thread stops the session, and then ends the process as the signal would have
+    ended         where it does not by the deadline, the last records are written here, and the process is ended
+
+A second signal ends the process within a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Protocol
+
+import tensorflow as tf
+
+from supervisor_core.clock import Clock
+from supervisor_core.options import Options
+from supervisor_core.runtime.blocking_call import BlockingCall
+from supervisor_core.runtime.dead_man import DeadMan
+from supervisor_core.runtime.signals import SignalWatch
+from supervisor_core.tf1 import open_sessions
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.open_sessions import OpenSession
+from supervisor_core.tf1.stop_state import JOIN_SECS, StopDeadline, StopReason
+from supervisor_core.tf1.tf_errors import error_text
+
+if TYPE_CHECKING:
+    from supervisor_core.tf1.lifecycle import Lifecycle
+
+_LOG = logging.getLogger("supervisor_core")
+_PAUSE = threading.Event()  # never set
+_SAID = threading.Lock()  # taken once, by the thread that logs it
+_THREAD = (
+    "SIGTERM and SIGINT are not handled: this session begins in the thread %r, and Python has signals handled by the "
+    "main thread alone. SIGTERM ends this process without a final checkpoint; open the session in the main thread, or "
+    "have a handler of the program's call request_stop()."
+)
+
+INTERRUPT_SHARE = 0.5
+"""Which part of the grace time after a Ctrl-C a loop that asks ``should_stop()`` has to end by itself."""
+DYING_SECS, AGAIN_SECS = 0.05, 1.0
+"""What the process has to die at the end of that time, and for its last records after a second signal, in seconds."""
+RETURN_SECS = 3.0
+"""How long a run may take after a Ctrl-C to return by itself, before the services are stopped, in seconds."""
+UNWIND_SECS = 1.0
+"""How long after a second Ctrl-C the main thread has to come out of native code, in seconds."""
+
+
+class StoppedSession(OpenSession, Protocol):
+    """What a signal's thread needs of `Stopping`."""
+
+    reason: StopReason
+    deadline: StopDeadline
+    has_left_loop: threading.Event
+
+    def serving(self) -> CheckpointManager | None:
+        """Return what saves the session under way; None where nothing is to be saved."""
+
+    def save_beside(self) -> None:
+        """Save a checkpoint while the loop goes on. Never raises."""
+
+    def write_last_records(self) -> None:
+        """Write what the loop's thread writes at its end."""
+
+
+class StopSignals:
+    """The signals of one session after the other.
+
+    Args:
+        stopping: ends the session.
+        session: what ends.
+        options: which signals are handled, and the grace time.
+        clock: the time.
+    """
+
+    def __init__(self, stopping: StoppedSession, session: Lifecycle, options: Options, clock: Clock) -> None:
+        self._stopping = stopping
+        self._session = session
+        self._options = options
+        self._clock = clock
+        self._watch: SignalWatch | None = None
+        self._own_watch: SignalWatch | None = None  # that of `watch_until_stopped`
+        self._finished = threading.Event()
+        self._dead_man = DeadMan()
+
+    def begin(self, *, in_child: bool) -> int | None:
+        """Forget the session before; return the signal that came while this one was prepared.
+
+        Args:
+            in_child: whether the session before was that of the process that this one was forked from.
+        """
+        if in_child and self._own_watch is not None:
+            self._watch = self._own_watch = None
+        self._finished.clear()
+        return self._watch.received if self._watch else None
+
+    # The watch, in the main thread.
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Turn SIGTERM and SIGINT into a stop for the length of a block, then end as the signal would have."""
+        watch = self._new_watch()
+        try:
+            if watch is None:
+                yield
+                return
+            try:
+                with watch:
+                    self._watch = watch
+                    try:
+                        yield
+                    finally:
+                        self._watch = None
+                        self._finished.set()
+            except tf.errors.CancelledError:
+                if self._stopping.reason.gave_up:  # there was no training yet that could have failed
+                    self._finish(watch)
+                raise
+            self._finish(watch)
+        finally:
+            self._dead_man.disarm()
+
+    def watch_until_stopped(self) -> None:
+        """Do as `watched`, where there is no block: until the session is stopped."""
+        if self._watch is None and (watch := self._new_watch()) is not None:
+            self._own_watch = self._watch = watch.__enter__()
+
+    def stopped(self) -> None:
+        """End the watch of `watch_until_stopped`, and the process if a signal asked for that."""
+        watch, self._own_watch = self._own_watch, None
+        if watch is None or self._stopping.hands_off:
+            return
+        self._watch = None
+        self._finished.set()
+        try:
+            watch.__exit__(None, None, None)
+            if threading.current_thread() is threading.main_thread():
+                self._finish(watch)
+        finally:
+            self._dead_man.disarm()
+
+    def leave_alone(self) -> None:
+        """End the watch, whoever had begun it."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.__exit__(None, None, None)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether a signal stops this session, and it has not ended."""
+        return self._watch is not None and self._watch.installed and self._options.handle_signals
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a Ctrl-C was handed to the program."""
+        return self._watch is not None and self._watch.interrupted
+
+    def raise_lost_interrupt(self) -> None:
+        """Raise the `KeyboardInterrupt` of a Ctrl-C that came before there was a loop, and was lost on its way: native
+        code that calls Python, and finalizers, drop what is raised in them."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def settle(self, grace_secs: float) -> None:
+        """Bring what is known of a signal up to date, now that the session stops, and see that there is a deadline.
+
+        Args:
+            grace_secs: seconds that the stop may take without a signal.
+        """
+        reason, deadline = self._stopping.reason, self._stopping.deadline
+        self._forget_if_gone_on()
+        watch = self._watch
+        if watch is not None and reason.signum is None and (signum := watch.catch_up()) is not None:
+            self._note(watch, signum)  # whose thread has not come to it yet
+        if reason.signum is None:
+            deadline.stopped(grace_secs)
+        elif (watch := self._watch) is None or watch.interrupted:  # the program has taken what time it wanted
+            deadline.stopped(AGAIN_SECS if watch is not None and watch.received_again else JOIN_SECS)
+        elif not watch.ends_process(reason.signum):  # likewise: a handler of its own has let it go on
+            deadline.stopped(self._options.signal_grace_secs)
+
+    def _forget_if_gone_on(self) -> None:
+        """End as without a signal, where the program has caught its `KeyboardInterrupt` and trained on."""
+        watch, reason = self._watch, self._stopping.reason
+        if watch is None or not watch.has_gone_on or isinstance(reason.body_error, KeyboardInterrupt):
+            return
+        watch.forget()
+        reason.signum = reason.save_error = None
+        self._stopping.deadline.forget()
+
+    def _finish(self, watch: SignalWatch) -> None:
+        """End the process as a signal would have; of several sessions that it stops, the last one to end does that."""
+        if open_sessions.others_watching(self._stopping):
+            return
+        if (signum := watch.received) is not None and watch.ends_process(signum) and not watch.interrupted:
+            open_sessions.end_others(self._stopping, signum, watch.received_at)
+        watch.finish()
+
+    def _new_watch(self) -> SignalWatch | None:
+        """Return a watch for the session's signals, not yet entered; None where the options want none."""
+        options = self._options
+        if not options.handle_signals and options.save_signal is None:
+            return None
+        if threading.current_thread() is not threading.main_thread() and _SAID.acquire(blocking=False):
+            _LOG.warning(_THREAD, threading.current_thread().name)
+        return SignalWatch(
+            self._signalled,
+            on_again=self._signalled_again,
+            others={} if options.save_signal is None else {int(signal.Signals[options.save_signal]): self._save_now},
+            ends=options.handle_signals,
+            work_done=lambda: 0 if (run := self._session.begun) is None else run.progress.changes,
+            clock=self._clock,
+        )
+
+    # A signal, in a thread of its own.
+
+    def _signalled(self, signum: int) -> None:
+        """End the session, and the process, by the deadline, whatever the loop's own thread does."""
+        stopping, deadline, has_left_loop = self._stopping, self._stopping.deadline, self._stopping.has_left_loop
+        watch, coord, name = self._watch, self._session.coord, signal.Signals(signum).name
+        if watch is None:  # the block has just been left
+            return
+        grace_secs = self._options.signal_grace_secs
+        self._note(watch, signum)
+        heeded = coord.is_heeded or any(other.is_heeded for other in open_sessions.others(stopping))
+        ends = watch.ends_process(signum)
+        if ends:
+            _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
+        else:
+            _LOG.warning("%s: should_stop() is true now; another handler of the signal ends the process, or not.", name)
+        if ends:
+            self._dead_man.arm(deadline.for_end)
+            if self._watch is None:  # the block was left just before: its end has disarmed nothing
+                self._dead_man.disarm()
+        goes_on = ends and signum == signal.SIGINT and not heeded and self._session.is_ready
+        if not goes_on:  # else the program may catch the interrupt and train on, with all of its services
+            coord.request_stop()
+        if not has_left_loop.is_set():
+            stopping.save_beside()
+        if not ends:
+            return  # a handler of the program's decides when, and how, the process ends
+        if signum == signal.SIGINT:
+            has_left_loop.wait(deadline.for_work.remaining(grace_secs * INTERRUPT_SHARE) if heeded else 0.0)
+            if not has_left_loop.is_set():
+                watch.interrupt()
+                if goes_on and not watch.wait_interrupted(deadline.for_work.remaining(RETURN_SECS)):
+                    coord.request_stop()  # which releases a run that waits for the input's threads
+                if not self._await(watch.wait_interrupted):
+                    watch.wait_interrupted(deadline.for_end.remaining() / 2)  # the save took all the time
+                if watch.interrupted:
+                    self._dead_man.disarm()  # the program's own clean-up takes the time that it takes
+                    return
+        elif not heeded and not has_left_loop.is_set():
+            _LOG.warning("The training loop does not ask should_stop(): the process ends now.")
+            self._end_process(watch, signum)
+            return
+        if not self._await(self._wait_finished) and not watch.received_again:
+            _LOG.error("The session did not end within %.0f s of %s; the process ends now.", grace_secs, name)
+            self._end_process(watch, signum)
+
+    def _signalled_again(self, signum: int) -> None:
+        """End the process now. A second Ctrl-C is `KeyboardInterrupt`, where the main thread can be interrupted."""
+        if (watch := self._watch) is None or not watch.ends_process(signum):
+            return
+        deadline = self._stopping.deadline
+        deadline.stopped(AGAIN_SECS)
+        if signum == signal.SIGINT and watch.wait_interrupted(UNWIND_SECS):
+            self._dead_man.disarm()
+            return
+        deadline.stopped(AGAIN_SECS)
+        _LOG.error("%s again: the process ends at once.", signal.Signals(signum).name)
+        self._end_process(watch, signum)
+
+    def _save_now(self, signum: int) -> None:
+        """Save at `Options.save_signal`; training goes on."""
+        name, checkpoints = signal.Signals(signum).name, self._stopping.serving()
+        if checkpoints is None:
+            _LOG.warning("%s: there is nothing to save here.", name)
+            return
+        _LOG.info("%s: a checkpoint is saved; training continues.", name)
+        try:
+            checkpoints.save("signal")
+        except Exception as error:  # training goes on, and the next save may succeed
+            _LOG.warning("%s: the checkpoint could not be saved: %s", name, error_text(error))
+
+    def _note(self, watch: SignalWatch, signum: int) -> None:
+        self._stopping.deadline.signalled(watch.received_at)
+        self._stopping.reason.signum = signum
+
+    def _await(self, wait: Callable[[float], object]) -> bool:
+        """Wait for something, or the end of the session, as long as there is time; return whether there was."""
+        deadline = self._stopping.deadline
+        while not deadline.for_work.is_over:
+            if self._wait_finished() or wait(min(0.2, deadline.for_work.timeout)):
+                return True
+        return self._wait_finished()
+
+    def _wait_finished(self, secs: float = 0.0) -> bool:
+        if self._finished.wait(secs) and open_sessions.others_watching(self._stopping):
+            _PAUSE.wait(secs)
+        return self._finished.is_set() and not open_sessions.others_watching(self._stopping)
+
+    def _end_process(self, watch: SignalWatch, signum: int) -> None:
+        """Write the last records, as far as there is time, and end the process by the signal."""
+
+        def end() -> None:
+            self._stopping.write_last_records()
+            open_sessions.end_others(self._stopping, signum, watch.received_at)
+
+        with suppress(RuntimeError):  # no more threads: then there are no last records
+            writing = BlockingCall(end, name="supervisor-last-records")
+            writing.wait(self._stopping.deadline.for_end.earlier(DYING_SECS).timeout)
+        watch.end_process(signum)
