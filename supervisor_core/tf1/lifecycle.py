@@ -375,7 +375,7 @@ class RunContext(SessionContext):
 
     def gave_up(self) -> None:
         """Record that the session gave up because of the stop request."""
-        self._lifecycle.ending.gave_up = True
+        self._lifecycle.stop_reason.gave_up = True
 
     def kept_back(self) -> str | None:
         """Return why this worker must wait, from the chief's lock file."""

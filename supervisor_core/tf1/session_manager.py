@@ -243,8 +243,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
     def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = float("inf")) -> Any:
         """Return a session once another process (the chief) has made the model ready.
 
-        Opens a new session for each poll; polls often at first, then every ``recovery_wait_secs``, and once more at the
-        end of the time.
+        Polls with a new session each time: often at first, then every ``recovery_wait_secs``, and once at the end.
 
         Args:
             master: the TensorFlow master.
@@ -307,7 +306,6 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         """Keep the model if it is the run's own, alive, and whole; return whether it was kept.
 
         Args:
-            sess: the new session.
             any_session: keep one that another session of the run has left, too.
         """
         if self._ready_flag is None:
@@ -379,13 +377,12 @@ class SessionManager(tf.compat.v1.train.SessionManager):
     ) -> bool:
         if directory and filename:
             raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
-        if not saver or not (directory or filename):
-            return False
-        if filename:
+        if saver and filename:
             self._context.restoring()
             self._restored = restore_explicit(sess, saver, filename)
             return True
-        assert directory is not None
+        if not saver or not directory:
+            return False
         deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
         while True:
             waits = wait and bool(deadline.remaining_secs)
