@@ -35,8 +35,7 @@ LIBRARY = "the same runs by our collector and prometheus_client's encoder"
 
 def records(started_at: float, ended: bool) -> tuple[bytes, bytes]:
     """Return an events file, and what a heartbeat later is appended to it."""
-    from supervisor_core.events.encoding import event_prefix, scalar_prefix, version_event
-    from supervisor_core.events.framing import frame
+    from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
     from supervisor_core.events.telemetry import (
         CheckpointRecord,
         HeartbeatRecord,

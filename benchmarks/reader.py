@@ -29,35 +29,35 @@ TAGS = tuple(f"{kind}/{name}" for kind in ("train", "eval") for name in ("loss",
 
 
 def scalar_record(number: int, tag: str) -> bytes:
-    from supervisor_core.events import encoding, framing
+    from supervisor_core.events import event_format
 
-    event = b"\x09" + struct.pack("<d", 1.7e9 + number * 0.01) + encoding.step_field(number)
-    return framing.frame(event + encoding.scalar_prefix(tag) + struct.pack("<f", number * 0.5))
+    event = b"\x09" + struct.pack("<d", 1.7e9 + number * 0.01) + event_format.step_field(number)
+    return event_format.frame(event + event_format.scalar_prefix(tag) + struct.pack("<f", number * 0.5))
 
 
 def write_scalars(directory: Path, count: int) -> str:
-    from supervisor_core.events import encoding, framing
+    from supervisor_core.events import event_format
 
     directory.mkdir()
     path = directory / NAME
     records = (scalar_record(number // len(TAGS), TAGS[number % len(TAGS)]) for number in range(count))
-    path.write_bytes(framing.frame(encoding.version_event(1.7e9)) + b"".join(records))
+    path.write_bytes(event_format.frame(event_format.version_event(1.7e9)) + b"".join(records))
     return str(path)
 
 
 def write_images(directory: Path, count: int) -> str:
     from supervisor_core import wire
-    from supervisor_core.events import encoding, framing
+    from supervisor_core.events import event_format
 
     directory.mkdir()
-    log = encoding.session_log(encoding.SESSION_CHECKPOINT, "model.ckpt-1")
-    mark = framing.frame(encoding.event_prefix(1.7e9, 1, 7, len(log)) + log)
+    log = event_format.session_log(event_format.SESSION_CHECKPOINT, "model.ckpt-1")
+    mark = event_format.frame(event_format.event_prefix(1.7e9, 1, 7, len(log)) + log)
     image = wire.delimited(4, wire.delimited(4, os.urandom(IMAGE_BYTES)))
     value = wire.delimited(1, wire.delimited(1, b"image/0") + image)
-    picture = framing.frame(encoding.event_prefix(1.7e9, 1, 5, len(value)) + value)
+    picture = event_format.frame(event_format.event_prefix(1.7e9, 1, 5, len(value)) + value)
     path = directory / NAME
     with path.open("wb") as file:
-        file.write(framing.frame(encoding.version_event(1.7e9)))
+        file.write(event_format.frame(event_format.version_event(1.7e9)))
         for number in range(count):
             file.write(picture)
             if number % 5 < 2:

@@ -95,8 +95,7 @@ def serving(which: str, logdir: Path, *flags: str) -> Iterator[Served]:
 
 def write(directory: Path, points: int, saves: int = 0) -> None:
     """Write a run of so many scalars a tenth of a second apart, and checkpoints all over it."""
-    from supervisor_core.events.encoding import event_prefix, scalar_prefix, version_event
-    from supervisor_core.events.framing import frame
+    from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
     from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, summary_bytes
 
     def told(record: Any, at: float, step: int) -> bytes:

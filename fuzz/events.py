@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor_core.events import framing, scan, vector_decode
+from supervisor_core.events import event_format, scan, vector_decode
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.scan import FREE_BYTES, PER_BYTE
@@ -84,17 +84,17 @@ def _together(fewest: int) -> Iterator[None]:
 def mended(data: bytes) -> bytes:
     """Return a file whose records have right checksums, but where their lengths ask for wrong ones."""
     out, at = bytearray(data), 0
-    while at + framing.HEADER_BYTES + framing.FOOTER_BYTES <= len(out):
+    while at + event_format.HEADER_BYTES + event_format.FOOTER_BYTES <= len(out):
         wrong_payload, wrong_length = out[at + 6], out[at + 7]
         out[at + 2 : at + 8] = bytes(6)
         length = int.from_bytes(out[at : at + 8], "little")
-        end = at + framing.HEADER_BYTES + length + framing.FOOTER_BYTES
+        end = at + event_format.HEADER_BYTES + length + event_format.FOOTER_BYTES
         if not wrong_length:
-            out[at : at + framing.HEADER_BYTES] = framing.header(length)
+            out[at : at + event_format.HEADER_BYTES] = event_format.header(length)
         if end > len(out):
             break
         if not wrong_payload:
-            out[end - 4 : end] = framing.footer(bytes(out[at + framing.HEADER_BYTES : end - 4]))
+            out[end - 4 : end] = event_format.footer(bytes(out[at + event_format.HEADER_BYTES : end - 4]))
         at = end
     return bytes(out)
 

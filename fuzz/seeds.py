@@ -21,7 +21,7 @@ from types import ModuleType
 from fuzz.targets import HERE, TARGETS
 from supervisor_core.checkpoint import lease_record, ledger
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
-from supervisor_core.events import encoding, framing, telemetry
+from supervisor_core.events import event_format, telemetry
 from supervisor_core.supervision import task_record
 
 TESTS = HERE.parent / "tests"
@@ -42,32 +42,35 @@ def tests_module(path: str) -> ModuleType:
 
 def of_events() -> Seeds:
     """Files of each kind of record that there is."""
-    head = framing.frame(encoding.version_event(1.7e9))
-    scalars = b"".join(framing.frame(scalar(step, ("loss", "rate")[step % 5 == 0])) for step in range(40))
+    head = event_format.frame(event_format.version_event(1.7e9))
+    scalars = b"".join(event_format.frame(scalar(step, ("loss", "rate")[step % 5 == 0])) for step in range(40))
     stop = telemetry.summary_bytes(telemetry.StopRecord(session="s", reason="completed", step=9))
-    told = framing.frame(encoding.event_prefix(1.7e9, 3, 5, len(stop)) + stop)
-    odd = b"".join(framing.frame(payload) for payload in (b"", b"\x09", b"\x2a\x7f", b"\x10\x80\x01"))
+    told = event_format.frame(event_format.event_prefix(1.7e9, 3, 5, len(stop)) + stop)
+    odd = b"".join(event_format.frame(payload) for payload in (b"", b"\x09", b"\x2a\x7f", b"\x10\x80\x01"))
     yield "scalars", MENDED + head + scalars
     yield "growing", b"\3" + head + scalars[:400]
     yield "thorough", b"\5" + head + scalars[:400]
     yield "scalars-only", b"\7" + head + told + scalars[:400]
     yield "telemetry", MENDED + head + told * 2
-    yield "odd-payloads", MENDED + head + odd + framing.frame(scalar(1))
-    yield "torn", RAW + head + framing.frame(scalar(1))[:-3]
-    yield "damaged-length", RAW + head + b"\xff" * 8 + framing.frame(scalar(1)) * 3
-    yield "damaged-payload", RAW + head + framing.frame(scalar(1)).replace(b"loss", b"lost") + framing.frame(scalar(2))
+    yield "odd-payloads", MENDED + head + odd + event_format.frame(scalar(1))
+    yield "torn", RAW + head + event_format.frame(scalar(1))[:-3]
+    yield "damaged-length", RAW + head + b"\xff" * 8 + event_format.frame(scalar(1)) * 3
+    yield (
+        "damaged-payload",
+        RAW + head + event_format.frame(scalar(1)).replace(b"loss", b"lost") + event_format.frame(scalar(2)),
+    )
     yield "git-lfs", RAW + b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
     yield "empty", RAW
     for seed, kind in enumerate(("merged", "session", "mixed", "odd")):
         writer = tests_module("events/reference.py").Writer(seed)
-        records = b"".join(framing.frame(payload) for payload in getattr(writer, kind)())
+        records = b"".join(event_format.frame(payload) for payload in getattr(writer, kind)())
         yield f"tests-{kind}", MENDED + head + records[:3000]
 
 
 def scalar(step: int, tag: str = "loss") -> bytes:
     """The event of one scalar."""
-    start = b"\x09" + struct.pack("<d", 1.7e9 + step) + encoding.step_field(step)
-    return start + encoding.scalar_prefix(tag) + struct.pack("<f", step / 2)
+    start = b"\x09" + struct.pack("<d", 1.7e9 + step) + event_format.step_field(step)
+    return start + event_format.scalar_prefix(tag) + struct.pack("<f", step / 2)
 
 
 def of_telemetry() -> Seeds:

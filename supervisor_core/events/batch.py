@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from supervisor_core import checksum, wire
-from supervisor_core.events import encoding, framing
+from supervisor_core.events import event_format
 
 Item = tuple[Any, Any, int, float]
 """One queued event, as plain values so that queueing costs next to nothing: ``(tag, value, step, wall_time)`` of a
@@ -40,7 +40,7 @@ class Batch:
     def discard(self, size: int) -> tuple[int, int]:
         """Forget the records that lie wholly within the first ``size`` bytes; return their number and their bytes."""
         data = b"".join(self.chunks)
-        events, end = framing.whole_records(data, size)
+        events, end = event_format.whole_records(data, size)
         self.chunks = [data[end:]]
         self.events -= events
         self.size -= end
@@ -64,7 +64,7 @@ class BatchEncoder:
         chunks: list[bytes] = []
         small: list[bytes] = []
         append = small.append
-        crc32c, pack_crc, delta = checksum.value, struct.Struct("<I").pack, framing.MASK_DELTA
+        crc32c, pack_crc, delta = checksum.value, struct.Struct("<I").pack, event_format.MASK_DELTA
         step_was, high_was, step_bytes, high_bytes = 0, -1, b"", b""
         scalars = self._scalars.setdefault(0, {})
         for head, body, step, wall_time in items:
@@ -77,7 +77,7 @@ class BatchEncoder:
                 if high == high_was and step > 127:
                     step_bytes = b"\x10" + _CONTINUED[step & 127] + high_bytes
                 else:
-                    step_bytes = encoding.step_field(step)
+                    step_bytes = event_format.step_field(step)
                     high_was, high_bytes = high, wire.encode_varint(high)
                     scalars = self._scalars.setdefault(len(step_bytes), {})
             try:
@@ -99,9 +99,9 @@ class BatchEncoder:
             for cache in self._scalars.values():
                 cache.clear()
             self._scalars_cached = 0
-        prefix = encoding.scalar_prefix(tag)
+        prefix = event_format.scalar_prefix(tag)
         layout = struct.Struct(f"<cd{step_length}s{len(prefix)}sf")
-        entry = scalars[tag] = (layout.pack, prefix, framing.header(layout.size))
+        entry = scalars[tag] = (layout.pack, prefix, event_format.header(layout.size))
         self._scalars_cached += 1
         return entry
 
@@ -109,12 +109,12 @@ class BatchEncoder:
         self, field: int, data: bytes, step: int, wall_time: float, small: list[bytes], chunks: list[bytes]
     ) -> None:
         if field == SUMMARY_ONCE:
-            field = encoding.FIELDS["summary"]
+            field = event_format.FIELDS["summary"]
             with contextlib.suppress(ValueError):  # malformed within: the caller's bytes, as they came
-                data = encoding.strip_metadata(data, self._metadata_seen)
-        prefix = b"" if field == WHOLE_EVENT else encoding.event_prefix(wall_time, step, field, len(data))
-        start = framing.header(len(prefix) + len(data)) + prefix
-        end = framing.footer(prefix, data)
+                data = event_format.strip_metadata(data, self._metadata_seen)
+        prefix = b"" if field == WHOLE_EVENT else event_format.event_prefix(wall_time, step, field, len(data))
+        start = event_format.header(len(prefix) + len(data)) + prefix
+        end = event_format.footer(prefix, data)
         if len(data) < LARGE_BYTES:
             small.append(start + data + end)
             return

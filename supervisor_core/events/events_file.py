@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 
 from supervisor_core.clock import Clock
-from supervisor_core.events import encoding, framing
+from supervisor_core.events import event_format
 from supervisor_core.events.batch import Batch
 from supervisor_core.events.filesystem import AppendFile, FileSystem, join
 
@@ -65,7 +65,7 @@ class EventsFile:
         """Begin a new file, version record included, under a name of its own."""
         self._filesystem.make_dirs(self.logdir)
         now = self._clock.wall()
-        record = framing.frame(encoding.version_event(now))
+        record = event_format.frame(event_format.version_event(now))
         while True:
             path = join(self.logdir, events_filename(now, self._suffix))
             with contextlib.suppress(FileExistsError):  # taken: the next counter

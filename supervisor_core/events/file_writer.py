@@ -11,8 +11,8 @@ from typing import Any
 
 from supervisor_core import wire
 from supervisor_core.errors import EventsWriteError, WriterClosedError
-from supervisor_core.events import encoding
-from supervisor_core.events.encoding import PayloadKind
+from supervisor_core.events import event_format
+from supervisor_core.events.event_format import PayloadKind
 from supervisor_core.events.filesystem import filesystem_of, join
 from supervisor_core.events.writer import EventsWriter, close_after
 
@@ -125,7 +125,7 @@ class FileWriter:
             raise ValueError("The provided tag was already used for this event type")
         serialized = _serialized(run_metadata, "RunMetadata", "run_metadata")
         self._run_metadata_tags.add(tag)
-        self._add("tagged_run_metadata", encoding.tagged_run_metadata(tag, serialized), global_step)
+        self._add("tagged_run_metadata", event_format.tagged_run_metadata(tag, serialized), global_step)
 
     def add_event(self, event: Any) -> None:
         """Add an ``Event`` as it is, wall time and step included."""

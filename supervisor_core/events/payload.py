@@ -1,6 +1,6 @@
 """`decode`: what a reader wants of one serialized ``Event``, exactly, one field after the other.
 
-The fields are those of `supervisor_core.events.encoding`. Of a ``Summary`` (field 1 repeated: a value) this takes:
+The fields are those of `supervisor_core.events.event_format`. Of a ``Summary`` (field 1 repeated: a value) this takes:
 
     field of a value   content
     1 tag              string

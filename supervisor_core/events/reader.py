@@ -8,7 +8,7 @@ import math
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import Gathering, created_at
-from supervisor_core.events.framing import HEADER_BYTES, header
+from supervisor_core.events.event_format import HEADER_BYTES, header
 from supervisor_core.events.read_ahead import Range
 from supervisor_core.events.scan import RecordWalk
 from supervisor_core.events.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from supervisor_core import checksum
 from supervisor_core.events.chunk import Problem
 from supervisor_core.events.chunk_builder import Gathering
-from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, header, mask
+from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
 from supervisor_core.events.vector_decode import FEWEST, Bulk
 from supervisor_core.events.vector_scan import header_crcs

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core import checksum
-from supervisor_core.events.framing import HEADER_BYTES, header
+from supervisor_core.events.event_format import HEADER_BYTES, header
 from supervisor_core.events.payload import Decoded, decode
 from supervisor_core.events.vector_scan import carried, fold, unmask
 from supervisor_core.wire import DamagedError

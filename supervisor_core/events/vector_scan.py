@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core import checksum
-from supervisor_core.events.framing import FOOTER_BYTES, HEADER_BYTES, MASK_DELTA
+from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, MASK_DELTA
 
 Int64Array = NDArray[np.int64]
 
@@ -87,7 +87,7 @@ _POLYNOMIAL = 0x82F63B78
 
 
 def unmask(stored: U32Array) -> U32Array:
-    """Return checksums from their masked form (`supervisor_core.events.framing`)."""
+    """Return checksums from their masked form (`supervisor_core.events.event_format`)."""
     rotated = stored - np.uint32(MASK_DELTA)
     crcs: U32Array = rotated >> np.uint32(17) | rotated << np.uint32(15)
     return crcs

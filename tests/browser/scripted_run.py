@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.events.encoding import event_prefix, scalar_prefix, session_log, version_event
-from supervisor_core.events.framing import frame
+from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, session_log, version_event
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,

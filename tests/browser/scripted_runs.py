@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scripted_run import Scripted
 
-from supervisor_core.events.encoding import event_prefix
+from supervisor_core.events.event_format import event_prefix
 from supervisor_core.events.telemetry import CheckpointRecord, summary_bytes
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import struct
 
-from supervisor_core.events import encoding, framing
+from supervisor_core.events import event_format
 from supervisor_core.events.chunk import Chunk
 
-HEAD = framing.frame(encoding.version_event(1.7e9))
+HEAD = event_format.frame(event_format.version_event(1.7e9))
 NAME = "events.out.tfevents.1700000000.host"
 
 
 def scalar(step: int, tag: str = "loss") -> bytes:
     """The record of one scalar."""
-    event = b"\x09" + struct.pack("<d", 1.7e9 + step) + encoding.step_field(step) + encoding.scalar_prefix(tag)
-    return framing.frame(event + struct.pack("<f", step / 2))
+    event = b"\x09" + struct.pack("<d", 1.7e9 + step) + event_format.step_field(step) + event_format.scalar_prefix(tag)
+    return event_format.frame(event + struct.pack("<f", step / 2))
 
 
 def summary(value: bytes, step: int = 1) -> bytes:
     """The record of a summary of already serialized values."""
-    body = encoding.event_prefix(1.7e9, step, 5, len(value)) + value
-    return framing.frame(body)
+    body = event_format.event_prefix(1.7e9, step, 5, len(value)) + value
+    return event_format.frame(body)
 
 
 def write(path: str, *parts: bytes, mode: str = "wb") -> None:

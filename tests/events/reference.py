@@ -24,7 +24,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.util import tensor_util
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events import framing, telemetry
+from supervisor_core.events import event_format, telemetry
 from supervisor_core.events.chunk import Chunk, SessionMark
 from supervisor_core.events.payload import decode
 from supervisor_core.events.reader import EventsFileReader
@@ -57,7 +57,7 @@ def read(data: bytes) -> Reading:
     while at + 12 <= len(data):
         out.at = at
         length, crc = struct.unpack_from("<QI", data, at)
-        if crc != framing.mask(google_crc32c.value(data[at : at + 8])):
+        if crc != event_format.mask(google_crc32c.value(data[at : at + 8])):
             if data.startswith(b"version https://git-lfs"):
                 break
             found = _find(data, at + 1 if suspect is None else suspect + 12)
@@ -86,7 +86,7 @@ def read(data: bytes) -> Reading:
 
 
 def _is_good(data: bytes, at: int, end: int) -> bool:
-    return struct.unpack_from("<I", data, end - 4)[0] == framing.mask(google_crc32c.value(data[at + 12 : end - 4]))
+    return struct.unpack_from("<I", data, end - 4)[0] == event_format.mask(google_crc32c.value(data[at + 12 : end - 4]))
 
 
 def _find(data: bytes, start: int) -> int | None:
@@ -95,7 +95,7 @@ def _find(data: bytes, start: int) -> int | None:
             continue
         length, crc = struct.unpack_from("<QI", data, at)
         end = at + 16 + length
-        is_header = crc == framing.mask(google_crc32c.value(data[at : at + 8]))
+        is_header = crc == event_format.mask(google_crc32c.value(data[at : at + 8]))
         if is_header and end <= len(data) and _is_good(data, at, end):
             return at
     return None
@@ -219,9 +219,9 @@ class Writer:
     def file(self, parts: int) -> bytes:
         """Return a file of some stretches of records."""
         kinds = (self.like, self.like, self.mixed, self.merged, self.session, self.telemetry, self.picture, self.odd)
-        out = [framing.frame(Event(wall_time=self.wall, file_version="brain.Event:2").SerializeToString())]
+        out = [event_format.frame(Event(wall_time=self.wall, file_version="brain.Event:2").SerializeToString())]
         for _ in range(parts):
-            out += [framing.frame(payload) for payload in self.chance.choice(kinds)()]
+            out += [event_format.frame(payload) for payload in self.chance.choice(kinds)()]
         return b"".join(out)
 
     def event(self, **what: Any) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from supervisor_core.events import framing
+from supervisor_core.events import event_format
 from supervisor_core.events.batch import LARGE_BYTES, SUMMARY_ONCE, WHOLE_EVENT, Batch, BatchEncoder
 
 
@@ -83,7 +83,7 @@ def test_a_large_payload_is_not_copied() -> None:
     batch = BatchEncoder().encode([(4, large, 2, 2.0)])
     assert any(chunk is large for chunk in batch.chunks)
     event = Event(wall_time=2.0, step=2, graph_def=large).SerializeToString()
-    assert b"".join(batch.chunks) == framing.frame(event)
+    assert b"".join(batch.chunks) == event_format.frame(event)
 
 
 def test_metadata_goes_once_into_each_file(read_bytes: Callable[..., Any]) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor_core.events import framing
+from supervisor_core.events import event_format
 from supervisor_core.events.vector_scan import carried, fold, header_crcs, unmask
 
 
@@ -36,11 +36,11 @@ def test_a_checksum_is_carried_over_what_follows(first: bytes, second: bytes) ->
 @given(st.integers(0, 2**32 - 1))
 def test_a_mask_comes_off(crc: int) -> None:
     """Unmasking is the inverse of what records store."""
-    assert unmask(np.array([framing.mask(crc)], np.uint32)).tolist() == [crc]
+    assert unmask(np.array([event_format.mask(crc)], np.uint32)).tolist() == [crc]
 
 
 def test_checksums_of_headers_are_right() -> None:
     """Every length below 4 GiB has the checksum that its header has."""
     lengths = [0, 1, 255, 256, 4095, 65535, 65536, 2**24 + 3, 2**32 - 1]
     found = header_crcs(np.array(lengths, np.uint32)).tolist()
-    assert [framing.header(length)[8:] for length in lengths] == [crc.to_bytes(4, "little") for crc in found]
+    assert [event_format.header(length)[8:] for length in lengths] == [crc.to_bytes(4, "little") for crc in found]

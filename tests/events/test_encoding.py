@@ -7,7 +7,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog, TaggedRunMetad
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core import wire
-from supervisor_core.events import encoding
+from supervisor_core.events import event_format
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -15,12 +15,12 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 @given(INT64)
 def test_a_step_reads_back(step: int) -> None:
     """Every int64 is a step, the negative ones in ten bytes, and 0 takes none."""
-    written = encoding.step_field(step)
+    written = event_format.step_field(step)
     assert Event.FromString(written).step == step
     assert written == Event(step=step).SerializeToString()
 
 
-@given(INT64, st.floats(allow_nan=False), st.sampled_from(sorted(encoding.FIELDS)))
+@given(INT64, st.floats(allow_nan=False), st.sampled_from(sorted(event_format.FIELDS)))
 def test_an_envelope_is_what_protobuf_makes(step: int, wall_time: float, kind: str) -> None:
     """The envelope of every kind of payload has protobuf's own bytes."""
     message = Event(wall_time=wall_time, step=step)
@@ -30,7 +30,7 @@ def test_an_envelope_is_what_protobuf_makes(step: int, wall_time: float, kind: s
     else:
         getattr(message, kind).SetInParent()
         payload = b""
-    written = encoding.event_prefix(wall_time, step, encoding.FIELDS[kind], len(payload)) + payload
+    written = event_format.event_prefix(wall_time, step, event_format.FIELDS[kind], len(payload)) + payload
     assert Event.FromString(written) == message
     if wall_time != 0:
         assert written == message.SerializeToString()
@@ -38,7 +38,7 @@ def test_an_envelope_is_what_protobuf_makes(step: int, wall_time: float, kind: s
 
 def test_the_first_record_says_its_version_and_its_writer() -> None:
     """A file opens with the version that every reader asks for, and with who wrote it."""
-    event = Event.FromString(encoding.version_event(12.5))
+    event = Event.FromString(event_format.version_event(12.5))
     assert event == Event(wall_time=12.5, file_version="brain.Event:2", source_metadata=event.source_metadata)
     assert event.source_metadata.writer == "supervisor_core.events"
 
@@ -46,14 +46,14 @@ def test_the_first_record_says_its_version_and_its_writer() -> None:
 @given(st.text(max_size=200))
 def test_a_scalar_s_prefix_fits_its_value(tag: str) -> None:
     """The cached bytes of a tag, with four bytes of a value behind them, are the summary of that scalar."""
-    written = encoding.scalar_prefix(tag) + b"\x00\x00\x00\x3f"
+    written = event_format.scalar_prefix(tag) + b"\x00\x00\x00\x3f"
     expected = Event(summary=Summary(value=[Summary.Value(tag=tag, simple_value=0.5)]))
     assert Event.FromString(written) == expected
 
 
 def test_a_tag_beyond_utf8_is_written_all_the_same() -> None:
     """A file name with undecodable bytes in it, used as a tag, does not stop the writer."""
-    (value,) = Event.FromString(encoding.scalar_prefix("a\udce4") + bytes(4)).summary.value
+    (value,) = Event.FromString(event_format.scalar_prefix("a\udce4") + bytes(4)).summary.value
     assert value.tag == "a?"
 
 
@@ -63,19 +63,19 @@ def test_a_tag_beyond_utf8_is_written_all_the_same() -> None:
 def test_a_session_log_is_what_protobuf_makes(status: int, path: str, msg: str) -> None:
     """START, STOP and CHECKPOINT logs have protobuf's own bytes."""
     expected = SessionLog(status=status, checkpoint_path=path, msg=msg).SerializeToString()  # type: ignore[arg-type]
-    assert encoding.session_log(status, path, msg) == expected
+    assert event_format.session_log(status, path, msg) == expected
 
 
 def test_session_log_numbers_are_the_format_s() -> None:
     """The names of the statuses stand for the format's numbers."""
-    assert encoding.SESSION_START == SessionLog.START
-    assert encoding.SESSION_STOP == SessionLog.STOP
-    assert encoding.SESSION_CHECKPOINT == SessionLog.CHECKPOINT
+    assert event_format.SESSION_START == SessionLog.START
+    assert event_format.SESSION_STOP == SessionLog.STOP
+    assert event_format.SESSION_CHECKPOINT == SessionLog.CHECKPOINT
 
 
 def test_run_metadata_is_tagged() -> None:
     """Run metadata stays serialized, under its tag."""
-    written = encoding.tagged_run_metadata("step_3", b"bytes")
+    written = event_format.tagged_run_metadata("step_3", b"bytes")
     assert written == TaggedRunMetadata(tag="step_3", run_metadata=b"bytes").SerializeToString()
 
 
@@ -93,8 +93,8 @@ def summary(*tags: str, metadata: bool = True) -> Summary:
 def test_metadata_is_written_once_per_tag() -> None:
     """The first value of a tag keeps its metadata, later ones lose it, other tags are their own."""
     seen: set[bytes] = set()
-    first = encoding.strip_metadata(summary("a").SerializeToString(), seen)
-    second = encoding.strip_metadata(summary("a", "b").SerializeToString(), seen)
+    first = event_format.strip_metadata(summary("a").SerializeToString(), seen)
+    second = event_format.strip_metadata(summary("a", "b").SerializeToString(), seen)
     assert first == summary("a").SerializeToString()
     expected = Summary(value=[*summary("a", metadata=False).value, *summary("b").value])
     assert Summary.FromString(second) == expected
@@ -103,15 +103,15 @@ def test_metadata_is_written_once_per_tag() -> None:
 def test_a_tag_without_metadata_does_not_use_up_its_turn() -> None:
     """Metadata that comes with a later value of a tag is kept (the original loses it)."""
     seen: set[bytes] = set()
-    encoding.strip_metadata(summary("J", metadata=False).SerializeToString(), seen)
+    event_format.strip_metadata(summary("J", metadata=False).SerializeToString(), seen)
     late = summary("J").SerializeToString()
-    assert encoding.strip_metadata(late, seen) == late
+    assert event_format.strip_metadata(late, seen) == late
 
 
 def test_a_j_is_not_metadata() -> None:
     """A summary that merely contains the byte of the metadata key comes out as it went in."""
     data = summary("JJJ", metadata=False).SerializeToString()
-    assert encoding.strip_metadata(data, set()) == data
+    assert event_format.strip_metadata(data, set()) == data
 
 
 @given(st.binary(max_size=60))

@@ -5,15 +5,15 @@ import struct
 import numpy as np
 import pytest
 
-from supervisor_core.events import encoding
+from supervisor_core.events import event_format
 from supervisor_core.events.payload import decode
 from supervisor_core.events.vector_decode import Layout
 
 
 def payload(tag: str, step: int = 1, wall: float = 1.0, value: float = 2.0) -> bytes:
     """A scalar's event."""
-    start = b"\x09" + struct.pack("<d", wall) + encoding.step_field(step)
-    return start + encoding.scalar_prefix(tag) + struct.pack("<f", value)
+    start = b"\x09" + struct.pack("<d", wall) + event_format.step_field(step)
+    return start + event_format.scalar_prefix(tag) + struct.pack("<f", value)
 
 
 def rows(*payloads: bytes) -> np.ndarray:

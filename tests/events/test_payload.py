@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core import wire
-from supervisor_core.events import encoding
+from supervisor_core.events import event_format
 from supervisor_core.events.payload import decode
 from supervisor_core.wire import DamagedError, fields, read_varint, signed
 
@@ -44,7 +44,7 @@ def test_it_decodes_what_protobuf_does(reference: Any, data: bytes) -> None:
 def test_the_commonest_event_takes_the_same_way_as_any_other(tag: str, step: int, wall: float, value: float) -> None:
     """One scalar, decoded directly, gives what field after field gives: told by an event with one more empty field."""
     tag = tag.encode("utf-8", "replace").decode()
-    plain = b"\x09" + struct.pack("<d", wall) + encoding.step_field(step) + encoding.scalar_prefix(tag)
+    plain = b"\x09" + struct.pack("<d", wall) + event_format.step_field(step) + event_format.scalar_prefix(tag)
     plain += struct.pack("<f", value)
     found, other = decode(plain, 0, len(plain)), decode(plain + b"\x32\x00", 0, len(plain) + 2)
     assert repr(found) == repr(other)
@@ -64,7 +64,7 @@ def test_the_last_of_two_counts() -> None:
 def test_what_is_not_at_hand_is_asked_for() -> None:
     """The first bytes of a long event are enough where the rest is skipped, and said not to be where it is not."""
     image = wire.delimited(1, wire.delimited(1, b"image") + wire.delimited(4, bytes(1000)))
-    event = encoding.event_prefix(1.0, 7, 5, len(image)) + image
+    event = event_format.event_prefix(1.0, 7, 5, len(image)) + image
     found = decode(event[:40], 0, len(event))
     assert (found.step, found.has_summary, found.wanted) == (7, True, False)
     for cut in range(25):

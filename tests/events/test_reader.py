@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor_core import wire
-from supervisor_core.events import encoding, framing, telemetry
+from supervisor_core.events import event_format, telemetry
 from supervisor_core.events.chunk import SessionMark, TelemetryMark
 from supervisor_core.events.reader import EventsFileReader
 
@@ -41,7 +41,7 @@ def test_what_writers_write_is_kept_as_it_is(path: str, reference: Any, writing:
         reference.Event(wall_time=wall, step=step, summary={"value": [{"tag": "a", "simple_value": value}]})
         for wall, step, value in events
     ]
-    writing.write(path, writing.HEAD, *(framing.frame(event.SerializeToString()) for event in payloads))
+    writing.write(path, writing.HEAD, *(event_format.frame(event.SerializeToString()) for event in payloads))
     chunk = EventsFileReader(path).read()
     assert chunk is not None
     points = chunk.scalars["a"]
@@ -68,7 +68,7 @@ def test_wall_times_are_seconds(tmp_path: Path, writing: Any, wall: float, secs:
     time is 0: not known. One by one and in bulk; what the events around it say stays."""
     record = b"\x09" + struct.pack("<d", wall) + writing.scalar(3)[12:-4][9:]
     path = str(tmp_path / "events.out.tfevents.1700000000000.host")
-    writing.write(path, writing.HEAD, framing.frame(record) * count, writing.scalar(5))
+    writing.write(path, writing.HEAD, event_format.frame(record) * count, writing.scalar(5))
     chunk = EventsFileReader(path).read()
     assert chunk is not None
     assert chunk.scalars["loss"].walls.tolist() == [secs] * count + [1.7e9 + 5]
@@ -87,7 +87,7 @@ def test_a_tensor_of_one_number_is_a_scalar(
     if form == "content":
         tensor = type(tensor)(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape, tensor_content=array.tobytes())
     event = reference.Event(wall_time=1.0, step=1, summary={"value": [{"tag": "a", "tensor": tensor}]})
-    writing.write(path, writing.HEAD, framing.frame(event.SerializeToString()) * count)
+    writing.write(path, writing.HEAD, event_format.frame(event.SerializeToString()) * count)
     chunk = EventsFileReader(path).read()
     assert chunk is not None
     assert chunk.scalars["a"].values.tolist() == [1.0] * count
@@ -107,8 +107,14 @@ def test_a_bfloat16_is_a_scalar(path: str, writing: Any) -> None:
 
 def test_session_logs_are_marks(path: str, writing: Any) -> None:
     """Status, step and path as they were written."""
-    logs = [encoding.session_log(3, r"C:\runs/model.ckpt"), encoding.session_log(1), encoding.session_log(2)]
-    records = [framing.frame(encoding.event_prefix(5.0, step, 7, len(log)) + log) for step, log in enumerate(logs)]
+    logs = [
+        event_format.session_log(3, r"C:\runs/model.ckpt"),
+        event_format.session_log(1),
+        event_format.session_log(2),
+    ]
+    records = [
+        event_format.frame(event_format.event_prefix(5.0, step, 7, len(log)) + log) for step, log in enumerate(logs)
+    ]
     writing.write(path, writing.HEAD, *records)
     chunk = EventsFileReader(path).read()
     assert chunk is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor_core import wire
-from supervisor_core.events import encoding, framing
+from supervisor_core.events import event_format
 from supervisor_core.events.reader import EventsFileReader
 
 
@@ -102,7 +102,10 @@ def test_another_file_of_the_name_is_read_anew(
     writing.write(path, writing.HEAD, *map(writing.scalar, (1, 2, 3)))
     reader = EventsFileReader(path)
     reader.read()
-    how(path, framing.frame(encoding.version_event(1.8e9)) + b"".join(map(writing.scalar, range(11, 11 + count))))
+    how(
+        path,
+        event_format.frame(event_format.version_event(1.8e9)) + b"".join(map(writing.scalar, range(11, 11 + count))),
+    )
     os.utime(path, (1.8e9, 1.8e9))
     chunk = reader.read()
     assert chunk is not None and chunk.from_start
@@ -249,8 +252,8 @@ def picture(size: int) -> bytes:
 
 def test_large_payloads_are_skipped_unread(path: str, watched: Any, writing: Any) -> None:
     """Among images of a megabyte, session logs are found by reading a few kilobytes for each image."""
-    log = encoding.session_log(3, "model.ckpt")
-    mark = framing.frame(encoding.event_prefix(5.0, 1, 7, len(log)) + log)
+    log = event_format.session_log(3, "model.ckpt")
+    mark = event_format.frame(event_format.event_prefix(5.0, 1, 7, len(log)) + log)
     writing.write(path, writing.HEAD, *(writing.summary(picture(1 << 20), step) + mark for step in range(20)))
     reader = EventsFileReader(path, filesystem=watched)
     chunk = reader.read()

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.events.chunk import Chunk
-from supervisor_core.events.encoding import event_prefix, scalar_prefix, version_event
-from supervisor_core.events.framing import frame
+from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.run_index import RunIndex
 from supervisor_core.events.telemetry import HeartbeatRecord, StopRecord, summary_bytes
 

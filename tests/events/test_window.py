@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from supervisor_core.events import framing
+from supervisor_core.events import event_format
 from supervisor_core.events.scan import Budget, find_record
 from supervisor_core.events.vector_scan import Chain
 from supervisor_core.events.window import FIRST_BYTES, MOST_BYTES, FileCut, LazyBytes, Window
@@ -72,14 +72,14 @@ def test_lazy_bytes_are_the_bytes() -> None:
 @pytest.mark.parametrize("gap", [1, 100, MOST_BYTES - 5, 2 * MOST_BYTES + 7])
 def test_the_next_record_is_found_behind_anything(gap: int) -> None:
     """However much is between; zeros, and a length without its payload, prove nothing."""
-    noise = framing.header(40) + random.Random(gap).randbytes(gap) + bytes(gap)
-    record = framing.frame(b"payload")
+    noise = event_format.header(40) + random.Random(gap).randbytes(gap) + bytes(gap)
+    record = event_format.frame(b"payload")
     assert find_record(window(noise + record)[0], 0, Budget()) == (len(noise), len(noise))
 
 
 def test_a_record_that_is_not_whole_is_looked_for_again() -> None:
     """It may prove itself once the file has grown."""
-    record = framing.frame(bytes(range(100)))
+    record = event_format.frame(bytes(range(100)))
     data = b"noise" + record
     assert find_record(window(data[:-1])[0], 0, Budget()) == (None, 5)
     assert find_record(window(data)[0], 5, Budget()) == (5, 5)
@@ -88,7 +88,7 @@ def test_a_record_that_is_not_whole_is_looked_for_again() -> None:
 
 def test_a_chain_is_proven_from_record_to_record() -> None:
     """It ends where a record is of another kind, and is taken up again behind it."""
-    alike, other = framing.frame(b"\x09" + bytes(30)), framing.frame(b"\x10\x01")
+    alike, other = event_format.frame(b"\x09" + bytes(30)), event_format.frame(b"\x10\x01")
     chain = Chain(alike * 3 + other + alike * 2 + alike[:-1])
     starts, lengths = chain.run(0, 10_000)
     assert (starts.tolist(), lengths.tolist()) == ([0, 47, 94], [31, 31, 31])
@@ -101,7 +101,7 @@ def test_a_chain_is_proven_from_record_to_record() -> None:
 
 def test_a_torn_record_among_whole_ones_ends_a_chain() -> None:
     """Its header is good and its end is beyond the block; what follows it is not taken for whole on that account."""
-    alike, long = framing.frame(b"\x09" + bytes(30)), framing.frame(b"\x09" + bytes(5000))
+    alike, long = event_format.frame(b"\x09" + bytes(30)), event_format.frame(b"\x09" + bytes(5000))
     block = alike * 2 + long[:30] + alike * 3
     chain = Chain(block)
     assert chain.run(0, len(block))[0].tolist() == [0, 47]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from examples.demo.telemetry import events_files, read_telemetry
-from supervisor_core.events.framing import frame
+from supervisor_core.events.event_format import frame
 from supervisor_core.events.telemetry import CheckpointRecord, StopRecord, summary_bytes
 
 RECORDS = (

@@ -11,7 +11,7 @@ from fuzz import events, http, page
 from fuzz.json_mutator import mutated
 from fuzz.targets import HERE, TARGETS, kept_inputs
 from supervisor_core.checkpoint import ledger
-from supervisor_core.events import framing
+from supervisor_core.events import event_format
 from supervisor_core.events.vector_decode import Layout
 
 KEPT = [(name, path) for name, target in TARGETS.items() for path in kept_inputs(target)]
@@ -56,12 +56,12 @@ def test_readers_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_checksums_are_put_right() -> None:
     """An altered record counts as whole again, unless its length asks for wrong checksums."""
-    record = framing.frame(events_payload := b"\x09" + bytes(8) + b"\x10\x05")
+    record = event_format.frame(events_payload := b"\x09" + bytes(8) + b"\x10\x05")
     altered = record[:8] + b"?" + record[9:].replace(b"\x10\x05", b"\x10\x06")
-    assert events.mended(altered) == framing.frame(events_payload[:-1] + b"\x06")
+    assert events.mended(altered) == event_format.frame(events_payload[:-1] + b"\x06")
     for place in (6, 7):
         asked = altered[:place] + b"\x01" + altered[place + 1 :]
-        assert events.mended(asked + record)[: len(record)] != framing.frame(events_payload[:-1] + b"\x06")
+        assert events.mended(asked + record)[: len(record)] != event_format.frame(events_payload[:-1] + b"\x06")
 
 
 @pytest.mark.parametrize(

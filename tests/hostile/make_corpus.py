@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from supervisor_core.events import EventsWriter, framing
+from supervisor_core.events import EventsWriter, event_format
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, summary_bytes
 
 NAME = "events.out.tfevents.1700000000.host"
@@ -36,7 +36,7 @@ def varint(number: int) -> bytes:
 
 def event(summary: bytes) -> bytes:
     """The record of an event with a summary."""
-    return framing.frame(b"\x09" + struct.pack("<d", time.time()) + field(5, summary))
+    return event_format.frame(b"\x09" + struct.pack("<d", time.time()) + field(5, summary))
 
 
 def telemetry(kind: str, text: str) -> bytes:
@@ -93,7 +93,7 @@ def sparse_record(run: Path) -> None:
         for size in (3 * GIB, GIB):
             inner = varint(10) + varint(size)
             head = varint(42) + varint(len(inner) + size + 6) + varint(10) + varint(len(inner) + size)
-            file.write(framing.header(len(head) + len(inner) + size) + head + inner)
+            file.write(event_format.header(len(head) + len(inner) + size) + head + inner)
             file.seek(size + 4, os.SEEK_CUR)
         file.write(b"\0")
 
@@ -101,8 +101,11 @@ def sparse_record(run: Path) -> None:
 def lengths_to_the_end(run: Path) -> None:
     """Damage, then lengths with right checksums that all reach to the end of the file."""
     count = 100_000
-    heads = (framing.header((count - at - 1) * framing.HEADER_BYTES - framing.FOOTER_BYTES) for at in range(count - 2))
-    (run / NAME).write_bytes(framing.frame(b"\x09" + bytes(8)) + b"damage" + b"".join(heads) + bytes(18))
+    heads = (
+        event_format.header((count - at - 1) * event_format.HEADER_BYTES - event_format.FOOTER_BYTES)
+        for at in range(count - 2)
+    )
+    (run / NAME).write_bytes(event_format.frame(b"\x09" + bytes(8)) + b"damage" + b"".join(heads) + bytes(18))
 
 
 def many_threads(run: Path) -> None:
@@ -145,17 +148,17 @@ def many_launches(run: Path) -> None:
     records = []
     for number in range(3_000):
         start = b"\x09" + struct.pack("<d", 1.7e9 + 100 * number) + b"\x10" + varint(number) + field(7, b"\x08\x01")
-        records.append(framing.frame(start))
+        records.append(event_format.frame(start))
     for number in range(3_000):
         tag = field(5, field(1, field(1, f"global_step{number % 40}/sec".encode()) + b"\x15" + bytes(4)))
         step = varint(100 - number // 80 % 3 * 40)
-        records.append(framing.frame(b"\x09" + struct.pack("<d", 1.8e9 + number) + b"\x10" + step + tag))
+        records.append(event_format.frame(b"\x09" + struct.pack("<d", 1.8e9 + number) + b"\x10" + step + tag))
     (run / NAME).write_bytes(b"".join(records))
 
 
 def many_damaged_records(run: Path) -> None:
     """Tens of thousands of the smallest records, each damaged."""
-    (run / NAME).write_bytes((framing.header(1) + b"x" + bytes(4)) * 20_000)
+    (run / NAME).write_bytes((event_format.header(1) + b"x" + bytes(4)) * 20_000)
 
 
 def sparse_records(run: Path) -> None:
@@ -165,10 +168,10 @@ def sparse_records(run: Path) -> None:
     hole = b"\x3a" + varint(size)
     head = b"\x2a" + varint(len(value) + len(hole) + size) + value + hole
     body = head + bytes(size)
-    footer = framing.frame(body)[-framing.FOOTER_BYTES :]
+    footer = event_format.frame(body)[-event_format.FOOTER_BYTES :]
     with open(run / NAME, "wb") as file:
         for _ in range(300):
-            file.write(framing.header(len(body)) + head)
+            file.write(event_format.header(len(body)) + head)
             file.seek(len(body) - len(head), os.SEEK_CUR)
             file.write(footer)
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from supervisor_core.cli.inspect import run_json
-from supervisor_core.events import chunk_builder, framing, payload, reader
+from supervisor_core.events import chunk_builder, event_format, payload, reader
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
@@ -143,7 +143,7 @@ def test_the_launches_of_a_file(
         start = (
             b"\x09" + struct.pack("<d", 1.7e9 + 1000 * number) + b"\x10" + bytes([10 * number]) + b"\x3a\x02\x08\x01"
         )
-        parts += [framing.frame(start), records.scalar(10 * number + 5)]
+        parts += [event_format.frame(start), records.scalar(10 * number + 5)]
     run = watched(records.HEAD, *parts)
     assert (len(run.run.sessions), run.dropped, run.run.step) == (3, {"sessions": 2}, 45)
 

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from supervisor_core import checksum
-from supervisor_core.events import framing, payload, scan
+from supervisor_core.events import event_format, payload, scan
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.source import LOCAL_SOURCE
 
@@ -64,7 +64,7 @@ def test_a_sparse_record_costs_no_memory(
     path = tmp_path / records.NAME
     length = len(head) + size + len(tail)
     with open(path, "wb") as file:
-        file.write(records.HEAD + framing.header(length) + head)
+        file.write(records.HEAD + event_format.header(length) + head)
         file.seek(size, os.SEEK_CUR)
         file.write(tail + b"\0\0\0\0" + records.scalar(5))
     reader = EventsFileReader(str(path))
@@ -111,9 +111,9 @@ def test_damage_costs_time_in_proportion_to_the_file(
     monkeypatch.setattr(scan, "FREE_BYTES", MIB)
     monkeypatch.setattr(checksum, "extend", counted)
     count, last = 20_000, records.scalar(5)
-    total = count * framing.HEADER_BYTES + len(last)
-    lengths = (total - at * framing.HEADER_BYTES - 16 for at in range(count))
-    heads = b"".join(framing.header(length) for length in lengths)
+    total = count * event_format.HEADER_BYTES + len(last)
+    lengths = (total - at * event_format.HEADER_BYTES - 16 for at in range(count))
+    heads = b"".join(event_format.header(length) for length in lengths)
     records.write(str(tmp_path / records.NAME), records.HEAD, b"damage", heads, last)
     reader = EventsFileReader(str(tmp_path / records.NAME))
     assert records.steps(reader.read()) == [5]
@@ -138,8 +138,10 @@ def test_records_within_records_cost_time_in_proportion_to_the_file(
     good = records.scalar(5)
     body = b"x" * 64
     for _ in range(700):
-        body = good + framing.header(len(body)) + body
-    records.write(str(tmp_path / records.NAME), records.HEAD, framing.header(len(body)) + body + b"none" + b"y" * 20)
+        body = good + event_format.header(len(body)) + body
+    records.write(
+        str(tmp_path / records.NAME), records.HEAD, event_format.header(len(body)) + body + b"none" + b"y" * 20
+    )
     reader = EventsFileReader(str(tmp_path / records.NAME))
     assert records.steps(reader.read())
     assert read < MIB + (scan.PER_BYTE + 2) * len(body)

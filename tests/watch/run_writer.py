@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.events.encoding import event_prefix, scalar_prefix, session_log, version_event
-from supervisor_core.events.framing import frame
+from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, session_log, version_event
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
