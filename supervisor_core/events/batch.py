@@ -1,4 +1,4 @@
-"""From queued items to bytes ready to be appended: `BatchEncoder` makes a `Batch` of everything that waited."""
+"""`BatchEncoder`: from queued items to a `Batch`, whose bytes are ready to be appended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Batch:
         self.size = sum(map(len, chunks))
 
     def discard(self, size: int) -> tuple[int, int]:
-        """Forget the records that lie wholly within the first ``size`` bytes; return their number and their bytes."""
+        """Drop the records that lie wholly within the first ``size`` bytes; return their number and length."""
         data = b"".join(self.chunks)
         events, end = event_format.whole_records(data, size)
         self.chunks = [data[end:]]
@@ -48,7 +48,7 @@ class Batch:
 
 
 class BatchEncoder:
-    """Encodes items in order, keeping what is the same from one to the next."""
+    """Encodes items in order; caches the bytes that repeat from one to the next."""
 
     def __init__(self) -> None:
         self._metadata_seen: set[bytes] = set()

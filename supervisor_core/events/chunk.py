@@ -1,7 +1,7 @@
-"""`Chunk`: what one look at one events file brought, for whoever folds it.
+"""`Chunk`: the new events of one events file, decoded.
 
-A reader hands out every file once, chunk by chunk, in the order of the file. Nothing in a chunk refers to the file's
-bytes any more, so a reader keeps no more of a file than its position in it.
+A reader returns every file once, chunk by chunk, in the order of the file. A chunk refers to none of the file's bytes,
+so a reader keeps only its position in the file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class SessionMark:
     """A ``SessionLog`` event, of any writer."""
 
     offset: int
-    """Where its record begins in the file, in bytes."""
+    """Offset of its record in the file, in bytes."""
     at: float
-    """Wall time, as written: 0 where the writer did not care."""
+    """Wall time, as written; 0 where the writer gave none."""
     step: int
     status: SessionStatus
     checkpoint_path: str | None = None
@@ -50,7 +50,7 @@ class Points:
     """Scalars of one tag, in file order: four columns of one length."""
 
     offsets: NDArray[np.int64]
-    """Where each point's record begins in the file."""
+    """Offset of each point's record in the file."""
     steps: NDArray[np.int64]
     walls: NDArray[np.float64]
     values: NDArray[np.float64]
@@ -61,7 +61,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something in a file, or about it, that could not be read; it cost nothing else."""
+    """A part of a file, or a file, that could not be read; everything else was."""
 
     kind: Literal["corrupt_record", "corrupt_length", "telemetry", "replaced", "unreadable"]
     offset: int | None
@@ -75,8 +75,8 @@ class Chunk:
 
     path: str
     from_start: bool
-    """True for the first chunk of a file, and again when the file has shrunk or was replaced: what was known of the
-    path is then void."""
+    """True for the first chunk of a file, and again when the file has shrunk or was replaced: all earlier chunks of the
+    path are then void."""
     records: int = 0
     """Whole records, version records included."""
     bytes: int = 0
@@ -102,13 +102,13 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
-    """What is known of one events file by now."""
+    """The state of one events file."""
 
     path: str
     size_bytes: int | None
-    """Of the file; None where it could not be asked."""
+    """Length of the file; None where unknown."""
     read_bytes: int
-    """How far it has been read: whole records only."""
+    """Offset up to which it has been read: whole records only."""
     records: int
     corrupt_records: int
     torn_bytes: int
@@ -116,8 +116,8 @@ class FileFacts:
     skipped: str | None = None
     """Why the file is not read at all: empty, a Git LFS pointer, no events file, permissions ...; None when it is."""
     unreadable: bool = False
-    """Whether it is skipped because the storage refused it or failed; the next look may go well."""
+    """Whether it is skipped because the storage refused it or failed; the next read may succeed."""
     problems: tuple[Problem, ...] = ()
     """The first hundred; `corrupt_records` counts all."""
     left_out_scalars: int = 0
-    """Scalars of tags beyond the number that is read of one file (docs/limits.md)."""
+    """Scalars of tags beyond the limit per file (docs/limits.md)."""

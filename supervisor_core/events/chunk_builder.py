@@ -1,4 +1,4 @@
-"""`Gathering`: what one look at a file has found so far, on its way to becoming a `Chunk`."""
+"""`ChunkBuilder`: collects the records of one read of a file, and makes a `Chunk` of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import Chunk, Mark, Points, Problem, SessionMark, TelemetryMark
 from supervisor_core.events.payload import Decoded
 from supervisor_core.events.telemetry import from_json
-from supervisor_core.events.vector_decode import Bulk, Column
+from supervisor_core.events.vector_decode import Column, VectorDecoder
 
 _CREATED = re.compile(r"tfevents\.(\d{1,15})(?:\.|$)")
 _MARK_BYTES = 64
@@ -20,14 +20,14 @@ _KEPT_PROBLEMS = 1_000
 _BEFORE_ALL = float("-inf")
 
 LAST_WALL_SECS = 1e11
-"""No wall time in seconds is later (the year 5138); what is larger is in smaller units: milliseconds of today are ten
-times that."""
+"""Bound of a wall time in seconds (the year 5138); a larger one is in smaller units: today in milliseconds is ten times
+that."""
 _UNITS_PER_SEC = (1e3, 1e6, 1e9)
 
 
 def wall_secs(wall: float) -> float:
-    """Return a wall time in seconds, which its writer gave in seconds, milli-, micro- or nanoseconds; 0 for what is no
-    time at all (NaN, negative), as writers say that do not know it.
+    """Return in seconds a wall time that its writer gave in seconds, milli-, micro- or nanoseconds; 0, the value of
+    writers without a clock, for one that is no time (NaN, negative).
 
     Example:
         >>> wall_secs(1.7e9), wall_secs(1.7e12), wall_secs(1.7e18)
@@ -46,18 +46,18 @@ def created_at(path: str) -> float | None:
     return wall_secs(float(found.group(1))) if found else None
 
 
-class Gathering:
+class ChunkBuilder:
     """Takes records in the order of the file.
 
     Args:
-        tags: those that the file has so far; those are added that are read.
+        tags: the file's tags so far; new ones are added.
     """
 
     def __init__(self, tags: set[str]) -> None:
         self.records = 0
         self.bytes = 0
-        self.told_bytes = 0
-        """Length of the telemetry, of which one byte of JSON may take thirty in memory, and of session logs."""
+        self.telemetry_bytes = 0
+        """Length of telemetry and session logs; one byte of JSON may take thirty in memory."""
         self.problems: list[Problem] = []
         self._first_at: float | None = None
         self._last_at: float | None = None
@@ -69,22 +69,22 @@ class Gathering:
 
     @property
     def left_out(self) -> int:
-        """Scalars of tags that were too many."""
+        """Scalars of tags beyond `MAX_TAGS`."""
         return self._points.left_out
 
-    def trouble(self, problem: Problem) -> None:
-        """Take something that could not be read; the first ones are kept."""
+    def add_problem(self, problem: Problem) -> None:
+        """Add a problem; the first ones are kept."""
         if len(self.problems) < _KEPT_PROBLEMS:
             self.problems.append(problem)
 
     def add(self, offset: int, length: int, event: Decoded) -> None:
-        """Take one whole record, ``length`` bytes long with its framing."""
+        """Add one whole record, ``length`` bytes long with its framing."""
         self.records += 1
         self.bytes += length
         wall, step = wall_secs(event.wall), event.step
         if self._first_at is None:
             self._first_at = wall
-        if wall > (_BEFORE_ALL if self._last_at is None else self._last_at):  # never so for NaN
+        if wall > (_BEFORE_ALL if self._last_at is None else self._last_at):  # False for NaN
             self._last_at = wall
         if event.has_summary:
             if self._max_step is None or self._first_step is None:
@@ -94,14 +94,16 @@ class Gathering:
             self._last_step = step
         self._take(offset, event)
 
-    def add_bulk(self, bulk: Bulk, offsets: NDArray[np.int64], length: int, rest: dict[int, Decoded]) -> None:
-        """Take many records, ``length`` bytes long together.
+    def add_decoded(
+        self, bulk: VectorDecoder, offsets: NDArray[np.int64], length: int, rest: dict[int, Decoded]
+    ) -> None:
+        """Add many records, ``length`` bytes long together.
 
         Args:
-            bulk: those that were decoded together.
-            offsets: where each record begins in the file, those of the rest included.
-            length: bytes of all that are good, with their framing.
-            rest: those that were decoded one by one, by their number.
+            bulk: the records that were decoded together.
+            offsets: the offset of each record in the file, including those of ``rest``.
+            length: bytes of all good records, with their framing.
+            rest: the records that were decoded one by one, by their number.
         """
         walls, steps, good, summary = bulk.walls, bulk.steps, bulk.done.copy(), bulk.done.copy()
         if len(walls) and not (walls.min() >= 0.0 and walls.max() <= LAST_WALL_SECS):  # NaN is in neither
@@ -137,24 +139,24 @@ class Gathering:
                 self._max_step = largest
 
     def _take(self, offset: int, event: Decoded) -> None:
-        """Take what an event holds."""
+        """Add the content of an event."""
         wall, step = wall_secs(event.wall), event.step
         for scalar in event.scalars:
             self._points.add(scalar.tag, offset, step, wall, scalar.value)
         for status, path in event.sessions:
-            self.told_bytes += _MARK_BYTES
+            self.telemetry_bytes += _MARK_BYTES
             self._marks.append(SessionMark(offset=offset, at=wall, step=step, status=status, checkpoint_path=path))
         for kind, text in event.telemetry:
-            self.told_bytes += len(text)
+            self.telemetry_bytes += len(text)
             try:
                 record = from_json(kind, text)
             except EventsError as error:
-                self.trouble(Problem(kind="telemetry", offset=offset, text=str(error)))
+                self.add_problem(Problem(kind="telemetry", offset=offset, text=str(error)))
             else:
                 self._marks.append(TelemetryMark(offset=offset, at=wall, step=step, record=record))
 
     def chunk(self, path: str, created_at: float | None, *, from_start: bool) -> Chunk:
-        """Return everything taken so far."""
+        """Return all records so far as a chunk."""
         return Chunk(
             path=path,
             from_start=from_start,
@@ -173,7 +175,7 @@ class Gathering:
 
 
 MAX_TAGS = 50_000
-"""So many tags of one file are read, the first."""
+"""Limit of the tags read of one file, the first ones."""
 
 _Lists = tuple[list[int], list[int], list[float], list[float]]
 _Item = TypeVar("_Item", bound=np.generic)
@@ -181,10 +183,10 @@ _Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArr
 
 
 class PointsBuilder:
-    """Takes scalars one by one and in bulk, in any order; hands them out in the order of the file.
+    """Collects scalars one by one and in bulk, in any order; returns them in the order of the file.
 
     Args:
-        tags: those that the file has so far; those are added that are taken.
+        tags: the file's tags so far; new ones are added.
     """
 
     def __init__(self, tags: set[str]) -> None:
@@ -197,7 +199,7 @@ class PointsBuilder:
         self._pieces: list[_Arrays] = []
 
     def add(self, tag: str, offset: int, step: int, wall: float, value: float) -> None:
-        """Take one scalar."""
+        """Add one scalar."""
         lists = self._single.get(tag)
         if lists is None:
             if not self._is_admitted(tag):
@@ -212,7 +214,7 @@ class PointsBuilder:
     def add_column(
         self, column: Column, offsets: NDArray[np.int64], steps: NDArray[np.int64], walls: NDArray[np.float64]
     ) -> None:
-        """Take one scalar of each of many records."""
+        """Add one scalar of each of many records."""
         tags = [tag.decode("utf-8", "replace") for tag in column.tags]
         admitted = [self._is_admitted(tag) for tag in tags]
         which, values = column.which, column.values
@@ -237,9 +239,9 @@ class PointsBuilder:
         return True
 
     def points(self) -> dict[str, Points]:
-        """Return everything taken, by tag."""
+        """Return all scalars, by tag."""
         single = {tag: _arrays(lists) for tag, lists in self._single.items()}
-        if not self._pieces:  # as it is at most looks: one by one means in order
+        if not self._pieces:  # the common case; scalars added one by one are in order
             return {tag: Points(*arrays) for tag, arrays in single.items()}
         numbers = [np.full(len(arrays[0]), self._number(tag), np.uint32) for tag, arrays in single.items()]
         pieces = [*single.values(), *self._pieces]

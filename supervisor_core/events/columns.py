@@ -12,13 +12,13 @@ from supervisor_core.events.chunk import Chunk, Points
 
 _FIRST_ROWS = 16
 MAX_COLUMNS = 200_000
-"""So many are kept of one run, one for each file and tag; each takes some 600 bytes beside its points."""
+"""Limit per run; there is one for each file and tag, which takes some 600 bytes besides its points."""
 _Item = TypeVar("_Item", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Scalars of one tag: three columns of one length, read-only. They stay as they are while the store grows."""
+    """Scalars of one tag: three columns of one length, read-only, and unchanged while the store grows."""
 
     steps: NDArray[np.int64]
     walls: NDArray[np.float64]
@@ -30,11 +30,11 @@ class Columns:
 
 
 class ColumnStore:
-    """Takes the chunks of one run and keeps their scalars, nothing sampled away: 24 bytes a point, and as much again at
-    most as room to grow.
+    """Keeps all scalars of one run's chunks, without sampling: 24 bytes a point, and at most as much again as room to
+    grow.
 
     Points are in the order of the files (that of their names) and within a file as they were written: steps may repeat
-    and go down. Used by one thread at a time; what it has handed out may be read by any.
+    and decrease. Not thread-safe; returned columns may be read by any thread.
 
     Example::
 
@@ -46,7 +46,7 @@ class ColumnStore:
 
     def __init__(self) -> None:
         self.columns_held = 0
-        """How many columns there are: one for each file and tag."""
+        """Number of columns: one for each file and tag."""
         self.left_out = 0
         """Points of columns beyond `MAX_COLUMNS`."""
         self._files: dict[str, dict[str, _Growing]] = {}
@@ -58,11 +58,11 @@ class ColumnStore:
         return tuple(sorted({tag for tags in self._files.values() for tag in tags}))
 
     def __len__(self) -> int:
-        """Return how many points there are."""
+        """Return the number of points."""
         return sum(growing.size for tags in self._files.values() for growing in tags.values())
 
     def add(self, chunk: Chunk) -> None:
-        """Append a chunk; one that is ``from_start`` replaces what its file gave before."""
+        """Append a chunk; one that is ``from_start`` replaces its file's earlier points."""
         if chunk.from_start and chunk.path in self._files:
             self.columns_held -= len(self._files.pop(chunk.path))
             self._joined.clear()
@@ -99,7 +99,7 @@ class ColumnStore:
 
 
 class _Growing:
-    """Columns of one tag of one file, with room behind them that doubles."""
+    """Columns of one tag of one file, whose capacity doubles."""
 
     __slots__ = ("_steps", "_values", "_walls", "size")
 
@@ -112,7 +112,7 @@ class _Growing:
     def append(self, points: Points) -> None:
         size = self.size + len(points)
         if size > len(self._steps):
-            # The first part of a file is often all of it: no room is made before it is needed a second time.
+            # The first part of a file is often all of it: no spare room before the second append.
             room = size if self.size == 0 else max(size, 2 * self.size, _FIRST_ROWS)
             self._steps = _moved(self._steps, self.size, room)
             self._walls = _moved(self._walls, self.size, room)

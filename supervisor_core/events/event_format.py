@@ -1,4 +1,4 @@
-"""TFRecord framing: what surrounds each event in an events file.
+"""The format of an events file: records (TFRecord framing), and the protocol-buffer messages in them.
 
 An events file is a plain concatenation of records, nothing before the first and nothing after the last. One record,
 byte by byte, all numbers little-endian and unsigned:
@@ -11,6 +11,24 @@ byte by byte, all numbers little-endian and unsigned:
 
 The mask rotates the checksum right by 15 bits and adds 0xa282ead8 modulo 2**32; it keeps a checksum that is itself
 stored within checksummed data from cancelling out. (Format: tensorflow/core/lib/io/record_writer.h.)
+
+Messages are written by hand: that costs a tenth of building a message object first. An ``Event``, field by field (a key
+is ``field number << 3 | wire type``; double and float are little-endian):
+
+    key    field                     content
+    0x09   1 wall_time               double, seconds since the Unix epoch
+    0x10   2 step                    varint; an int64, so a negative one takes ten bytes; left out when 0
+    0x1a   3 file_version            length, "brain.Event:2"; only in the first record of a file
+    0x22   4 graph_def               length, serialized GraphDef
+    0x2a   5 summary                 length, Summary
+    0x32   6 log_message             length, LogMessage
+    0x3a   7 session_log             length, SessionLog
+    0x42   8 tagged_run_metadata     length, TaggedRunMetadata
+    0x4a   9 meta_graph_def          length, serialized MetaGraphDef
+    0x52   10 source_metadata        length, SourceMetadata: 0x0a, length, name of the writer
+
+The ``Summary`` of one scalar: 0x0a, length of the value, then the value: 0x0a, length, tag, 0x15, float.
+(Sources: event.proto and summary.proto of tensorboard/compat/proto.)
 """
 
 from __future__ import annotations
@@ -57,7 +75,7 @@ def whole_records(data: bytes, limit: int) -> tuple[int, int]:
     """Count the records of ``data`` (which starts with one) that end within its first ``limit`` bytes.
 
     Returns:
-        How many they are, and how many bytes they take.
+        Their number, and their length in bytes.
     """
     count = end = 0
     while end + HEADER_BYTES <= limit:
@@ -71,7 +89,7 @@ def whole_records(data: bytes, limit: int) -> tuple[int, int]:
 PayloadKind = Literal[
     "graph_def", "summary", "log_message", "session_log", "tagged_run_metadata", "meta_graph_def", "source_metadata"
 ]
-"""What an event can carry, by its field's name in ``Event``."""
+"""The payload of an event, by its field's name in ``Event``."""
 
 FIELDS: dict[str, int] = {
     "graph_def": 4,
@@ -97,12 +115,12 @@ _METADATA_KEY = b"\x4a"  # Summary.Value.metadata, field 9
 
 
 def step_field(step: int) -> bytes:
-    """Return an event's step; nothing at all when it is 0, as proto3 has it."""
+    """Return an event's step field; empty when it is 0, as in proto3."""
     return b"\x10" + encode_varint(step) if step else b""
 
 
 def event_prefix(wall_time: float, step: int, field: int, length: int) -> bytes:
-    """Return what an event has in front of its payload of ``length`` bytes."""
+    """Return the bytes of an event before its payload of ``length`` bytes."""
     return b"\x09" + _DOUBLE.pack(wall_time) + step_field(step) + encode_varint(field << 3 | 2) + encode_varint(length)
 
 
@@ -138,7 +156,7 @@ def tagged_run_metadata(tag: str, run_metadata: bytes) -> bytes:
 
 
 def strip_metadata(summary: bytes, seen: set[bytes]) -> bytes:
-    """Take the metadata off the values of a ``Summary`` whose tag had metadata before, and remember the new ones.
+    """Remove the metadata from values of a ``Summary`` whose tag is in ``seen``; add the others' tags to it.
 
     A tag's metadata is the same each time and readers keep the first, so writing it once per file is enough.
     """

@@ -1,4 +1,19 @@
-"""`EventsFile`: the file that is being appended to, and what happens to it when the disk does not do as asked."""
+"""`EventsFile`: appends to events files, keeps them readable when the disk fails, and names them.
+
+The name is one that no other file has or can get:
+
+    events.out.tfevents.<seconds>.<host>.<pid>.<counter><suffix>
+
+``<seconds>`` are whole seconds since the Unix epoch, at least ten digits; ``<counter>`` counts the files of the
+process, at least four digits. TensorBoard reads the files of a run in the order of their names, and never returns to an
+earlier one: hence the padding, without which file 10 of one second would come before its file 9. The counter separates
+the files of one process, the pid those of a forked child and of other processes of the host, the host the rest. The
+remaining case (two containers of one name and pid in one second) is decided by exclusive creation.
+
+Each append is checked first (`guard_directory`). A chief whose logdir was taken over appends nothing any more, through
+any of its writers: the run's own, those of hooks, and those that the program made itself. So the check belongs to the
+directory, not to a writer.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +49,13 @@ class SyncError(Exception):
 
 
 class EventsFile:
-    """Appends batches of records to one file at a time, so that each file stays readable whatever happens.
+    """Appends batches of records to one file at a time, so that each file stays readable after any failure.
 
-    After a failed append, the records that got through count as written and the torn one is cut off. A full disk
-    leaves the file in use. After any other failure, and where cutting off is impossible, the file is left as it is (a
-    reader stops at its torn end) and the next append begins a new one, as it does when the file was deleted.
+    After a failed append, the records that were written completely count as written and the torn one is cut off. A full
+    disk leaves the file in use. After any other failure, and where cutting off is impossible, the file is left as it is
+    (a reader stops at its torn end) and the next append begins a new one, as it does when the file was deleted.
 
-    Used by one thread at a time.
+    Not thread-safe.
     """
 
     def __init__(self, logdir: str, filesystem: FileSystem, clock: Clock, suffix: str) -> None:
@@ -48,9 +63,9 @@ class EventsFile:
         self.path: str | None = None
         """The newest file; None before the first was opened."""
         self.opened = 0
-        """How many files were begun."""
+        """Number of files begun."""
         self.written = 0
-        """Events handed to the file system, version records apart."""
+        """Events appended, without version records."""
         self._filesystem = filesystem
         self._clock = clock
         self._suffix = suffix
@@ -62,7 +77,7 @@ class EventsFile:
         self._guard = guard_of(logdir)
 
     def open(self) -> None:
-        """Begin a new file, version record included, under a name of its own."""
+        """Begin a new file, with its version record."""
         self._filesystem.make_dirs(self.logdir)
         now = self._clock.wall()
         record = event_format.frame(event_format.version_event(now))
@@ -88,7 +103,7 @@ class EventsFile:
         return self._file
 
     def append(self, batch: Batch) -> None:
-        """Append a batch. When it raises, what got through has been taken out of the batch: append the rest later.
+        """Append a batch. When it raises, the written records have been removed from the batch: append the rest later.
 
         Raises:
             LogdirInUseError: if another process has taken the logdir over.
@@ -104,11 +119,11 @@ class EventsFile:
         self._count(batch.events, batch.size)
 
     def sync(self) -> None:
-        """Return when everything appended since the last call is durable. After a failure the doubtful file is not
-        appended to any more: the kernel forgets what it could not write, so that a later success would prove nothing.
+        """Return when everything appended since the last call is durable. After a failure the file is not appended to
+        any more: the kernel drops data that it could not write, so a later success would prove nothing.
 
         Raises:
-            SyncError: when it is not; said once, with the number of events in doubt.
+            SyncError: when it is not; raised once, with the number of events in doubt.
         """
         if self._file is not None and self._unsynced:
             try:
@@ -123,11 +138,12 @@ class EventsFile:
             raise doubtful
 
     def close(self) -> None:
-        """Let go of the file, if one is open; syncs nothing."""
+        """Close the file, if one is open; syncs nothing."""
         self._close_file()
 
     def _repair(self, file: AppendFile, batch: Batch, error: Exception) -> bool:
-        """Make the file end with a whole record and the batch begin behind it; say whether to go on with the file."""
+        """Cut the file after its last whole record, drop the written records from the batch; return whether to keep
+        the file."""
         try:
             landed = min(max(file.size() - self._size, 0), batch.size)
             events, size = batch.discard(landed)
@@ -135,8 +151,8 @@ class EventsFile:
             if landed > size:
                 file.truncate(self._size)
         except Exception:
-            # Where not even the size is known, the new file gets the whole batch, some of it perhaps a second time.
-            # Where the torn record could not be cut off, it ends a file that is not appended to any more.
+            # If the size is unknown, the new file gets the whole batch, some of it perhaps a second time.
+            # If the torn record could not be cut off, it ends a file that is not appended to any more.
             return False
         # A fresh file is kept after any failure, or each retry would leave one more behind.
         return not self._in_file or getattr(error, "errno", None) in _NO_SPACE
@@ -164,7 +180,7 @@ class EventsFile:
     def _close_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(Exception):  # a failed write has been told; close has nothing to add
+            with contextlib.suppress(Exception):  # a failed write has been reported; close adds nothing
                 file.close()
 
 
@@ -182,7 +198,7 @@ Check = Callable[[], None]
 
 
 class DirectoryGuard:
-    """The check of one directory, shared by all that append there."""
+    """The check of one directory, shared by all writers that append there."""
 
     def __init__(self) -> None:
         self.check: Check | None = None
@@ -204,11 +220,11 @@ def guard_of(directory: str) -> DirectoryGuard:
 
 
 def guard_directory(directory: str, check: Check | None) -> None:
-    """Have a check asked immediately before each append to a directory, by every writer of this process.
+    """Set the check that runs immediately before each append to a directory, by every writer of this process.
 
     Args:
         directory: the directory that the writers were given.
-        check: see `Check`; None asks no more.
+        check: see `Check`; None removes it.
     """
     guard_of(directory).check = check
 

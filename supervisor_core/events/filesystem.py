@@ -38,7 +38,7 @@ class AppendFile(Protocol):
         """Return when everything appended would survive a power cut, as far as the file system can promise it."""
 
     def close(self) -> None:
-        """Let go of the file; it holds nothing back, so nothing is lost."""
+        """Close the file; it buffers nothing, so nothing is lost."""
 
 
 class FileSystem(Protocol):
@@ -127,7 +127,7 @@ class LocalFileSystem:
         try:
             file.append((data,))
         except OSError:
-            with contextlib.suppress(OSError):  # the first error is the one to tell
+            with contextlib.suppress(OSError):  # the first error is raised
                 file.close()
                 os.unlink(path)
             raise

@@ -1,15 +1,27 @@
-"""`decode`: what a reader wants of one serialized ``Event``, exactly, one field after the other.
+"""`decode`: the scalars, session logs and telemetry of one serialized ``Event``, field by field.
 
-The fields are those of `supervisor_core.events.event_format`. Of a ``Summary`` (field 1 repeated: a value) this takes:
+The fields are those of `supervisor_core.events.event_format`. Of a ``Summary`` (field 1 repeated: a value) this reads:
 
     field of a value   content
     1 tag              string
     2 simple_value     float
-    4, 5, 6            image, histogram, audio: passed over
+    4, 5, 6            image, histogram, audio: skipped
     8 tensor           a number is a scalar; a string under ``supervisor/`` is telemetry
     9 metadata         {1 plugin_data {1 plugin_name}}
 
-and of a ``SessionLog``: 1 status, 2 checkpoint_path. Whatever else there is, is passed over by its length alone.
+and of a ``SessionLog``: 1 status, 2 checkpoint_path. All other fields are skipped by their length.
+
+Of a ``TensorProto`` it reads the ones with a single number, or a single string:
+
+    field  content                                   field  content
+    1      dtype, varint                             8      string_val, bytes
+    2      tensor_shape {2 dim {1 size}, 3 unknown}  10     int64_val, varints
+    4      tensor_content, little-endian             11     bool_val, varints
+    5      float_val                                 13     half_val, varints: the bits of a half or bfloat16
+    6      double_val                                16     uint32_val, varints
+    7      int_val, varints: 8 to 32 bits            17     uint64_val, varints
+
+Repeated numbers are packed or not. A tensor without any is filled with zero. (Source: tensor.proto of TensorFlow.)
 """
 
 from __future__ import annotations
@@ -37,14 +49,14 @@ _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
 _PLAIN_BYTES = 128
 """Below this, every length in a payload is one byte."""
-_TOLD_TAGS = frozenset((TAG_PREFIX + kind).encode() for kind in KINDS)
-_TOLD_PREFIX = TAG_PREFIX.encode()
-_TOLD_WITHIN = 48
+_TELEMETRY_TAGS = frozenset((TAG_PREFIX + kind).encode() for kind in KINDS)
+_TELEMETRY_PREFIX = TAG_PREFIX.encode()
+_TELEMETRY_WITHIN = 48
 """Bytes of a payload within which the tag of telemetry begins, as our writer lays it out."""
 MAX_VALUES = 65_536
-"""More scalars, session logs and telemetry records than this in one event are refused."""
+"""Limit of scalars, session logs and telemetry records in one event."""
 MAX_PARSED_BYTES = 16 << 20
-"""An event whose wanted values have more bytes together is refused, before any of them is copied out of the file."""
+"""Limit of the bytes of one event's wanted values together; checked before any of them is copied out of the file."""
 MAX_TAG_BYTES = 4096
 """An event with a scalar of a longer tag is refused."""
 _MAX_PLUGIN_BYTES = 1024
@@ -58,20 +70,20 @@ class Scalar:
     tag: str
     value: float
     tag_at: tuple[int, int]
-    """Where the tag's bytes begin and end."""
+    """Start and end of the tag's bytes."""
     value_at: tuple[int, int]
-    """Where the number's bytes begin and end."""
+    """Start and end of the number's bytes."""
     code: str | None
-    """How ``struct`` would read them; None where it could not."""
+    """The number's ``struct`` format; None where there is none."""
 
 
 @dataclass(slots=True)
 class Decoded:
-    """What one event holds."""
+    """The content of one event."""
 
     wall: float = 0.0
     wall_at: int | None = None
-    """Where the wall time's eight bytes begin."""
+    """Offset of the wall time's eight bytes."""
     step: int = 0
     step_at: tuple[int, int] | None = None
     has_summary: bool = False
@@ -80,13 +92,13 @@ class Decoded:
     telemetry: list[tuple[str, str]] = field(default_factory=list)
     """Kind and JSON."""
     parsed_bytes: int = field(default=0, repr=False, compare=False)
-    """Length of the values above as they stand in the file."""
+    """Length of the values above in the file."""
 
     def admit(self, *places: tuple[int, int]) -> None:
-        """Count a value that is about to be read from these places, its tag or path first.
+        """Count a value before it is read from these places, its tag or path first.
 
         Raises:
-            DamagedError: if it is one too many, or makes the values longer than the bound.
+            DamagedError: if the number or the length of the values exceeds its limit.
         """
         if places and places[0][1] - places[0][0] > MAX_TAG_BYTES:
             raise DamagedError(f"a tag or a path of {places[0][1] - places[0][0]:,} bytes, more than {MAX_TAG_BYTES:,}")
@@ -98,7 +110,7 @@ class Decoded:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is more to it than its time and step."""
+        """Whether it holds more than its time and step."""
         return bool(self.scalars or self.sessions or self.telemetry)
 
 
@@ -114,19 +126,19 @@ def decode(data: Bytes, at: int, end: int) -> Decoded:
 
 
 def telemetry_head(data: bytes, at: int, end: int) -> Decoded | None:
-    """Return the time and step of an event that holds one of the supervisor's own records, which is not looked at; None
+    """Return the time and step of an event that holds one of the supervisor's own records, without decoding that; None
     for any other event."""
-    if end - at < _TOLD_WITHIN or data[at] != 0x09:
+    if end - at < _TELEMETRY_WITHIN or data[at] != 0x09:
         return None
-    tag = data.find(_TOLD_PREFIX, at, at + _TOLD_WITHIN)
-    if tag < 0 or data[tag : tag + data[tag - 1]] not in _TOLD_TAGS:
+    tag = data.find(_TELEMETRY_PREFIX, at, at + _TELEMETRY_WITHIN)
+    if tag < 0 or data[tag : tag + data[tag - 1]] not in _TELEMETRY_TAGS:
         return None
     step = signed(read_varint(data, at + 10, end)[0]) if data[at + 9] == 0x10 else 0
     return Decoded(_DOUBLE.unpack_from(data, at + 1)[0], step=step, has_summary=True)
 
 
 def _plain(data: Bytes, at: int, end: int) -> Decoded | None:
-    """Decode the commonest event there is, one scalar and nothing else, in a third of the time; None for any other."""
+    """Decode the most common event, one scalar and nothing else, in a third of the time; None for any other."""
     if end - at < 15 or data[at] != 0x09:
         return None
     body, step, step_at = at + 9, 0, None
@@ -278,7 +290,7 @@ def element(data: Bytes, at: int, end: int) -> Element | None:
 
 
 def _elements(data: Bytes, at: int, end: int) -> int:
-    """How many elements a shape has; -1 where it does not say."""
+    """Number of elements of a shape; -1 where unknown."""
     size = 1
     for number, kind, start, stop in fields(data, at, end):
         if number == 2 and kind == DELIMITED:

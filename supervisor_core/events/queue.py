@@ -1,10 +1,9 @@
-"""`EventQueue`: what connects the threads that add events with the one that writes them.
+"""`EventQueue`: between the threads that add events and the one that writes them.
 
-Adding must cost next to nothing, so a scalar is added without a lock: ``items.append(...)``, then ``if len(items) >
-mark: wake()``. The mark says from which length on somebody must look: 0 while the consumer sleeps (wake it), a
-quarter of the bound while it gathers a batch (hurry), the bound while it works (wait for room), -1 once closed. No
-wake-up is lost: the consumer sets the mark to 0 *before* it looks whether anything came, a producer looks at the mark
-*after* appending.
+An add must cost almost nothing, so a scalar is added without a lock: ``items.append(...)``, then ``if len(items) >
+wake_above: wake()``. ``wake_above`` is 0 while the consumer sleeps, a quarter of the bound while it gathers a batch,
+the bound while it writes (`wake` then waits for room), and -1 once closed. No wake-up is lost: the consumer sets
+``wake_above`` to 0 *before* it checks the queue, a producer reads it *after* appending.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _LOG = logging.getLogger("supervisor_core")
 
 
 class Request:
-    """Somebody waits until everything added so far is written: ``sync`` also durable, ``close`` also the last."""
+    """Asks that everything added so far be written; ``sync``: and made durable; ``close``: and the file closed."""
 
     def __init__(self, *, sync: bool = False, close: bool = False) -> None:
         self.sync = sync
@@ -33,12 +32,12 @@ class EventQueue:
     """A bounded queue of events, and of requests concerning them.
 
     Args:
-        max_events: how many events may wait before an add waits for room.
-        max_bytes: how many bytes of serialized events may wait (a single larger one is let in when it is alone).
-        full_batch_events: from how many waiting events on the consumer stops gathering.
+        max_events: bound of queued events, beyond which an add waits for room.
+        max_bytes: bound of queued serialized events in bytes (a single larger one is admitted into an empty queue).
+        full_batch_events: number of queued events above which the consumer stops gathering.
         full_batch_bytes: the same in bytes.
-        full_wait_secs: how long an add waits for room; then it drops its event, as does every later one until the
-            consumer moves again. Nothing waits while the consumer says that it is failing.
+        full_wait_secs: limit of an add's wait for room; then it drops its event, like every later one until the
+            consumer makes progress. Nothing waits while the consumer is failing.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class EventQueue:
         self.items: deque[Item] = deque()
         self.wake_above = 0
         self.dropped = 0
-        """Events not let in, in the life of the queue."""
+        """Events that were not admitted, in the life of the queue."""
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._full_batch_events = full_batch_events
@@ -64,17 +63,17 @@ class EventQueue:
         self._ended = False
         self._consumer: int | None = None
 
-    # What producers call.
+    # Called by producers.
 
     def put_bytes(self, item: Item) -> bool:
-        """Add an item whose second part is bytes, as scalars are added without a call; say whether to wake."""
+        """Add an item whose second part is bytes; return whether to call `wake`. Scalars are added without a call."""
         with self._changed:
             self._bytes += len(item[1])
             self.items.append(item)
             return len(self.items) > self.wake_above or self._bytes > self._full_batch_bytes
 
     def wake(self) -> None:
-        """Do what the mark asks for: wake the consumer, hurry it, or wait for room.
+        """Wake the consumer, or wait for room; called when the queue is longer than ``wake_above``.
 
         Raises:
             WriterClosedError: if the queue is closed.
@@ -97,7 +96,7 @@ class EventQueue:
                 self._changed.notify_all()
 
     def submit(self, request: Request) -> None:
-        """Put a request behind everything added so far."""
+        """Queue a request behind everything added so far."""
         with self._changed:
             if self._ended:
                 request.done = True
@@ -109,10 +108,10 @@ class EventQueue:
             self._changed.notify_all()
 
     def wait(self, request: Request, timeout_secs: float | None) -> None:
-        """Return when a request is served.
+        """Return when a request is done.
 
         Raises:
-            EventsWriteError: what the request came to.
+            EventsWriteError: if the request failed.
             WaitTimeoutError: if it takes longer than ``timeout_secs``; it stays submitted.
             RuntimeError: in the consumer's own thread, which cannot wait for itself.
         """
@@ -127,15 +126,15 @@ class EventQueue:
         if request.error is not None:
             raise request.error
 
-    # What the consumer calls.
+    # Called by the consumer.
 
     def begin(self) -> None:
-        """Say that the calling thread is the consumer."""
+        """Make the calling thread the consumer."""
         with self._changed:
             self._consumer = threading.get_ident()
 
     def end(self) -> None:
-        """Say that there will be no consumer any more: nobody waits for one."""
+        """End the queue: there is no consumer any more, and no request waits."""
         with self._changed:
             self._consumer = None
             self._ended = self._closed = True
@@ -146,12 +145,12 @@ class EventQueue:
             self._changed.notify_all()
 
     def wake_on_each(self) -> None:
-        """Have each event attended to; without a consumer of its own a queue must not gather."""
+        """Have each add call `wake`; without a consumer of its own a queue must not gather."""
         with self._changed:
             self.wake_above = -1 if self._closed else 0
 
     def gather(self, linger_secs: float) -> None:
-        """Sleep until there is something to do, then a little longer, so that events are written many at a time."""
+        """Sleep until there is an event or a request, then a little longer, to write many events at a time."""
         with self._changed:
             if not self._closed:
                 self.wake_above = 0
@@ -162,12 +161,12 @@ class EventQueue:
             self._changed.wait_for(lambda: self._batch_full or self._requests, linger_secs)
 
     def pause(self, secs: float) -> bool:
-        """Sleep for so long, or until somebody makes a request; say whether somebody did."""
+        """Sleep for ``secs`` or until there is a request; return whether there is one."""
         with self._changed:
             return bool(self._changed.wait_for(lambda: self._requests, secs))
 
     def take(self) -> tuple[list[Item], list[Request]]:
-        """Take everything that waits: events, and the requests made after them."""
+        """Take all queued events, and the requests made after them."""
         with self._changed:
             pop = self.items.popleft
             items = [pop() for _ in range(len(self.items))]
@@ -179,7 +178,7 @@ class EventQueue:
             return items, self._take_requests()
 
     def take_requests(self) -> list[Request]:
-        """Take the requests alone: the consumer is failing. Until the next `take` nobody waits for room any more."""
+        """Take only the requests: the consumer is failing. Until the next `take` no add waits for room."""
         with self._changed:
             self._failing = True
             if not self._closed:
@@ -188,14 +187,14 @@ class EventQueue:
             return self._take_requests()
 
     def answer(self, request: Request, error: EventsWriteError | None) -> None:
-        """Let the one who made a request go on."""
+        """Complete a request."""
         with self._changed:
             request.error = error
             request.done = True
             self._changed.notify_all()
 
     def drop_all(self) -> int:
-        """Drop what still waits, at the end; return how many events that were."""
+        """Drop all queued events, at the end; return their number."""
         with self._changed:
             count = len(self.items)
             self.items.clear()

@@ -35,7 +35,7 @@ class _Job:
 class ReadAhead:
     """Fetches ranges in their order, at most `PARALLEL_REQUESTS` of them ahead of who takes them.
 
-    Threads are daemons: a store that does not answer holds up nobody's exit.
+    Threads are daemons: a store that does not answer does not block the exit.
 
     Args:
         fetch: reads a range: path, length, offset. Called from several threads at once.

@@ -85,7 +85,7 @@ class _TensorFlowClient:
 
 class RemoteFile:
     """A file behind a gfile. Each append is a request of its own; where the store cannot append, the whole file is
-    written anew each time, from a copy held in memory."""
+    rewritten each time, from a copy in memory."""
 
     def __init__(self, client: _Client, path: str) -> None:
         self._client = client

@@ -173,7 +173,7 @@ class RemoteSource:
                 self._count(1)
                 return
             self._count(1 + len(look.sizes) // NAMES_OF_A_REQUEST)
-            self._look = look if look.sizes else None  # nothing there, or no such directory: asking it tells
+            self._look = look if look.sizes else None  # empty, or no such directory: a request decides
 
     def names(self, directory: str) -> list[str] | None:
         """Return the names in a directory, if the present look knows them."""
@@ -252,7 +252,7 @@ class RemoteSource:
 def _os_error(error: Exception, path: str) -> OSError:
     if isinstance(error, OSError) and error.errno is not None:
         return error
-    # TensorFlow's and TensorBoard's NotFoundError and PermissionDeniedError are told by their names: neither is loaded.
+    # TensorFlow's and TensorBoard's errors are recognized by their names: neither package is loaded.
     kind = type(error).__name__
     if isinstance(error, FileNotFoundError) or kind == "NotFoundError":
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -1,4 +1,11 @@
-"""`RecordWalk`: from record to record through a file, past whatever is damaged."""
+"""`RecordScan`: from record to record through a file, past damaged places.
+
+After a length that cannot be trusted the next record has to prove itself: the checksum of its length is right, its
+length is below 4 GiB, it ends within the file, and the checksum of its payload is right: 64 bits that agree by chance
+once in 2**64 places. Anybody can write many lengths with right checksums that all reach to the end of the file. So
+reading for a proof that fails has a budget (`Budget`), and the time that damage costs stays in proportion to the file's
+size.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +17,33 @@ from numpy.typing import NDArray
 
 from supervisor_core import checksum
 from supervisor_core.events.chunk import Problem
-from supervisor_core.events.chunk_builder import Gathering
+from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
-from supervisor_core.events.vector_decode import FEWEST, Bulk
+from supervisor_core.events.vector_decode import FEWEST, VectorDecoder
 from supervisor_core.events.vector_scan import header_crcs
 from supervisor_core.events.window import MOST_BYTES, FileCut, LazyBytes, Window
 from supervisor_core.wire import DamagedError
 
 LARGE_BYTES = 64 * 1024
-"""Payloads above this are looked at in place, and fetched only where there is something in them."""
+"""Larger payloads are decoded in place, and fetched only where they hold something wanted."""
 
 MAX_EVENT_BYTES = 1 << 31
-"""What protocol buffers can hold; a longer payload is damaged, and not read."""
-TOLD_BYTES = 4 << 20
-"""Where pieces are asked for, one ends after this much telemetry."""
+"""The limit of protocol buffers; a longer payload is damaged, and not read."""
+TELEMETRY_PIECE_BYTES = 4 << 20
+"""A piece ends after this much telemetry."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _FRAMING_BYTES = HEADER_BYTES + FOOTER_BYTES
 _TOGETHER_BYTES = 8 * 1024
-"""What is left of a window must be more than this for finding all its records at once to be worth it."""
+"""Shorter rests of a window are read record by record: finding all records at once would cost more."""
 
 _header = lru_cache(maxsize=4096)(header)
 
 
-class RecordWalk:
-    """A position in a file, and how it got there. What it finds does not depend on how much it is given at a time."""
+class RecordScan:
+    """A position in a file. What it finds does not depend on the sizes of the pieces in which the file is read."""
 
     __slots__ = ("_budget", "_scalars_only", "_searched", "_suspect", "_thorough", "at", "corrupt", "records")
 
@@ -44,81 +51,81 @@ class RecordWalk:
         self._thorough = thorough
         self._scalars_only = scalars_only
         self.at = 0
-        """Where the next record begins."""
+        """Offset of the next record."""
         self.records = 0
         """Whole records so far."""
         self.corrupt = 0
         """Damaged places so far."""
         self._suspect: int | None = None
-        """Where the record before the position begins, if its payload was not found good: its length may be a lie."""
+        """Offset of the record before the position, if its payload is not proven: its length may be wrong."""
         self._budget = Budget()
         self._searched: int | None = None
-        """At a length that is damaged: from where to go on looking for a record."""
+        """At a damaged length: the offset from which to continue the search for a record."""
 
-    def run(self, window: Window, gathering: Gathering, stop: int | None) -> bool:
-        """Read as many records as there are; return whether the end was reached.
+    def run(self, window: Window, builder: ChunkBuilder, stop: int | None) -> bool:
+        """Read all complete records; return whether the end was reached.
 
         Args:
             window: the file.
-            gathering: what takes them.
-            stop: no record that begins here or later is read, nor any after `TOLD_BYTES` of telemetry.
+            builder: receives them.
+            stop: no record that begins here or later is read, nor any after `TELEMETRY_PIECE_BYTES` of telemetry.
 
         Raises:
             FileCut: if the file became shorter.
             OSError: if it cannot be read.
         """
         while window.fetch(self.at, HEADER_BYTES):
-            if stop is not None and (self.at >= stop or gathering.told_bytes >= TOLD_BYTES):
+            if stop is not None and (self.at >= stop or builder.telemetry_bytes >= TELEMETRY_PIECE_BYTES):
                 return False
             data, index = window.data, self.at - window.base
-            if len(data) - index > _TOGETHER_BYTES and self._read_together(window, gathering, stop):
+            if len(data) - index > _TOGETHER_BYTES and self._read_together(window, builder, stop):
                 continue
             (length,) = _U64.unpack_from(data, index)
             end = self.at + _FRAMING_BYTES + length
             if _header(length) != data[index : index + HEADER_BYTES]:
-                if not self._find_next(window, gathering):
+                if not self._find_next(window, builder):
                     return True
             elif end > window.size:
                 return True
             else:
-                self._read_one(window, gathering, end)
+                self._read_one(window, builder, end)
         return True
 
-    def _read_one(self, window: Window, gathering: Gathering, end: int) -> None:
+    def _read_one(self, window: Window, builder: ChunkBuilder, end: int) -> None:
         at = self.at
         self._suspect = self._searched = None
         event = (self._small if end - at <= LARGE_BYTES + _FRAMING_BYTES else self._large)(window, at, end)
         if isinstance(event, str):
             self._suspect = at
-            self._damaged(gathering, at, event)
+            self._damaged(builder, at, event)
         else:
             self.records += 1
-            gathering.add(at, end - at, event)
+            builder.add(at, end - at, event)
         self.at = end
 
-    def _read_together(self, window: Window, gathering: Gathering, stop: int | None) -> bool:
-        """Read the records of the window that stand one behind the other; return whether there were enough of them."""
+    def _read_together(self, window: Window, builder: ChunkBuilder, stop: int | None) -> bool:
+        """Read the consecutive records of the window; return whether there were enough of them."""
         chain, base = window.chain(), window.base
         starts, lengths = chain.run(self.at - base, len(window.data) if stop is None else stop - base)
         if len(starts) < FEWEST:
             return False
-        bulk = Bulk(window.data, starts, lengths)
+        bulk = VectorDecoder(window.data, starts, lengths)
         rest: dict[int, Decoded] = {}
-        damaged, records, problems = 0, gathering.records, len(gathering.problems)
+        damaged, records, problems = 0, builder.records, len(builder.problems)
         for number in np.flatnonzero(~bulk.done).tolist():
             at = base + int(starts[number])
             end = at + int(lengths[number]) + _FRAMING_BYTES
             event = self._small(window, at, end)
             if isinstance(event, str):
-                self._damaged(gathering, at, event)
+                self._damaged(builder, at, event)
                 damaged += end - at
             else:
                 rest[number] = event
         last = len(starts) - 1
         end = base + int(starts[last] + lengths[last]) + _FRAMING_BYTES
-        gathering.add_bulk(bulk, starts + base, end - self.at - damaged, rest)
-        gathering.problems[problems:] = sorted(gathering.problems[problems:], key=lambda problem: problem.offset or 0)
-        self.records += gathering.records - records
+        builder.add_decoded(bulk, starts + base, end - self.at - damaged, rest)
+        builder.problems[problems:] = sorted(builder.problems[problems:], key=lambda problem: problem.offset or 0)
+        self.records += builder.records - records
         self._suspect = None if bulk.done[last] or last in rest else base + int(starts[last])
         self._searched = None
         self.at = end
@@ -132,7 +139,7 @@ class RecordWalk:
         return _small(window, at, end)
 
     def _large(self, window: Window, at: int, end: int) -> Decoded | str:
-        """Look at a payload in place; fetch and check it only if there is something in it."""
+        """Decode a payload in place; fetch and check it only if it holds something wanted."""
         trouble = None
         length = end - at - _FRAMING_BYTES
         if length >= MAX_EVENT_BYTES:
@@ -152,8 +159,8 @@ class RecordWalk:
             return f"The payload of {end - at - _FRAMING_BYTES} bytes does not match its checksum."
         return trouble or event
 
-    def _find_next(self, window: Window, gathering: Gathering) -> bool:
-        """Go on at the next record that proves itself; return whether there is one."""
+    def _find_next(self, window: Window, builder: ChunkBuilder) -> bool:
+        """Continue at the next record that proves itself; return whether there is one."""
         start = self._searched
         if start is None:
             start = self.at + 1
@@ -165,26 +172,26 @@ class RecordWalk:
             return False
         self.corrupt += 1
         text = f"The length does not match its checksum; reading went on at byte {found}."
-        gathering.trouble(Problem(kind="corrupt_length", offset=self.at, text=text))
+        builder.add_problem(Problem(kind="corrupt_length", offset=self.at, text=text))
         self.at, self._suspect, self._searched = found, None, None
         return True
 
-    def _damaged(self, gathering: Gathering, at: int, text: str) -> None:
+    def _damaged(self, builder: ChunkBuilder, at: int, text: str) -> None:
         self.corrupt += 1
-        gathering.trouble(Problem(kind="corrupt_record", offset=at, text=text))
+        builder.add_problem(Problem(kind="corrupt_record", offset=at, text=text))
 
 
 def _in_place(window: Window, first: int, last: int) -> Decoded:
-    """Decode a payload of which no more than needed is fetched."""
+    """Decode a payload and fetch only the bytes that this needs."""
     try:
         event = decode(window.data, first - window.base, last - window.base)
-    except IndexError:  # the part that is there did not do
+    except IndexError:  # the window ends before a byte that is needed
         return decode(LazyBytes(window), first, last)
     return event
 
 
 def _small(window: Window, at: int, end: int) -> Decoded | str:
-    """Check and decode one payload; say what is wrong with it."""
+    """Check and decode one payload; return its event, or a text about its damage."""
     if not window.fetch(at, end - at):
         raise FileCut
     data, first, last = window.data, at - window.base + HEADER_BYTES, end - window.base - FOOTER_BYTES
@@ -199,11 +206,11 @@ def _small(window: Window, at: int, end: int) -> Decoded | str:
 FREE_BYTES = 256 << 20
 PER_BYTE = 4
 SMALL_BYTES = 4 * 1024
-"""Records up to this length are tried at no charge."""
+"""Records up to this length cost no budget."""
 
 
 class Budget:
-    """How much of one file may be read in vain: `FREE_BYTES`, and `PER_BYTE` for each byte up to the place."""
+    """Limit of the bytes of a file read for failed proofs: `FREE_BYTES`, and `PER_BYTE` per byte up to the place."""
 
     __slots__ = ("spent",)
 
@@ -211,17 +218,17 @@ class Budget:
         self.spent = 0
 
     def affords(self, offset: int, length: int) -> bool:
-        """Say whether ``length`` more bytes may be read in vain at ``offset``."""
+        """Say whether ``length`` more bytes may be read at ``offset``."""
         return self.spent + length <= FREE_BYTES + PER_BYTE * offset
 
 
 def find_record(window: Window, start: int, budget: Budget) -> tuple[int | None, int]:
-    """Look for the first record that begins at ``start`` or later and proves itself.
+    """Find the first record that begins at ``start`` or later and proves itself.
 
-    One that is longer than the budget affords is passed over.
+    One that is longer than the budget affords is skipped.
 
     Returns:
-        Its offset, or None where there is none yet; and from where to look again once the file has grown.
+        Its offset, or None where there is none yet; and where to continue once the file has grown.
     """
     resume: int | None = None
     at = start
@@ -263,12 +270,12 @@ def _is_whole(record: bytes) -> bool:
 
 
 def _headers(block: bytes) -> list[int]:
-    """Where in a block the twelve bytes are a header's."""
+    """Return the places in a block whose twelve bytes are a valid header."""
     data: NDArray[np.uint8] = np.frombuffer(block, np.uint8)
     last = len(block) - HEADER_BYTES + 1
     zero = data == 0
     likely = zero[4 : 4 + last] & zero[5 : 5 + last] & zero[6 : 6 + last] & zero[7 : 7 + last]
-    # Nothing but zeros, of which there may be gigabytes, is no header.
+    # Zeros, of which there may be gigabytes, are no header.
     likely &= ~(zero[8 : 8 + last] & zero[9 : 9 + last] & zero[10 : 10 + last] & zero[11 : 11 + last])
     found = np.flatnonzero(likely)
     heads: NDArray[np.void] = np.ndarray((last,), "V12", data.data, 0, (1,))

@@ -27,11 +27,11 @@ class FileStatus(Protocol):
 
     @property
     def st_mtime_ns(self) -> int:
-        """Changes when the contents do, where the store can tell; else 0."""
+        """Changes with the content, where the store has a modification time; else 0."""
 
     @property
     def st_ino(self) -> int:
-        """Differs for another file of the same name, where the store can tell; else 0."""
+        """Differs for another file of the same name, where the store has identities; else 0."""
 
     @property
     def st_dev(self) -> int:

@@ -1,4 +1,4 @@
-"""What the supervisor says of itself in the events file: one frozen dataclass per kind of record.
+"""The supervisor's own records in the events file: one frozen dataclass per kind.
 
 A record is a summary value: tag ``supervisor/<kind>``, ``plugin_name = "supervisor"``, and a rank-0 string tensor
 that holds one JSON object. Published as a contract in ``docs/events.md``: fields are added, never renamed; a reader
@@ -25,7 +25,7 @@ SCHEMA_VERSION = 1
 MAX_BYTES = 4 << 20
 """A longer record is refused unread. The longest known one holds the stacks of 1,000 threads in 2 MB."""
 MAX_DEPTH = 16
-"""How deep lists and objects may be nested; the records of this version need 3."""
+"""Limit of the nesting of lists and objects; the records of this version need 3."""
 PLUGIN_NAME = "supervisor"
 TAG_PREFIX = "supervisor/"
 
@@ -40,13 +40,13 @@ class SessionRecord:
     kind: ClassVar[str] = "session"
 
     session: str
-    """The session's id, unique; every record of the session bears it."""
+    """The session's id, unique; part of every record of the session."""
     attempt: int
     """1 for the run's first session, one more for each later one."""
     host: str
     pid: int
     facade: str
-    """What the program called: ``Supervisor``, ``MonitoredTrainingSession`` ..."""
+    """The API that the program used: ``Supervisor``, ``MonitoredTrainingSession`` ..."""
     started_at: float
     """Wall time, seconds since the epoch."""
     run: str | None = None
@@ -55,26 +55,26 @@ class SessionRecord:
     """Path of the checkpoint that was restored; None when the model was initialised."""
     restored_step: int | None = None
     adopted: bool = False
-    """Whether the model was found alive in the cluster, and kept as it was: ``restored_step`` is where it stood, and
-    nothing was read from a checkpoint."""
+    """Whether the model was found alive in the cluster and kept: ``restored_step`` is its step, and no checkpoint was
+    read."""
     skipped: tuple[Mapping[str, str], ...] = ()
-    """Checkpoints that were passed over: ``{"path": ..., "reason": ...}``, newest first."""
+    """Checkpoints that were skipped: ``{"path": ..., "reason": ...}``, newest first."""
     state_problem: str | None = None
-    """What was wrong with the ``checkpoint`` state file, if anything."""
+    """The problem with the ``checkpoint`` state file, if there was one."""
     previous_outcome: str | None = None
-    """How the session before this one ended; ``lost`` when it left no word; None for the first."""
+    """How the session before this one ended; ``lost`` without a stop record; None for the first."""
     previous_step: int | None = None
-    """How far the session before this one had come when its lease was renewed last: every second in a local logdir."""
+    """The previous session's step at the last renewal of its lease: every second in a local logdir."""
     previous_seen_at: float | None = None
-    """When that was, wall time."""
+    """Wall time of that renewal."""
     previous_elapsed_secs: float | None = None
-    """How long it had lasted then, by a monotonic clock."""
+    """The previous session's duration at that renewal, by a monotonic clock."""
     previous_seen_secs: float | None = None
-    """How long before ``started_at`` that was, by a monotonic clock; None where the session before this one ran
-    on another machine, or before this one was started."""
+    """Seconds between that renewal and ``started_at``, by a monotonic clock; None where the previous session ran on
+    another machine, or before this one's boot."""
     run_started_at: float | None = None
-    """When the run's first session started, wall time, as the lease knows it: of sessions that say the same, the one
-    with the higher ``attempt`` is the later one, whatever the wall clock says."""
+    """Wall time at which the run's first session started, from the lease. Of sessions with the same value, the one with
+    the higher ``attempt`` is the later one, whatever the wall clock says."""
     starting_secs: float = 0.0
     """Seconds from the start until the session was ready, restoring apart."""
     restoring_secs: float = 0.0
@@ -82,13 +82,13 @@ class SessionRecord:
     """``{"name": ..., "interval_secs": ...}`` for each service."""
     checkpoint_interval_secs: float | None = None
     heartbeat_secs: float | None = None
-    """Configured seconds between heartbeats; 0 where there are none but at changes of phase."""
+    """Configured seconds between heartbeats; 0 where there are some only at changes of phase."""
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointRecord:
-    """A save was tried, with good or bad end."""
+    """A save, successful or failed."""
 
     kind: ClassVar[str] = "checkpoint"
 
@@ -101,7 +101,7 @@ class CheckpointRecord:
     secs: float = 0.0
     """Seconds from the start of the save until it was durable (or had failed)."""
     blocked_secs: float = 0.0
-    """Seconds for which training was held up."""
+    """Seconds for which training was blocked."""
     consistent: bool | None = None
     """Whether all values are of one step; None when nothing was written."""
     verified: bool | None = None
@@ -126,7 +126,7 @@ class HeartbeatRecord:
     """Steps done by this session."""
     steps_per_sec: float | None = None
     progress_age_secs: float = 0.0
-    """Seconds since anything moved."""
+    """Seconds since the last progress."""
     progress_timeout_secs: float | None = None
     """The stall budget of the phase."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
@@ -134,8 +134,8 @@ class HeartbeatRecord:
     threads: tuple[Mapping[str, Any], ...] = ()
     """`ThreadStatus` of each service, field by field."""
     workers: tuple[Mapping[str, Any], ...] | None = None
-    """`WorkerStatus` of each other process of the cluster, field by field; None: no news of them since the last that
-    told."""
+    """`WorkerStatus` of each other process of the cluster, field by field; None: unchanged since the last heartbeat
+    with them."""
     events_dropped: int = 0
     loss_finite: bool | None = None
     """Whether the watched loss is finite; None where none is watched, or none was read yet."""
@@ -168,17 +168,17 @@ class RecoveryRecord:
 
     session: str
     error: str
-    """What was raised when it was lost."""
+    """The error that was raised when it was lost."""
     losses: int = 1
-    """How often it was lost until training could go on."""
+    """Number of losses until training could continue."""
     step: int | None = None
-    """How far the session had come."""
+    """The session's last step before it."""
     restored_checkpoint: str | None = None
     """Path of the checkpoint that was restored; None when the model was initialised, or is the chief's."""
     restored_step: int | None = None
-    """The step that training goes on from."""
+    """The step from which training continues."""
     secs: float = 0.0
-    """Seconds from the loss until training could go on."""
+    """Seconds from the loss until training could continue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +266,7 @@ def _plain(value: Any) -> Any:
 
 
 def _frozen(value: Any, depth: int = 1) -> Any:
-    """Return what JSON gave with tuples for its lists; objects, which nobody else holds, are changed in place."""
+    """Return a parsed JSON value with tuples for its lists; its objects are changed in place."""
     if type(value) in _NESTED and depth > MAX_DEPTH:
         raise EventsError(f"A telemetry record is nested deeper than {MAX_DEPTH} levels.")
     if type(value) is list:

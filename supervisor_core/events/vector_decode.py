@@ -1,4 +1,9 @@
-"""`Bulk`: the records of a block, decoded in groups instead of one by one."""
+"""`VectorDecoder`: decodes the records of a block in groups instead of one by one.
+
+One record of a group is decoded exactly (`payload`). Another of the same length has the same layout (`Layout`) where
+all its bytes are the same except those of the wall time, of the step (whose varint ends in the same place), of the
+values, and of the tags, which have the same lengths.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +27,13 @@ _LONGEST_BYTES = 4096
 _ATTEMPTS = 8
 
 
-class Bulk:
-    """Takes records that stand one behind the other in a block, checks and decodes those that are alike.
+class VectorDecoder:
+    """Checks and decodes the records of a block that have the same layout.
 
     Args:
         block: the bytes.
-        starts: where the records begin in it.
-        lengths: how long their payloads are.
+        starts: the offsets of consecutive records in it.
+        lengths: the lengths of their payloads.
     """
 
     def __init__(self, block: bytes, starts: Int64Array, lengths: Int64Array) -> None:
@@ -36,12 +41,12 @@ class Bulk:
         self._starts = starts
         count = len(starts)
         self.walls = np.zeros(count)
-        """Of each record that was decoded."""
+        """Wall time of each decoded record."""
         self.steps = np.zeros(count, np.int64)
         self.done = np.zeros(count, np.bool_)
-        """Which records were decoded; they all hold a summary. The others are left to be read one by one."""
+        """Whether each record was decoded; all of these hold a summary. The caller reads the others one by one."""
         self.columns: list[tuple[Int64Array, Column]] = []
-        """Scalars: which records they are of, and what they are."""
+        """Scalars: the numbers of their records, and the scalars."""
         if count >= FEWEST:
             order = np.argsort(lengths.astype(np.uint16), kind="stable")
             grouped = lengths[order]
@@ -51,7 +56,7 @@ class Bulk:
                     self._group(order[first:last], int(grouped[first]))
 
     def _group(self, members: Int64Array, length: int) -> None:
-        """Decode what can be decoded of the records of one length."""
+        """Decode the records of one length, as far as their layouts allow."""
         if not any(self._suits(int(self._starts[members[at]]), length) for at in (0, len(members) // 2, -1)):
             return  # histograms, texts: not worth a copy
         # Rows are made a multiple of eight bytes by the end of the record's header, which is the same for all.

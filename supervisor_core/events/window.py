@@ -6,20 +6,20 @@ import math
 from typing import overload
 
 from supervisor_core.events.source import ReadFile
-from supervisor_core.events.vector_scan import Chain
+from supervisor_core.events.vector_scan import VectorScan
 
 FIRST_BYTES = 4 * 1024
 MOST_BYTES = 2 * 1024 * 1024
 
 
 class Window:
-    """Fetches a file piece by piece: larger and larger pieces while it is read on and on, small ones after a jump.
+    """Fetches a file piece by piece: growing pieces while it is read in order, small ones after a jump.
 
     Args:
         file: the open file.
-        size: where it ends; what is appended later is another look's.
+        size: its length; bytes that are appended later belong to the next read.
         piece_bytes: the size of the first piece.
-        most_bytes: how many bytes may be fetched.
+        most_bytes: limit of the bytes fetched.
     """
 
     __slots__ = ("_chain", "_file", "_piece_bytes", "base", "data", "fetched", "most_bytes", "size")
@@ -31,14 +31,14 @@ class Window:
         """Bytes so far."""
         self._piece_bytes = piece_bytes
         self.size = size
-        """Where the file ends, as far as is known: less than was said if it was cut while it was read."""
+        """The file's known end: less than the given one if it was cut while it was read."""
         self.base = 0
-        """Where ``data`` begins in the file."""
+        """Offset of ``data`` in the file."""
         self.data = b""
-        self._chain: Chain | None = None
+        self._chain: VectorScan | None = None
 
     def fetch(self, offset: int, length: int) -> bool:
-        """Have the bytes from ``offset`` to ``offset + length`` in ``data``; False where the file ends before that.
+        """Load the bytes from ``offset`` to ``offset + length`` into ``data``; False where the file ends before that.
 
         Raises:
             SparseFileError: if more bytes were fetched than are allowed.
@@ -61,10 +61,10 @@ class Window:
             self.size = offset + len(self.data)
         return length <= len(self.data)
 
-    def chain(self) -> Chain:
+    def chain(self) -> VectorScan:
         """Return the records of ``data``."""
         if self._chain is None:
-            self._chain = Chain(self.data)
+            self._chain = VectorScan(self.data)
         return self._chain
 
     def bytes(self, offset: int, length: int) -> bytes:
@@ -79,7 +79,7 @@ class Window:
 
 
 class LazyBytes:
-    """A stretch of a file as bytes that are fetched when they are asked for; offsets are the file's."""
+    """A part of a file as bytes that are fetched on access; offsets are the file's."""
 
     __slots__ = ("_window",)
 
@@ -104,7 +104,7 @@ class LazyBytes:
         return window.data[index - window.base]
 
 
-class FileCut(Exception):  # noqa: N818 - it is no error: the file is looked at again
+class FileCut(Exception):  # noqa: N818 - it is no error: the file is read again
     """The file became shorter while it was read."""
 
 

@@ -25,10 +25,10 @@ from supervisor_core.events.writer_thread import OnError, WriterThread
 _LOG = logging.getLogger("supervisor_core")
 
 PROMPT_SECS = 0.2
-"""How long a local writer gathers events before it appends them: what a SIGKILL may cost."""
+"""Time for which a local writer gathers events before it appends them: what a SIGKILL may cost."""
 
 EXIT_SECS = 10.0
-"""How long the interpreter's exit waits for each writer that was not closed."""
+"""Limit of the wait at the interpreter's exit for each writer that was not closed."""
 
 _PROMPT_BYTES = 1 << 20
 
@@ -42,28 +42,28 @@ class EventsWriter:
     Adding returns at once; a thread encodes and appends, at most 0.2 seconds later on a local disk. From then on an
     event survives the death of the process; after `sync` it survives a power cut too. A process that ends without
     `close` loses nothing if it ends as planned; ``os._exit`` and a fatal signal may cost those 0.2 seconds. A
-    writer that nobody refers to any more writes what it has and closes.
+    garbage-collected writer writes its queued events and closes.
 
-    When the disk is full or fails, the caller does not notice until it asks: events are held in memory up to the
-    bounds below, the newest are dropped and counted beyond them, and writing resumes by itself. `flush`, `sync` and
-    `close` raise what happened since they were last called.
+    When the disk is full or fails, adds succeed: events are held in memory up to the bounds below, the newest are
+    dropped and counted beyond them, and writing resumes by itself. `flush`, `sync` and `close` raise the errors since
+    their last call.
 
-    A forked child starts clean: what the parent had queued is the parent's, and the child's first event begins a file
-    of its own.
+    A forked child starts with an empty queue: the parent's events stay the parent's, and the child's first event begins
+    a file of its own.
 
     Args:
         logdir: the directory; created where it is missing. Local, or with a ``://``, see `filesystem_of`.
         max_queue: events that may wait for the thread. Beyond that an add waits for room (at most ``full_wait_secs``)
             while the disk works, and drops its event while it does not.
         max_queue_bytes: the same bound for serialized events, in bytes.
-        flush_secs: how long an event may stay in memory. Matters on remote file systems, where each append is a
-            request; a local file gets its events within 0.2 seconds.
-        filename_suffix: what the files' names end with.
+        flush_secs: the longest time an event stays in memory on remote file systems, where each append is a request; a
+            local file gets its events within 0.2 seconds.
+        filename_suffix: the end of the files' names.
         retry_initial_secs: the wait before a failed append is tried again; doubled each time.
         retry_max_secs: the longest such wait.
-        full_wait_secs: how long an add waits for room before it gives up and drops.
-        clock: for wall times and file names.
-        filesystem: where to write; default: what ``logdir`` names.
+        full_wait_secs: the longest wait of an add for room, before it drops its event.
+        clock: gives wall times, also for file names.
+        filesystem: writes the files. Default: by the scheme of ``logdir``.
         on_error: called with an `EventsWriteError` on the writer's thread when an outage begins; must not block.
 
     Raises:
@@ -124,7 +124,7 @@ class EventsWriter:
         _writers.add(self)
 
     def scalar(self, tag: str, value: float, step: int | None = None, wall_time: float | None = None) -> None:
-        """Add the value of a tag at a step: what costs least.
+        """Add the value of a tag at a step; the cheapest of the adds.
 
         Args:
             tag: the name of the series.
@@ -183,7 +183,7 @@ class EventsWriter:
         self._put(WHOLE_EVENT, data, 0, 0.0)
 
     def flush(self, timeout_secs: float | None = None) -> None:
-        """Return when everything added so far is in the file, where other processes see it. Does nothing once closed.
+        """Return when everything added so far is in the file, readable by other processes. Does nothing once closed.
 
         Raises:
             EventsWriteError: if events could not be written, or were lost since this was last reported.
@@ -218,7 +218,7 @@ class EventsWriter:
         thread.ask(Request(close=True), timeout_secs)
 
     def reopen(self) -> None:
-        """Go on in a new file, of a name of its own, after `close`. Does nothing if the writer is open.
+        """Continue in a new file after `close`. Does nothing if the writer is open.
 
         Raises:
             EventsWriteError: if the file cannot be created.
@@ -242,17 +242,17 @@ class EventsWriter:
 
     @property
     def written(self) -> int:
-        """How many events are in files, in the life of the writer and of the process."""
+        """Events in files, in the life of the writer and of the process."""
         return self._written_before + self._file.written
 
     @property
     def dropped(self) -> int:
-        """How many events are lost for good, in the life of the writer and of the process."""
+        """Events lost for good, in the life of the writer and of the process."""
         return self._dropped_before + self._writer_thread.dropped
 
     @property
     def pending(self) -> int:
-        """How many events are in memory and not in a file yet."""
+        """Events in memory that are not in a file yet."""
         return self._writer_thread.pending
 
     @property
@@ -312,13 +312,13 @@ class EventsWriter:
             on_error=self._on_error,
         )
         self._file = file
-        # The thread's thread must not keep the writer alive, so it knows nothing of it.
+        # The thread must not keep the writer alive, so it has no reference to it.
         self._finalizer = weakref.finalize(self, self._writer_thread.submit, Request(close=True))
         self._finalizer.atexit = False
         _writer_threads.add(self._writer_thread)
 
     def _start_clean(self) -> None:
-        """Forget, in a forked child, whatever is the parent's."""
+        """Drop the parent's state in a forked child."""
         self._file.close()
         self._finalizer.detach()
         self._lifecycle = threading.RLock()

@@ -1,4 +1,4 @@
-"""`WriterThread`: the one thread that takes events from the queue, encodes them and appends them to the file."""
+"""`WriterThread`: takes events from the queue, encodes them and appends them to the file, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ OnError = Callable[[EventsWriteError], None]
 
 
 class WriterThread:
-    """Writes what a queue holds into an events file, until a request closes it.
+    """Writes the events of a queue into an events file, until a request closes it.
 
-    A failed append is tried again, the wait doubling each time, and at once when somebody asks for a flush. Meanwhile
-    events wait in the queue as far as its bound goes. Every outage is logged once when it begins and once when it is
-    over, and told to ``on_error`` once.
+    A failed append is retried, the wait doubling each time, and at once when a flush is requested. Meanwhile events
+    wait in the queue up to its bound. Every outage is logged once when it begins and once when it ends, and passed to
+    ``on_error`` once.
 
-    When another process has taken the logdir over (`guard_directory`), that is the end: what waits is dropped, and
-    so is what comes later, all of it counted; the file is closed as it is. Nobody who flushes or closes hears an error
-    of that: it is said in the log, and the chief that was taken over has an error of its own.
+    When another process has taken the logdir over (`guard_directory`), the writer stops for good: queued and later
+    events are dropped and counted; the file is closed as it is. A flush or close raises no error for it: it is logged,
+    and the chief that was taken over has an error of its own.
 
     Args:
-        queue: where events and requests come from.
-        file: where events go.
-        linger_secs: for how long events are gathered before they are appended.
+        queue: the source of events and requests.
+        file: the events file.
+        linger_secs: time for which events are gathered before they are appended.
         retry_initial_secs: the wait before the first retry.
         retry_max_secs: the longest wait between two retries.
-        on_error: called on the thread's thread when an outage begins; must not wait for the writer.
+        on_error: called on this thread when an outage begins; must not wait for the writer.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class WriterThread:
         self._files_seen = file.opened
         self._retry_secs = retry_initial_secs
         self._lost = 0
-        self._told_lost = 0
+        self._reported_lost = 0
         self._reason: Exception | None = None
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -81,7 +81,7 @@ class WriterThread:
         return len(self.queue.items) + (batch.events if batch is not None else 0)
 
     def wake(self) -> None:
-        """Do what the queue's mark asks for, on a producer's thread; the first event starts the thread's."""
+        """Wake the queue's consumer, on a producer's thread; the first event starts the thread."""
         if self._has_thread():
             self.queue.wake()
         else:
@@ -91,9 +91,9 @@ class WriterThread:
         """Have everything added so far written, and wait for it.
 
         Raises:
-            EventsWriteError: if events could not be written or made durable, or were lost since this was last said.
+            EventsWriteError: if events could not be written or made durable, or were lost since the last report.
             WaitTimeoutError: if that takes longer than ``timeout_secs``.
-            RuntimeError: in the thread's own thread, or above it on the stack.
+            RuntimeError: on this thread itself, or above its work on the stack.
         """
         if self._serving_here == threading.get_ident():
             raise RuntimeError("A signal handler interrupted the writing of events, and cannot wait for it.")
@@ -166,14 +166,14 @@ class WriterThread:
         doubt = self._sync() if closing or any(request.sync for request in requests) else None
         if closing:
             self._finish()
-        lost, self._told_lost = self.dropped - self._told_lost, self.dropped
+        lost, self._reported_lost = self.dropped - self._reported_lost, self.dropped
         for request in requests:
             self.queue.answer(request, self._outcome(lost, doubt if request.sync or request.close else None))
         if closing:
             self.queue.end()
 
     def _has_file(self) -> bool:
-        """See to it that what is encoded next has a file to go to, and that this one gets each tag's metadata."""
+        """Open a file for the next batch if there is none; a new file gets each tag's metadata again."""
         if self.queue.items:
             try:
                 self.file.ensure_open()
@@ -198,7 +198,7 @@ class WriterThread:
                 _LOG.error("%s could not be encoded: %s", counted(len(items)), error)
 
     def _write_batch(self) -> bool:
-        """Append the batch at hand, if there is one; say whether none is left."""
+        """Append the current batch, if there is one; return whether none is left."""
         if self._batch is not None:
             try:
                 self.file.append(self._batch)

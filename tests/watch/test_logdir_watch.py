@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.events.chunk_builder import Gathering
+from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.run_index import RunIndex
-from supervisor_core.events.scan import RecordWalk
+from supervisor_core.events.scan import RecordScan
 from supervisor_core.events.window import Window
 from supervisor_core.run.fold import RunFold
 from supervisor_core.watch import logdir_watch
@@ -277,14 +277,14 @@ def test_each_file_is_read_in_isolation(tmp_path: Path, writing, clock, monkeypa
         session = "odd one" if name == "b" else "s"
         writing.RunFile(tmp_path / name, session=session).ready().beat(clock.now - 1, steps=5)
     later = writing.RunFile(tmp_path / "c", session="s2").ready()
-    walk = RecordWalk.run
+    walk = RecordScan.run
 
-    def fails_on_b(self: RecordWalk, window: Window, gathering: Gathering, stop: int | None) -> bool:
+    def fails_on_b(self: RecordScan, window: Window, builder: ChunkBuilder, stop: int | None) -> bool:
         if b"odd one" in window.bytes(0, window.size):
             raise RecursionError("maximum recursion depth exceeded")
-        return walk(self, window, gathering, stop)
+        return walk(self, window, builder, stop)
 
-    monkeypatch.setattr(RecordWalk, "run", fails_on_b)
+    monkeypatch.setattr(RecordScan, "run", fails_on_b)
     watch = LogdirWatch(str(tmp_path), clock=clock)
     for step in (7, 9):
         later.beat(clock.now, steps=step)
