@@ -11,6 +11,7 @@ import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
 import { isoMoment } from "../src/logic/moments";
 import { scrollToRow, visibleRows } from "../src/logic/rows";
 import { sortRuns, startsDescending } from "../src/logic/sort";
+import { placeLabel, stallLabels } from "../src/logic/stalls";
 import { sparkline } from "../src/logic/sparkline";
 import { defaultTags } from "../src/logic/tags";
 import { formatState, INITIAL, parseState } from "../src/logic/url_state";
@@ -210,6 +211,22 @@ test("hovering tells what is known, and nothing that is not", () => {
   const late = threadHover(history, 12, 1);
   assert.equal(late.title, "! summary: overdue");
   assert.deepEqual(late.rows.map(([name]) => name), ["Every", "Ticks", "Late by", "✕ Failed tick", "Error"]);
+});
+
+test("a stall's box says how long it lasted, however narrow it is, and where the process hung if there is room", () => {
+  const stacks = { worker: ["b.py:1 wait"], MainThread: ["/srv/job/train.py:88 main", "/srv/job/input.py:12 next_batch"] };
+  const stall = { session: "s", phase: "training", since: T0, until: null, step: 5, secs: 90, timeout_secs: 30, stacks };
+  const labels = stallLabels(stall);
+  assert.deepEqual(labels, ["‖ 1 min 30 s training: input.py:12 next_batch", "‖ 1 min 30 s training", "‖ 1 min 30 s"]);
+  assert.deepEqual(stallLabels({ ...stall, stacks: {} }), labels.slice(1));
+  assert.ok(stallHover(stall).rows.some(([name, value]) => name === "Innermost line" && value === "input.py:12 next_batch"));
+
+  const place = (lo: number, hi: number, free: number, next: number) => placeLabel((text) => text.length, labels, { lo, hi }, free, next);
+  assert.deepEqual(place(100, 160, 0, 300), { text: labels[0], x: 104 });
+  assert.deepEqual(place(100, 130, 0, 300), { text: labels[1], x: 104 });
+  assert.deepEqual(place(100, 108, 0, 300), { text: "‖ 1 min 30 s", x: 112 });
+  assert.deepEqual(place(100, 108, 0, 120), { text: "‖ 1 min 30 s", x: 84 });
+  assert.equal(place(100, 108, 90, 120), null);
 });
 
 test("a state that a newer backend says is shown as it is", () => {

@@ -6,6 +6,7 @@ import type { Cluster, Marks } from "./marks";
 import { isGood, onDisk } from "./marks";
 import type { Plot } from "./plot";
 import type { RecoveryMark } from "./recoveries";
+import { innermost } from "./stalls";
 import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
 
 /** Of restarts at one place, how many are listed. */
@@ -168,6 +169,7 @@ export function riskHover(risk: AtRisk): Hover {
 }
 
 export function stallHover(stall: Stall): Hover {
+  const line = innermost(stall);
   return {
     title: `‖ Stalled for ${formatDuration(stall.secs)}`,
     rows: [
@@ -176,6 +178,7 @@ export function stallHover(stall: Stall): Hover {
       ["Until", stall.until == null ? "it lasts" : formatMoment(stall.until)],
       ["At step", formatCount(stall.step)],
       ["Budget", formatDuration(stall.timeout_secs)],
+      ...(line ? ([["Innermost line", brief(line)]] as [string, string][]) : []),
     ],
     note: Object.keys(stall.stacks).length ? "Click for the Python stacks." : "No stacks were taken.",
   };

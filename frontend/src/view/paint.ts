@@ -8,6 +8,7 @@ import { clusterMarks } from "../logic/marks";
 import type { Plot } from "../logic/plot";
 import type { Row } from "../logic/rows_of_plot";
 import type { View } from "../logic/view";
+import { placeLabel, stallLabels } from "../logic/stalls";
 import { toPixel } from "../logic/view";
 import { OUTCOMES, wordOf } from "../logic/words";
 import { cross, diamond, fitText, hatch } from "./canvas";
@@ -257,12 +258,19 @@ function writeCount(frame: Frame, cluster: Cluster, count: number, y: number): v
 export function paintStalls(frame: Frame, row: Row): void {
   const { c, theme, plot, left, width } = frame;
   const colour = theme.tone["warn"] ?? theme.text;
-  for (const stall of plot.stalls) {
-    const from = px(frame, plot.axis.ofWall(stall.since));
-    const to = Math.max(px(frame, plot.axis.ofWall(stall.until ?? stall.since + stall.secs)), from + 8);
-    if (to < left || from > left + width) continue;
-    const x = Math.max(from, left);
-    const w = Math.min(to, left + width) - x;
+  const right = left + width;
+  const boxes = plot.stalls
+    .map((stall) => {
+      const lo = px(frame, plot.axis.ofWall(stall.since));
+      return { stall, lo, hi: Math.max(px(frame, plot.axis.ofWall(stall.until ?? stall.since + stall.secs)), lo + 8) };
+    })
+    .filter(({ lo, hi }) => hi >= left && lo <= right);
+  c.font = theme.font;
+  c.textBaseline = "middle";
+  let free = left;
+  boxes.forEach(({ stall, lo, hi }, i) => {
+    const x = Math.max(lo, left);
+    const w = Math.min(hi, right) - x;
     c.fillStyle = colour;
     c.globalAlpha = 0.3;
     c.fillRect(x, row.y, w, row.h);
@@ -270,11 +278,13 @@ export function paintStalls(frame: Frame, row: Row): void {
     c.strokeStyle = colour;
     c.lineWidth = 1.5;
     c.strokeRect(x + 0.75, row.y + 0.75, Math.max(0, w - 1.5), row.h - 1.5);
-    if (w > 16) {
-      c.font = theme.font;
-      c.fillStyle = theme.text;
-      c.textBaseline = "middle";
-      c.fillText(fitText(c, `‖ ${stall.phase}`, w - 8), x + 4, row.y + row.h / 2 + 0.5);
-    }
-  }
+    // Inside its box, or else beside it: to the right, or to the left where the right is taken.
+    const next = Math.min(boxes[i + 1]?.lo ?? right, right);
+    const place = placeLabel((text) => c.measureText(text).width, stallLabels(stall), { lo: x, hi: x + w }, free, next);
+    free = x + w;
+    if (!place) return;
+    c.fillStyle = theme.text;
+    c.fillText(place.text, place.x, row.y + row.h / 2 + 0.5);
+    free = Math.max(free, place.x + c.measureText(place.text).width);
+  });
 }

@@ -1,5 +1,6 @@
 /** Stalls with the Python stacks that were taken when they were noticed. */
 import { formatCount, formatDuration, formatMoment } from "../logic/format";
+import { innermost } from "../logic/stalls";
 import type { Stall } from "../types/api";
 import { h, refresh } from "./element";
 
@@ -32,11 +33,12 @@ export class StallList {
   private item(stall: Stall, open: boolean): HTMLDetailsElement {
     const until = stall.until == null ? "lasts still" : `until ${formatMoment(stall.until)}`;
     const step = stall.step == null ? "" : `, at step ${formatCount(stall.step)}`;
+    const line = innermost(stall);
     const summary = h(
       "summary",
       {},
       h("span", { class: "pill warn" }, h("span", { class: "glyph", "aria-hidden": "true" }, "‖"), formatDuration(stall.secs)),
-      ` ${formatMoment(stall.since)} ${until}, while ${stall.phase}${step}`,
+      ` ${formatMoment(stall.since)} ${until}, while ${stall.phase}${step}${line ? `, in ${line}` : ""}`,
     );
     const stacks = Object.entries(stall.stacks).map(([thread, frames]) =>
       h("div", { class: "stack" }, h("h3", {}, thread), h("pre", { tabindex: 0, "aria-label": `Stack of ${thread}` }, frames.join("\n"))),
