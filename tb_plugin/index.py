@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
-from supervisor_core.events.filesystem import join
+from supervisor_core.storage.local import join
 from supervisor_core.watch.snapshot import Snapshot
 from tb_plugin.data.overview import overview_row
 from tb_plugin.logdirs import Logdir

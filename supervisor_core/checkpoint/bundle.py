@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from supervisor_core.checkpoint import legacy
-from supervisor_core.checkpoint.filesystem import Filesystem, Reader, filesystem_for
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Table, crc_of, extend, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.storage.local import Filesystem, Reader, filesystem_for
 
 GLOBAL_STEP = "global_step"
 """The name under which tensorflow's savers store the step."""

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from supervisor_core.checkpoint.filesystem import Check, Filesystem, Reader, unguarded
 from supervisor_core.checkpoint.lease_record import VERSION, LeaseRecord, decode
+from supervisor_core.storage.local import Check, Filesystem, Reader, unguarded
 
 READINGS = 5
 """Attempts at reading an invalid lease: a holder without a lock may be writing it at that moment."""

@@ -19,7 +19,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for, open_own, open_regular
+from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, open_own, open_regular
 
 _NOT_TO_BE_WRITTEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK)
 """Errors of opening a file for writing that can still be read and locked."""

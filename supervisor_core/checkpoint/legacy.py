@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from supervisor_core.checkpoint.filesystem import Filesystem
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import Table
 from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.storage.local import Filesystem
 
 _MAX_VALUE_BYTES = 4 << 20
 """Names and types of all tensors are no longer: some 40,000."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from supervisor_core.checkpoint import legacy
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
 from supervisor_core.checkpoint.ledger import SavedAs
 from supervisor_core.checkpoint.names import CheckpointNames, last_part, named_by, step_in_name, without_shards
 from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state_file import CheckpointState, read_state
+from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
 
 MAX_NAMED = 10_000
 """Of the checkpoints that a state file names, only the newest of this number are looked for."""

@@ -33,7 +33,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
 from supervisor_core.checkpoint.guard import READINGS, Token
 from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
 from supervisor_core.checkpoint.lease_record import LeaseRecord, decode, encode
@@ -41,6 +40,7 @@ from supervisor_core.checkpoint.process_identity import boot_id, is_running
 from supervisor_core.checkpoint.session_history import SessionHistory, history_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
+from supervisor_core.storage.local import filesystem_for, local_path
 
 LEASE_NAME = ".supervisor.lease"
 

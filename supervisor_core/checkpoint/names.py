@@ -24,9 +24,9 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Literal
 
-from supervisor_core.checkpoint.filesystem import Filesystem
 from supervisor_core.checkpoint.legacy import SHARDED
 from supervisor_core.checkpoint.table import MAGIC
+from supervisor_core.storage.local import Filesystem
 
 _STEP = re.compile(r"-(\d{1,19})$")
 _DATA = r"\.data-\d{5}-of-\d{5}"

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import count
 
-from supervisor_core.checkpoint.filesystem import Filesystem, refuse_link
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, step_in_name
+from supervisor_core.storage.local import Filesystem, refuse_link
 
 NOTE = "why-set-aside.txt"
 """Marks such a directory and holds the reason."""

@@ -15,8 +15,8 @@ import os
 import uuid
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, LocalFilesystem, Reader
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.storage.local import LOCAL, Filesystem, LocalFilesystem, Reader
 
 
 def staging_path(prefix: str, session: str | None) -> str:

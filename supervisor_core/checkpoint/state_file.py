@@ -30,8 +30,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
 from supervisor_core.checkpoint.schema import message_class
+from supervisor_core.storage.local import Filesystem, filesystem_for
 
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = frozenset("abfnrtv\\'\"?01234567xXuU")

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.filesystem import Check, Filesystem, filesystem_for, local_path, refuse_link, unguarded
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
 from supervisor_core.checkpoint.listing import Candidate, CheckpointListing
@@ -35,6 +34,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import (
     CheckpointError,
 )
+from supervisor_core.storage.local import Check, Filesystem, filesystem_for, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")
 

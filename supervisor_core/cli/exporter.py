@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.cli.parameters import Duration, WrongInput, directories, paths
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
+from supervisor_core.storage.local import local_path
 
 if TYPE_CHECKING:
     from supervisor_core.exporter.exporter import Exporter

@@ -15,7 +15,6 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.cli.overview import STATES, overview
 from supervisor_core.cli.parameters import WrongInput, directories
 from supervisor_core.cli.text import Output, literal
@@ -40,6 +39,7 @@ from supervisor_core.run.plain import (
     worker_json,
     worker_span_json,
 )
+from supervisor_core.storage.local import local_path
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 

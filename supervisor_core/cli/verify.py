@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, local_path
 from supervisor_core.checkpoint.listing import Candidate, RunDirectory, find_runs
 from supervisor_core.checkpoint.names import step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
@@ -24,6 +23,7 @@ from supervisor_core.cli.text import Output, literal
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
+from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
 
 SCHEMA_VERSION = 1
 

@@ -14,7 +14,7 @@ only numpy.
 from __future__ import annotations
 
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.filesystem import AppendFile, FileSystem
 from supervisor_core.events.writer import EventsWriter
+from supervisor_core.storage.local import AppendFile, AppendFilesystem
 
-__all__ = ["AppendFile", "EventsWriter", "FileSystem", "FileWriter"]
+__all__ = ["AppendFile", "AppendFilesystem", "EventsWriter", "FileWriter"]

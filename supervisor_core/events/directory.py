@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.events.filesystem import join
 from supervisor_core.events.source import ReadFileSystem, source_of
+from supervisor_core.storage.local import join
 
 SETTLED_SECS = 2.0
 """A directory whose time of change is younger than this may change again within the same tick of its clock."""

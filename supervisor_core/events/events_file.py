@@ -27,7 +27,7 @@ from collections.abc import Callable
 from supervisor_core.clock import Clock
 from supervisor_core.events import event_format
 from supervisor_core.events.batch import Batch
-from supervisor_core.events.filesystem import AppendFile, FileSystem, join
+from supervisor_core.storage.local import AppendFile, AppendFilesystem, join
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -58,7 +58,7 @@ class EventsFile:
     Not thread-safe.
     """
 
-    def __init__(self, logdir: str, filesystem: FileSystem, clock: Clock, suffix: str) -> None:
+    def __init__(self, logdir: str, filesystem: AppendFilesystem, clock: Clock, suffix: str) -> None:
         self.logdir = logdir
         self.path: str | None = None
         """The newest file; None before the first was opened."""
@@ -78,7 +78,7 @@ class EventsFile:
 
     def open(self) -> None:
         """Begin a new file, with its version record."""
-        self._filesystem.make_dirs(self.logdir)
+        self._filesystem.make_directory(self.logdir)
         now = self._clock.wall()
         record = event_format.frame(event_format.version_event(now))
         while True:

@@ -13,8 +13,8 @@ from supervisor_core import wire
 from supervisor_core.errors import EventsWriteError, WriterClosedError
 from supervisor_core.events import event_format
 from supervisor_core.events.event_format import PayloadKind
-from supervisor_core.events.filesystem import filesystem_of, join
 from supervisor_core.events.writer import EventsWriter, close_after
+from supervisor_core.storage.local import append_filesystem_for, join
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -249,9 +249,9 @@ class FileWriter:
             found = graph.get_collection(_PLUGIN_ASSETS + name)
             if len(found) != 1:
                 raise ValueError(f"Collection for {name} had {len(found)} items, expected 1")
-            filesystem = filesystem_of(self.get_logdir())
+            filesystem = append_filesystem_for(self.get_logdir())
             directory = join(join(self.get_logdir(), "plugins"), found[0].plugin_name)
-            filesystem.make_dirs(directory)
+            filesystem.make_directory(directory)
             for asset, content in found[0].assets().items():
                 filesystem.replace(join(directory, asset), content.encode() if isinstance(content, str) else content)
 

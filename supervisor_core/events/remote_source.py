@@ -1,6 +1,6 @@
 """Reading events files on remote file systems, through the gfile that is at hand.
 
-TensorFlow's where it is loaded and knows the scheme, as the writer's (`supervisor_core.events.remote`); else fsspec
+TensorFlow's where it is loaded and knows the scheme, as the writer's (`supervisor_core.storage.remote`); else fsspec
 where it has a package for that; else TensorBoard's own client. fsspec itself is asked directly, because it can list a
 directory with the kinds of its entries in one request, and because its cached listings must be dropped: a file that
 grows would keep its first size.

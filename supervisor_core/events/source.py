@@ -1,6 +1,6 @@
 """Where events files are read from: the few operations the read side needs, and the local implementation.
 
-The counterpart of `supervisor_core.events.filesystem`. A path with ``://`` in it is remote
+The counterpart of `supervisor_core.storage.local`. A path with ``://`` in it is remote
 (`supervisor_core.events.remote_source`, loaded only then); every other path is local and needs nothing but ``os``.
 """
 

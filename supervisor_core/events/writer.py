@@ -18,9 +18,9 @@ from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutErr
 from supervisor_core.events.batch import SUMMARY_ONCE, WHOLE_EVENT
 from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, PayloadKind
 from supervisor_core.events.events_file import EventsFile
-from supervisor_core.events.filesystem import FileSystem, filesystem_of
 from supervisor_core.events.queue import EventQueue, Request
 from supervisor_core.events.writer_thread import OnError, WriterThread
+from supervisor_core.storage.local import AppendFilesystem, append_filesystem_for
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -52,7 +52,7 @@ class EventsWriter:
     a file of its own.
 
     Args:
-        logdir: the directory; created where it is missing. Local, or with a ``://``, see `filesystem_of`.
+        logdir: the directory; created where it is missing. Local, or with a ``://``, see `append_filesystem_for`.
         max_queue: events that may wait for the thread. Beyond that an add waits for room (at most ``full_wait_secs``)
             while the disk works, and drops its event while it does not.
         max_queue_bytes: the same bound for serialized events, in bytes.
@@ -89,7 +89,7 @@ class EventsWriter:
         retry_max_secs: float = 60.0,
         full_wait_secs: float = 10.0,
         clock: Clock = SYSTEM_CLOCK,
-        filesystem: FileSystem | None = None,
+        filesystem: AppendFilesystem | None = None,
         on_error: OnError | None = None,
     ) -> None:
         for name, bound in (("max_queue", max_queue), ("max_queue_bytes", max_queue_bytes)):
@@ -112,7 +112,7 @@ class EventsWriter:
         self._retry_max_secs = retry_max_secs
         self._full_wait_secs = full_wait_secs
         self._clock = clock
-        self._filesystem = filesystem if filesystem is not None else filesystem_of(self._logdir)
+        self._filesystem = filesystem if filesystem is not None else append_filesystem_for(self._logdir)
         self._on_error = on_error
         # The system clock's own function, without the method around it: adding a scalar is a matter of nanoseconds.
         self._wall = time.time if clock is SYSTEM_CLOCK else clock.wall

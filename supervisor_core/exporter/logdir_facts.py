@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.table import (
     EXPORTER_LAST_REFRESH,
@@ -16,6 +15,7 @@ from supervisor_core.metrics.table import (
     EXPORTER_REQUESTS,
     EXPORTER_RUNS,
 )
+from supervisor_core.storage.local import local_path
 from supervisor_core.watch.snapshot import Snapshot
 
 

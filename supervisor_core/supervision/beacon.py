@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor_core.checkpoint.filesystem import Filesystem
 from supervisor_core.checkpoint.process_identity import this_machine
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
 from supervisor_core.runtime.deadline import NEVER, Deadline
+from supervisor_core.storage.local import Filesystem
 from supervisor_core.supervision.task_file import TaskFile
 from supervisor_core.supervision.task_record import TaskRecord
 

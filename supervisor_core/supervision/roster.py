@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
 from supervisor_core.checkpoint.process_identity import Machine, is_running, this_machine
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.run.status import WorkerStatus
 from supervisor_core.runtime.deadline import NEVER, Deadline
+from supervisor_core.storage.local import Filesystem, filesystem_for
 from supervisor_core.supervision.sighting import Sighting, by_name, has_ended_well, state_of
 from supervisor_core.supervision.task_file import TASKS_DIRECTORY, read_record
 from supervisor_core.supervision.task_record import TaskRecord

@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
-from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_record import COSTS, ERROR_LETTERS
 from supervisor_core.checkpoint.ledger import newest_attempt
@@ -35,6 +34,7 @@ from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import Recorder, SummaryWriter, TelemetrySink
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.runtime.save_tally import SaveTally
+from supervisor_core.storage.local import local_path
 from supervisor_core.supervision.beacon import Beacon
 from supervisor_core.supervision.environment import run_name, versions
 from supervisor_core.supervision.metrics_endpoint import MetricsEndpoint

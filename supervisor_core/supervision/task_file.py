@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for, refuse_link
 from supervisor_core.errors import SupervisorError
+from supervisor_core.storage.local import Filesystem, filesystem_for, refuse_link
 from supervisor_core.supervision.task_record import MAX_BYTES, TaskRecord, decode, encode, file_name
 
 TASKS_DIRECTORY = ".supervisor.tasks"

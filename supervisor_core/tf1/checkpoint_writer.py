@@ -27,7 +27,6 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.filesystem import filesystem_for
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
@@ -38,6 +37,7 @@ from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.gate import Gate
+from supervisor_core.storage.local import filesystem_for
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.retention import CheckpointRetention

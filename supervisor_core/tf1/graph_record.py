@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.checkpoint.filesystem import filesystem_for
 from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.storage.local import filesystem_for
 
 _LOG = logging.getLogger("supervisor_core")
 

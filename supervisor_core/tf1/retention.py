@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.checkpoint.ledger import SessionLedger
 from supervisor_core.checkpoint.listing import Candidate
 from supervisor_core.checkpoint.names import last_part
@@ -28,6 +27,7 @@ from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.storage.local import local_path
 from supervisor_core.tf1 import private_symbols as private
 
 _LOG = logging.getLogger("supervisor_core")

@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.checkpoint.bundle_writer import TensorData, write_bundle
-from supervisor_core.checkpoint.filesystem import local_path
+from supervisor_core.storage.local import local_path
 from supervisor_core.tf1.global_step import step_value
 from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.saver_graph import Item, SaverGraph, Shard, Source, check_is_local, read_saver, source_of

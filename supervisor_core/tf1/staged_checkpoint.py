@@ -17,10 +17,10 @@ import os
 import shutil
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.filesystem import filesystem_for, local_path
 from supervisor_core.checkpoint.staging import move_into_place, staging_path
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
+from supervisor_core.storage.local import filesystem_for, local_path
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supervisor_core.checkpoint.filesystem import Filesystem, filesystem_for
 from supervisor_core.checkpoint.lease_record import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.run.lease_report import FRESH_SECS, LeaseReport
+from supervisor_core.storage.local import Filesystem, filesystem_for
 
 MAX_WAIT_SECS = 3600.0
 """A lease that is not renewed is read after `FRESH_SECS`, then after twice as long each time, up to this."""

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.bundle import verify
-from supervisor_core.checkpoint.filesystem import LOCAL, filesystem_for, local_path, open_regular
 from supervisor_core.checkpoint.listing import find_runs
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
+from supervisor_core.storage.local import LOCAL, filesystem_for, local_path, open_regular
 
 
 @pytest.mark.parametrize(

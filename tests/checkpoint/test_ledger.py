@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.filesystem import LOCAL
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import (
     DIRECTORY,
@@ -23,6 +22,7 @@ from supervisor_core.checkpoint.ledger import (
     newest_attempt,
 )
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, write_state
+from supervisor_core.storage.local import LOCAL
 
 PAGE = Page(
     session="6f1d3c0a9b7e4d21",

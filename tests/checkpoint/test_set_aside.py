@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.filesystem import filesystem_for
 from supervisor_core.checkpoint.ledger import DIRECTORY, Page, PlannedDeletion, SavedAs, encode
 from supervisor_core.checkpoint.listing import find_runs
 from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import NoUsableCheckpointError
+from supervisor_core.storage.local import filesystem_for
 
 FILES = ["model.ckpt-300.data-00000-of-00001", "model.ckpt-300.index"]
 

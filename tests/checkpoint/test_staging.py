@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.checkpoint.filesystem import LocalFilesystem
 from supervisor_core.checkpoint.staging import move_into_place
+from supervisor_core.storage.local import LocalFilesystem
 
 INDEX = "model.ckpt-5.index"
 DATA = ["model.ckpt-5.data-00000-of-00002", "model.ckpt-5.data-00001-of-00002", "model.ckpt-5.meta"]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from supervisor_core.events.filesystem import AppendFile, LocalFileSystem
 from supervisor_core.events.source import Entry, LocalReadFile, LocalSource
+from supervisor_core.storage.local import AppendFile, LocalFilesystem
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
@@ -108,10 +108,10 @@ class FaultyFileSystem:
 
     def __post_init__(self) -> None:
         self.may_append.set()
-        self._local = LocalFileSystem()
+        self._local = LocalFilesystem()
 
-    def make_dirs(self, path: str) -> None:
-        self._local.make_dirs(path)
+    def make_directory(self, path: str) -> None:
+        self._local.make_directory(path)
 
     def create(self, path: str, data: bytes) -> AppendFile:
         if self.create_error is not None:

@@ -226,7 +226,7 @@ def test_a_full_disk_raises_nothing_into_the_training(
     tmp_path: Path, faulty: Any, read_logdir: ReadLogdir, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     """flush() returns while the disk is full, as add_summary() does; said once, and written when there is room."""
-    monkeypatch.setattr("supervisor_core.events.writer.filesystem_of", lambda logdir: faulty)
+    monkeypatch.setattr("supervisor_core.events.writer.append_filesystem_for", lambda logdir: faulty)
     writer = FileWriter(tmp_path)
     writer.add_summary(simple(), 1)
     writer.flush()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events.filesystem import LOCAL, LocalFileSystem, filesystem_of, join
+from supervisor_core.storage.local import LOCAL, LocalFilesystem, append_filesystem_for, join
 
 
 def test_a_file_is_created_exclusively(tmp_path: Path) -> None:
@@ -104,14 +104,14 @@ def test_no_empty_file_is_left_where_nothing_fits(tmp_path: Path) -> None:
 def test_a_relative_path_can_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file in the working directory has a directory too."""
     monkeypatch.chdir(tmp_path)
-    file = LocalFileSystem().create("events", b"a")
+    file = LocalFilesystem().create("events", b"a")
     file.sync()
     file.close()
 
 
 def test_paths_are_local_unless_they_say_otherwise() -> None:
     """Only ``://`` makes a path remote, and joining follows suit."""
-    assert filesystem_of("/run/a:b") is LOCAL
+    assert append_filesystem_for("/run/a:b") is LOCAL
     assert join("/run", "x") == "/run/x"
     assert join("gs://bucket/run/", "x") == "gs://bucket/run/x"
 
@@ -131,7 +131,7 @@ def test_local_paths_need_no_tensorboard(tmp_path: Path) -> None:
 def test_a_scheme_without_a_file_system_says_what_to_install(path: str) -> None:
     """The error names the path, the scheme and the remedies."""
     with pytest.raises(EventsError, match=r"nosuchscheme://.*Install fsspec.*local directory"):
-        filesystem_of(path)
+        append_filesystem_for(path)
 
 
 def test_a_known_scheme_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,4 +143,4 @@ def test_a_known_scheme_without_its_package_says_what_to_install(monkeypatch: py
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", get_filesystem_class)
     with pytest.raises(EventsError, match="adlfs"):
-        filesystem_of("abfs://bucket/run")
+        append_filesystem_for("abfs://bucket/run")

@@ -9,8 +9,8 @@ import pytest
 
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.events_file import EventsFile
-from supervisor_core.events.filesystem import filesystem_of
-from supervisor_core.events.remote import RemoteFile, RemoteFileSystem
+from supervisor_core.storage.local import append_filesystem_for
+from supervisor_core.storage.remote import RemoteAppendFile, RemoteAppendFilesystem
 
 
 class FakeClient:
@@ -91,14 +91,14 @@ def test_nothing_is_overwritten() -> None:
     client = FakeClient()
     client.objects["x://a"] = b"there"
     with pytest.raises(FileExistsError):
-        RemoteFileSystem(client).create("x://a", b"new")
+        RemoteAppendFilesystem(client).create("x://a", b"new")
     assert client.objects["x://a"] == b"there"
 
 
 def test_each_append_is_one_request() -> None:
     """The chunks of a batch travel together."""
     client = FakeClient()
-    file = RemoteFileSystem(client).create("x://a", b"1")
+    file = RemoteAppendFilesystem(client).create("x://a", b"1")
     file.append([b"2", b"3", b"4"])
     assert (client.log, client.objects["x://a"]) == (["write", "append"], b"1234")
 
@@ -106,7 +106,7 @@ def test_each_append_is_one_request() -> None:
 def test_a_store_that_cannot_append_gets_the_whole_file() -> None:
     """Where appending is refused, everything written so far is written anew, and nothing is asked twice."""
     client = FakeClient(appends=False)
-    file = RemoteFileSystem(client).create("x://a", b"1")
+    file = RemoteAppendFilesystem(client).create("x://a", b"1")
     file.append([b"2"])
     file.append([b"3"])
     assert client.objects["x://a"] == b"123"
@@ -116,7 +116,7 @@ def test_a_store_that_cannot_append_gets_the_whole_file() -> None:
 def test_a_failed_whole_write_is_not_taken_for_written() -> None:
     """After an outage the copy in memory holds exactly what the store acknowledged."""
     client = FakeClient(appends=False)
-    file = RemoteFileSystem(client).create("x://a", b"1")
+    file = RemoteAppendFilesystem(client).create("x://a", b"1")
     client.error = ConnectionError("gone")
     with pytest.raises(ConnectionError):
         file.append([b"2"])
@@ -130,7 +130,7 @@ def test_after_a_remote_failure_nothing_is_lost(clock: Any, read_bytes: Callable
     from supervisor_core.events.batch import BatchEncoder
 
     client = FakeClient()
-    file = EventsFile("x://run", RemoteFileSystem(client), clock, "")
+    file = EventsFile("x://run", RemoteAppendFilesystem(client), clock, "")
     file.open()
     encoder = BatchEncoder()
     file.append(encoder.encode([("a", 1.0, 1, 1.0)]))
@@ -146,20 +146,20 @@ def test_after_a_remote_failure_nothing_is_lost(clock: Any, read_bytes: Callable
 def test_a_remote_file_cannot_be_cut() -> None:
     """Truncation is refused, so that the writer begins a new file instead."""
     with pytest.raises(OSError):
-        RemoteFile(FakeClient(), "x://a").truncate(3)
+        RemoteAppendFile(FakeClient(), "x://a").truncate(3)
 
 
 def test_remote_events_are_gathered() -> None:
     """A remote file system asks for few, large appends."""
     pytest.importorskip("fsspec")
-    assert filesystem_of("memory://run").prompt is False
-    assert filesystem_of("/run").prompt is True
+    assert append_filesystem_for("memory://run").prompt is False
+    assert append_filesystem_for("/run").prompt is True
 
 
 def test_a_whole_file_can_be_put(memory: Any) -> None:
     """What belongs beside the events (a plugin's assets) is written whole, again and again."""
-    filesystem = filesystem_of(memory.events_logdir)
-    filesystem.make_dirs(memory.events_logdir + "/plugins")
+    filesystem = append_filesystem_for(memory.events_logdir)
+    filesystem.make_directory(memory.events_logdir + "/plugins")
     for content in (b"old and long", b"new"):
         filesystem.replace(memory.events_logdir + "/plugins/a", content)
     assert memory.cat_file(memory.events_logdir + "/plugins/a") == b"new"

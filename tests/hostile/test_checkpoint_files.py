@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint import bundle_writer, filesystem, listing, table
+from supervisor_core.checkpoint import bundle_writer, listing, table
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.lease_record import decode as decode_lease
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
@@ -22,6 +22,7 @@ from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.storage import local
 from supervisor_core.supervision.task_record import decode as decode_task
 from supervisor_core.wire import encode_varint, read_canonical_varint
 
@@ -202,14 +203,14 @@ def test_what_is_no_file_holds_up_nobody(tmp_path: Path, writer: ModuleType) -> 
 def test_a_state_file_costs_few_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kilobyte of names of checkpoints in 99,999 shards, here and elsewhere: two looks for each name at most."""
     looks = 0
-    is_file = filesystem.LocalFilesystem.is_file
+    is_file = local.LocalFilesystem.is_file
 
-    def counted(self: filesystem.LocalFilesystem, path: str) -> bool:
+    def counted(self: local.LocalFilesystem, path: str) -> bool:
         nonlocal looks
         looks += 1
         return is_file(self, path)
 
-    monkeypatch.setattr(filesystem.LocalFilesystem, "is_file", counted)
+    monkeypatch.setattr(local.LocalFilesystem, "is_file", counted)
     names = [f"{'/elsewhere/' * (step % 2)}m-{step}-?????-of-99999" for step in range(30)]
     lines = [f'all_model_checkpoint_paths: "{name}"\n' for name in names]
     (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{names[-1]}"\n' + "".join(lines))
@@ -226,7 +227,7 @@ def test_no_other_store_is_asked(tmp_path: Path, writer: ModuleType, monkeypatch
     (tmp_path / "checkpoint").write_text("\n".join(lines))
     asked: list[str] = []
 
-    def local_only(path: str | os.PathLike[str]) -> tuple[filesystem.Filesystem, str]:
+    def local_only(path: str | os.PathLike[str]) -> tuple[local.Filesystem, str]:
         asked.append(os.fspath(path))
         raise AssertionError(f"{path} was asked")
 

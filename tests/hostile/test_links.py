@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.checkpoint.bundle_writer import write_bundle
-from supervisor_core.checkpoint.filesystem import LOCAL
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import DIRECTORY, SessionLedger
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.set_aside import move_aside
 from supervisor_core.checkpoint.state_file import CheckpointState, write_state
-from supervisor_core.events.filesystem import LOCAL as EVENTS
+from supervisor_core.storage.local import LOCAL
+from supervisor_core.storage.local import LOCAL as EVENTS
 from supervisor_core.supervision.task_file import TASKS_DIRECTORY, TaskFile
 from supervisor_core.supervision.task_record import TaskRecord
 

@@ -21,6 +21,7 @@ LAYERS = [
     {"runtime", "metrics", "watch"},
     {"run"},
     {"events", "checkpoint"},
+    {"storage"},
     {"options"},
     {"address"},
     {"errors", "clock", "checksum", "wire", "monitoring"},
@@ -32,7 +33,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 HEAVY = {
     "tensorflow": {"tf1"},
     "prometheus_client": {"metrics"},
-    "tensorboard": {"events", "checkpoint", "tb_plugin", "tensorboard_tab"},
+    "tensorboard": {"events", "storage", "tb_plugin", "tensorboard_tab"},
     "werkzeug": {"tb_plugin"},
     "numpy": {"events", "run", "watch", "tf1", "tb_plugin"},
     "click": {"cli"},
@@ -50,6 +51,7 @@ PUBLIC = [
     "supervisor_core.metrics",
     "supervisor_core.run.status",
     "supervisor_core.runtime",
+    "supervisor_core.storage",
     "supervisor_core.supervision",
     "supervisor_core.watch",
 ]

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.filesystem import Check, LocalFilesystem, Reader, unguarded
 from supervisor_core.events.telemetry import Record, from_json
 from supervisor_core.options import Options
 from supervisor_core.run.status import WorkerStatus
 from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.storage.local import Check, LocalFilesystem, Reader, unguarded
 from supervisor_core.supervision.outcome import Outcome
 from supervisor_core.supervision.roster import Roster
 from supervisor_core.supervision.supervised_run import SupervisedRun

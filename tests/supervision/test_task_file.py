@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.checkpoint.filesystem import Check, LocalFilesystem, unguarded
+from supervisor_core.storage.local import Check, LocalFilesystem, unguarded
 from supervisor_core.supervision.task_file import TASKS_DIRECTORY, TaskFile, read_record
 from supervisor_core.supervision.task_record import TaskRecord
 

@@ -115,6 +115,6 @@ def test_file_systems_of_tensorflow_are_used_where_it_is_loaded() -> None:
     events = list(V1.train.summary_iterator(writer.path))
     assert [event.step for event in events] == [0, 1, 2, 3]
     with pytest.raises(FileExistsError):
-        from supervisor_core.events.filesystem import filesystem_of
+        from supervisor_core.storage.local import append_filesystem_for
 
-        filesystem_of(logdir).create(writer.path, b"")
+        append_filesystem_for(logdir).create(writer.path, b"")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.filesystem import LOCAL, Filesystem, filesystem_for
+from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for
 from supervisor_core.watch.presence import MAX_DIRECTORIES, CheckpointPresence
 
 

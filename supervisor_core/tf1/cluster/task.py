@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.checkpoint.filesystem import local_path
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import OptionsError, RunFinishedError
 from supervisor_core.events.telemetry import StopReason, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.runtime.signals import SignalWatch
+from supervisor_core.storage.local import local_path
 from supervisor_core.supervision.beacon import Beacon
 from supervisor_core.supervision.chief_watch import ChiefWatch
 from supervisor_core.supervision.roster import Roster

@@ -1,8 +1,12 @@
-"""`RemoteFilesystem`: object stores and other file systems, through TensorBoard's gfile.
+"""Object stores and other remote file systems, through the gfile at hand.
 
-Where tensorflow is loaded (a training), TensorBoard's gfile is tensorflow's own, which reads and writes. Where it is
-not (a monitoring host), it is TensorBoard's stand-in (fsspec, boto3), with which checkpoints can be read and verified;
-there nothing can be deleted.
+Checkpoints (`RemoteFilesystem`): where tensorflow is loaded (a training), TensorBoard's gfile is tensorflow's own,
+which reads and writes. Where it is not (a monitoring host), it is TensorBoard's stand-in (fsspec, boto3), with which
+checkpoints can be read and verified; there nothing can be deleted.
+
+Events (`RemoteAppendFilesystem`): where tensorflow is loaded and knows the scheme, tensorflow's, so that summaries and
+checkpoints share one client and its credentials; everywhere else TensorBoard's, which supports every store for which
+fsspec has a package.
 """
 
 from __future__ import annotations
@@ -12,15 +16,15 @@ import functools
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-from supervisor_core.checkpoint.filesystem import MAX_READ_BYTES, Check, Reader, too_long, unguarded
-from supervisor_core.errors import SupervisorError
+from supervisor_core.errors import EventsError, SupervisorError
+from supervisor_core.storage.local import MAX_READ_BYTES, Check, Reader, too_long, unguarded
 
 READ_AHEAD_BYTES = 8 << 20
-"""Each request to a remote store asks for at least so much: a round trip costs more than a megabyte does."""
+"""The least size of a request to a remote store: a round trip costs more than a megabyte."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -30,7 +34,7 @@ _ERRNO_OF_CODE = {5: errno.ENOENT, 6: errno.EEXIST, 7: errno.EACCES, 8: errno.EN
 
 
 def _as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Turn whatever a file system's client raises into the `OSError` that says the same."""
+    """Turn the exceptions of a file system's client into the equivalent `OSError`."""
 
     @functools.wraps(function)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -48,7 +52,7 @@ def _as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class RemoteFilesystem:
-    """See `supervisor_core.checkpoint.filesystem.Filesystem`; the paths keep their scheme."""
+    """See `Filesystem`; the paths keep their scheme."""
 
     def __init__(self) -> None:
         if "tensorflow" in sys.modules:
@@ -113,7 +117,7 @@ class RemoteFilesystem:
 
     @_as_os_error
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
-        """See `Filesystem.replace`; an object store replaces at one stroke, others by a rename."""
+        """See `Filesystem.replace`; an object store replaces atomically, others by a rename."""
         if not self._full:
             check()
             with self._gfile.GFile(path, "wb") as file:
@@ -206,3 +210,156 @@ class _RemoteReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
+
+
+class _Client(Protocol):
+    def exists(self, path: str) -> bool: ...
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def write(self, path: str, data: bytes) -> None: ...
+
+    def append(self, path: str, data: bytes) -> None: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def size(self, path: str) -> int: ...
+
+
+class _TensorBoardClient:
+    def __init__(self, filesystem: Any) -> None:
+        self._filesystem = filesystem
+
+    def exists(self, path: str) -> bool:
+        return bool(self._filesystem.exists(path))
+
+    def make_dirs(self, path: str) -> None:
+        self._filesystem.makedirs(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        self._filesystem.write(path, data, True)
+
+    def append(self, path: str, data: bytes) -> None:
+        if not hasattr(self._filesystem, "append"):
+            raise NotImplementedError(path)
+        self._filesystem.append(path, data, True)
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._filesystem.read(path, True)[0])
+
+    def size(self, path: str) -> int:
+        return int(self._filesystem.stat(path).length)
+
+
+class _TensorFlowClient:
+    def __init__(self, gfile: Any) -> None:
+        self._gfile = gfile
+
+    def exists(self, path: str) -> bool:
+        return bool(self._gfile.exists(path))
+
+    def make_dirs(self, path: str) -> None:
+        self._gfile.makedirs(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        self._put(path, data, "wb")
+
+    def append(self, path: str, data: bytes) -> None:
+        self._put(path, data, "ab")
+
+    def read(self, path: str) -> bytes:
+        with self._gfile.GFile(path, "rb") as file:
+            return bytes(file.read())
+
+    def size(self, path: str) -> int:
+        return int(self._gfile.stat(path).length)
+
+    def _put(self, path: str, data: bytes, mode: str) -> None:
+        # Opened for each append: an open handle buffers, and a forked child would write the buffer again.
+        with self._gfile.GFile(path, mode) as file:
+            file.write(data)
+
+
+class RemoteAppendFile:
+    """A file behind a gfile. Each append is a request of its own; where the store cannot append, the whole file is
+    rewritten each time, from a copy in memory."""
+
+    def __init__(self, client: _Client, path: str) -> None:
+        self._client = client
+        self._path = path
+        self._whole: bytearray | None = None
+
+    def append(self, chunks: Sequence[bytes]) -> None:
+        """See `AppendFile.append`."""
+        data = b"".join(chunks)
+        if self._whole is None:
+            try:
+                self._client.append(self._path, data)
+                return
+            except (NotImplementedError, ValueError):  # how fsspec says that a store cannot append
+                self._whole = bytearray(self._client.read(self._path))
+        self._client.write(self._path, bytes(self._whole) + data)
+        self._whole += data
+
+    def size(self) -> int:
+        """See `AppendFile.size`."""
+        return self._client.size(self._path)
+
+    def truncate(self, size: int) -> None:
+        """Raise: remote files cannot be cut."""
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self._path)
+
+    def is_gone(self) -> bool:
+        """Return False: asking would cost a request for each append."""
+        return False
+
+    def sync(self) -> None:
+        """Do nothing: a store that has acknowledged an append has it."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is held open."""
+
+
+class RemoteAppendFilesystem:
+    """See `AppendFilesystem`."""
+
+    prompt = False
+
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+
+    def make_directory(self, path: str) -> None:
+        """See `AppendFilesystem.make_directory`."""
+        self._client.make_dirs(path)
+
+    def create(self, path: str, data: bytes) -> RemoteAppendFile:
+        """See `AppendFilesystem.create`; stores have no exclusive creation, so this asks first and then writes."""
+        if self._client.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self._client.write(path, data)
+        return RemoteAppendFile(self._client, path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `AppendFilesystem.replace`."""
+        self._client.write(path, data)
+
+
+def remote_append_filesystem(path: str) -> RemoteAppendFilesystem:
+    """Return the file system of a path with ``://`` in it.
+
+    Raises:
+        EventsError: if none is installed for its scheme.
+    """
+    scheme = path.partition("::")[0].partition("://")[0]
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and scheme in tensorflow.io.gfile.get_registered_schemes():
+        return RemoteAppendFilesystem(_TensorFlowClient(tensorflow.io.gfile))
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    try:
+        return RemoteAppendFilesystem(_TensorBoardClient(gfile.get_filesystem(path)))
+    except (ImportError, ValueError) as error:
+        raise EventsError(
+            f"Cannot write events to {path!r}: no file system for {scheme}:// is installed ({error}). Install fsspec "
+            f"and its package for {scheme}:// (for gs:// that is gcsfs, for s3:// s3fs), or give a local directory."
+        ) from error

@@ -1,28 +1,32 @@
-"""`Filesystem`: the few things that checkpoints need of a file system, for local paths at full speed.
+"""The interfaces of the file layer, and local files; for checkpoints (`Filesystem`) and events (`AppendFilesystem`).
 
-Local paths (``file://`` too) go straight to the operating system. Everything else (``gs://``, ``s3://``, ``memory://``)
-goes through TensorBoard's gfile, which is loaded only then (`supervisor_core.checkpoint.remote`). Whatever fails
-raises `OSError`, with the subclasses that Python gives to a missing file, a missing permission and the rest.
+Local paths (``file://`` too, for checkpoints) go straight to the operating system. All others (``gs://``, ``s3://``,
+``memory://``) go through TensorBoard's gfile, which is loaded only then (`remote`). Failures of a `Filesystem` raise
+`OSError`, with Python's subclasses for a missing file, a missing permission and so on.
 
 Local files are opened by `open_regular` alone: a FIFO, a device or a directory in place of a file is an error at once.
-What is written in place is opened by `open_own`, which follows no link: anybody who may write into a logdir may put a
-link there to a file that only the reader may write.
+Files that are written in place are opened by `open_own`, which follows no link: anybody with access to a logdir may put
+a link there to a file that only the reader may write.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol
 
+_LOG = logging.getLogger("supervisor_core")
+
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EROFS)
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = (
     (stat.S_ISDIR, errno.EISDIR, "it is a directory"),
@@ -32,15 +36,15 @@ _KINDS = (
 )
 
 MAX_READ_BYTES = 4 << 20
-"""A file that is read as a whole is no longer: a state file that lists 30,000 checkpoints has 4 MB."""
+"""Limit of a file that is read as a whole: a state file that lists 30,000 checkpoints has 4 MB."""
 
 Check = Callable[[], None]
-"""Asked immediately before something is published. Raises `LogdirInUseError` if another chief has taken the logdir
-over, and `OSError` if that cannot be found out: then try again later. See `supervisor_core.checkpoint.guard`."""
+"""Called immediately before a change takes effect. Raises `LogdirInUseError` if another chief has taken the logdir
+over, and `OSError` if that is unknown: then try again later. See `supervisor_core.checkpoint.guard`."""
 
 
 def unguarded() -> None:
-    """The check where there is no other chief to fear: passes."""
+    """The check where there can be no other chief: passes."""
 
 
 class Reader(Protocol):
@@ -61,7 +65,7 @@ class Reader(Protocol):
 
 
 class Filesystem(Protocol):
-    """What checkpoints need; paths are strings as the user gave them. Every failure is an `OSError`."""
+    """The part of a file system that checkpoints need; paths as the user gave them. Every failure is an `OSError`."""
 
     def list_names(self, directory: str) -> list[str]:
         """Return the names of a directory's entries, in no particular order."""
@@ -79,28 +83,28 @@ class Filesystem(Protocol):
         """Return a whole (small) file; one of more than `MAX_READ_BYTES` is an `OSError`."""
 
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
-        """Put ``data`` in place of the file, all or nothing, and durably: a crash leaves the old or the new.
+        """Put ``data`` in place of the file, atomically and durably: a crash leaves the old or the new one.
 
-        ``check`` is called immediately before that takes effect; what it raises leaves the old one.
+        ``check`` is called immediately before that takes effect; if it raises, the old file stays.
         """
 
     def sync(self, paths: Iterable[str], directory: str) -> None:
-        """Return when these files and the directory's entries would survive a power cut."""
+        """Make these files and the directory's entries survive a power cut."""
 
     def remove(self, path: str) -> None:
         """Delete one file (of a symbolic link: the link)."""
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory with all that is in it; follows no symbolic link."""
+        """Delete a directory with its content; follows no symbolic link."""
 
     def move(self, path: str, target: str) -> None:
-        """Give a file another name, in one step where the file system can."""
+        """Rename a file, atomically where the file system can."""
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where they are missing."""
 
     def modified_at(self, path: str) -> float | None:
-        """Return when a file was last written, by the file system's clock; None where it does not say."""
+        """Return when a file was last written, by the file system's clock; None where unknown."""
 
     def now_in(self, directory: str) -> float | None:
         """Return the present time by the file system's own clock, which need not be this machine's."""
@@ -109,8 +113,53 @@ class Filesystem(Protocol):
         """Say whether ``path`` lies below ``directory``, symbolic links in its directories resolved."""
 
 
+class AppendFile(Protocol):
+    """One open file that only grows. Methods raise ``OSError`` (a remote one: whatever its client raises)."""
+
+    def append(self, chunks: Sequence[bytes]) -> None:
+        """Append all chunks; when it raises, any part of them may have been appended."""
+
+    def size(self) -> int:
+        """Return the file's present length in bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes; raises where the file system cannot."""
+
+    def is_gone(self) -> bool:
+        """Say whether the file was deleted, so that appending to it would be in vain."""
+
+    def sync(self) -> None:
+        """Return when everything appended would survive a power cut, as far as the file system can promise it."""
+
+    def close(self) -> None:
+        """Close the file; it buffers nothing, so nothing is lost."""
+
+
+class AppendFilesystem(Protocol):
+    """The part of a file system that a writer of events needs. Injected, so that a test can run out of disk."""
+
+    prompt: bool
+    """True where appending is cheap, so that events are appended as they come; False where each append is a request
+    over a network, so that they are gathered for ``flush_secs``."""
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents where they are missing."""
+
+    def create(self, path: str, data: bytes) -> AppendFile:
+        """Create a file that begins with ``data``.
+
+        Raises:
+            FileExistsError: if something has that name; nothing else is ever overwritten.
+        """
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put ``data`` in place of the file."""
+
+
 class LocalFilesystem:
-    """The operating system's files."""
+    """The operating system's files; a `Filesystem` and an `AppendFilesystem`."""
+
+    prompt = True
 
     def list_names(self, directory: str) -> list[str]:
         """See `Filesystem.list_names`."""
@@ -134,7 +183,7 @@ class LocalFilesystem:
             yield directory, sorted(files)
 
     def is_file(self, path: str) -> bool:
-        """See `Filesystem.is_file`; what cannot be looked at counts as there, so that reading says why."""
+        """See `Filesystem.is_file`; an inaccessible path counts as a file, so that reading it raises the reason."""
         try:
             return not os.path.isdir(path) and bool(os.stat(path))
         except FileNotFoundError:
@@ -167,10 +216,23 @@ class LocalFilesystem:
             check()
             os.replace(temporary, path)
         except BaseException:
-            with contextlib.suppress(OSError):  # the first error is the one to hear of
+            with contextlib.suppress(OSError):  # the first error is raised
                 os.unlink(temporary)
             raise
         _sync_one(os.path.dirname(path) or ".")
+
+    def create(self, path: str, data: bytes) -> LocalAppendFile:
+        """See `AppendFilesystem.create`; leaves no empty file behind when the disk is full."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        file = LocalAppendFile(path, os.open(path, flags, 0o666))
+        try:
+            file.append((data,))
+        except OSError:
+            with contextlib.suppress(OSError):  # the first error is raised
+                file.close()
+                os.unlink(path)
+            raise
+        return file
 
     def sync(self, paths: Iterable[str], directory: str) -> None:
         """See `Filesystem.sync`."""
@@ -223,7 +285,7 @@ class _LocalReader:
         data = os.pread(self._fd, length, offset)
         if len(data) == length or not data:
             return data
-        parts = [data]  # a signal or a network file system may hand over less than there is
+        parts = [data]  # a signal or a network file system may cut a read short
         got = len(data)
         while got < length and (data := os.pread(self._fd, length - got, offset + got)):
             parts.append(data)
@@ -239,12 +301,60 @@ class _LocalReader:
         os.close(self._fd)
 
 
-LOCAL: Filesystem = LocalFilesystem()
-"""The one that local paths use."""
+class LocalAppendFile:
+    """A local file, appended with plain ``write`` calls: what has been appended survives a SIGKILL."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._directory_synced = False
+
+    def append(self, chunks: Sequence[bytes]) -> None:
+        """See `AppendFile.append`."""
+        for chunk in chunks:
+            sent = os.write(self._descriptor, chunk)
+            while sent < len(chunk):  # a short write: the next one says why
+                sent += os.write(self._descriptor, memoryview(chunk)[sent:])
+
+    def size(self) -> int:
+        """See `AppendFile.size`."""
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        """See `AppendFile.truncate`."""
+        os.ftruncate(self._descriptor, size)
+
+    def is_gone(self) -> bool:
+        """See `AppendFile.is_gone`."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
+    def sync(self) -> None:
+        """See `AppendFile.sync`; the first time the directory too, since a synced file without a name is lost."""
+        try:
+            os.fsync(self._descriptor)
+            if not self._directory_synced:
+                directory = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(directory)
+                finally:
+                    os.close(directory)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC:
+                raise
+            if not self._directory_synced:
+                _LOG.info("The file system of %s cannot sync (%s); flushing has to do.", self._path, error.strerror)
+        self._directory_synced = True
+
+    def close(self) -> None:
+        """See `AppendFile.close`."""
+        os.close(self._descriptor)
+
+
+LOCAL = LocalFilesystem()
 
 
 def local_path(path: str | os.PathLike[str]) -> str | None:
-    """Return the operating system's name of a local path (``file://`` taken off); None for any other file system."""
+    """Return the operating system's name of a local path, without ``file://``; None for any other file system."""
     text = os.fspath(path)
     if text.startswith("file://"):
         return text[len("file://") :]
@@ -252,7 +362,7 @@ def local_path(path: str | os.PathLike[str]) -> str | None:
 
 
 def filesystem_for(path: str | os.PathLike[str]) -> tuple[Filesystem, str]:
-    """Return the file system of a path, and the path by the name to be used with it.
+    """Return the file system of a path, and the path's name in it.
 
     Example:
         >>> filesystem, name = filesystem_for("file:///logs/run")
@@ -262,20 +372,38 @@ def filesystem_for(path: str | os.PathLike[str]) -> tuple[Filesystem, str]:
     local = local_path(path)
     if local is not None:
         return LOCAL, local
-    from supervisor_core.checkpoint.remote import RemoteFilesystem
+    from supervisor_core.storage.remote import RemoteFilesystem
 
     return RemoteFilesystem(), os.fspath(path)
 
 
+def append_filesystem_for(path: str) -> AppendFilesystem:
+    """Return the file system to which events below a path are appended: local, or that of the path's scheme.
+
+    Raises:
+        EventsError: if no file system for it is installed; the text names the package to install.
+    """
+    if "://" not in path:
+        return LOCAL
+    from supervisor_core.storage.remote import remote_append_filesystem
+
+    return remote_append_filesystem(path)
+
+
+def join(directory: str, name: str) -> str:
+    """Return the path of an entry of a directory, local or remote."""
+    return directory.rstrip("/") + "/" + name if "://" in directory else os.path.join(directory, name)
+
+
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """Open a local file and return its descriptor. Waits for nothing: not for the other end of a FIFO, nor a device.
+    """Open a local file and return its descriptor, without waiting for the other end of a FIFO, or a device.
 
     Args:
         path: the file; symbolic links are followed.
         flags: those of `os.open`; those that keep it from waiting are added.
 
     Raises:
-        OSError: if it cannot be opened, or is no regular file; its ``strerror`` then says what it is.
+        OSError: if it cannot be opened, or is no regular file; its ``strerror`` then names its kind.
     """
     fd = os.open(path, flags | _OPEN_FLAGS, 0o666)
     mode = os.fstat(fd).st_mode
@@ -313,7 +441,7 @@ def too_long(path: str) -> OSError:
 
 
 def refuse_link(directory: str) -> None:
-    """Return unless a directory of ours is a symbolic link: what is written there would be written elsewhere.
+    """Check that a directory is not a symbolic link, through which files would be written elsewhere.
 
     Raises:
         OSError: if a local directory is one.
