@@ -22,7 +22,7 @@ from supervisor_core.supervision.supervised_run import SupervisedRun
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.wait import SessionContext
-from supervisor_core.tf1.restore import Origin, Restored
+from supervisor_core.tf1.restore import Restored, RestoreInfo
 from supervisor_core.tf1.stop_state import StopReason
 from supervisor_core.tf1.stopping import Stopping
 
@@ -210,20 +210,20 @@ class Lifecycle:
         if self.stop_reason.signum is not None:
             coord.request_stop()
 
-    def ready(self, sess: Any, origin: Origin, services: Sequence[Mapping[str, Any]]) -> None:
+    def ready(self, sess: Any, restore_info: RestoreInfo, services: Sequence[Mapping[str, Any]]) -> None:
         """Record that the session is ready, and where its model came from."""
         self._session = sess
         self._is_ready = True
         self._coord.forget_who_asked()
-        restored = origin.restored
+        restored = restore_info.restored
         if self.checkpoints is not None:
-            self.checkpoints.attach(sess, self.run, self._writer, restored, origin.skipped)
+            self.checkpoints.attach(sess, self.run, self._writer, restored, restore_info.skipped)
         self._note_restored(restored)
         self.run.ready(
             restored_checkpoint=None if restored is None else restored.path,
-            restored_step=origin.step,
-            adopted=origin.adopted,
-            skipped=[{"path": item.path, "reason": item.reason} for item in origin.skipped],
+            restored_step=restore_info.step,
+            adopted=restore_info.adopted,
+            skipped=[{"path": item.path, "reason": item.reason} for item in restore_info.skipped],
             state_problem=None if restored is None else restored.state_problem,
             services=services,
         )
@@ -233,12 +233,12 @@ class Lifecycle:
         self._session = None
         self.run.enter("restoring")
 
-    def recovered(self, sess: Any, origin: Origin, error: str, losses: int, secs: float) -> None:
+    def recovered(self, sess: Any, restore_info: RestoreInfo, error: str, losses: int, secs: float) -> None:
         """Record that another TensorFlow session has taken the place of the one that was lost.
 
         Args:
             sess: the new one.
-            origin: where its model came from.
+            restore_info: where its model came from.
             error: what was raised when the old one was lost.
             losses: how often that happened until now.
             secs: how long it took.
@@ -248,11 +248,11 @@ class Lifecycle:
             error=error,
             losses=losses,
             step=self.run.progress.snapshot().global_step,
-            checkpoint=None if origin.restored is None else origin.restored.path,
-            at_step=origin.step,
+            checkpoint=None if restore_info.restored is None else restore_info.restored.path,
+            at_step=restore_info.step,
             secs=secs,
         )
-        self._note_restored(origin.restored)
+        self._note_restored(restore_info.restored)
 
     def kept_back(self) -> str | None:
         """Return why a worker must not begin: its run has finished; see `ChiefWatch.look`. Of a chief, nothing."""
@@ -296,8 +296,8 @@ class Lifecycle:
             )
 
 
-class Additions:
-    """Seeing a run, and steering it, beyond the original's API."""
+class RunMethods:
+    """What a facade offers of its run beyond the original's API: its status, its metrics, a checkpoint now."""
 
     @property
     def _lifecycle(self) -> Lifecycle:

@@ -1,4 +1,4 @@
-"""Restoring a session: from the newest checkpoint that can be read, walking back over damaged ones.
+"""Where a session's model comes from: the newest checkpoint that can be read, walking back over damaged ones.
 
 Before a restore the index is verified, and that each data file is there, regular and long enough. The data's checksums
 are compared by TensorFlow as it reads, so that nothing is read twice; only where that fails the checkpoint is verified
@@ -41,6 +41,11 @@ _POSSIBLE_DAMAGE = (
 """What TensorFlow raises for files that it cannot read, and for other reasons too."""
 _NO_FILE = (errno.EISDIR, errno.EINVAL)
 
+MAX_NAMES = 20
+"""How many names of a kind are listed."""
+
+_PASSING = ("Identity", "Reshape", "Cast")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
@@ -55,6 +60,36 @@ class Restored:
     skipped: tuple[Skipped, ...] = ()
     """Newest first."""
     state_problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreInfo:
+    """Where a session's model came from: a checkpoint, its own initialisation, or a cluster that had kept it."""
+
+    restored: Restored | None = None
+    """The checkpoint; None where none was read."""
+    adopted: bool = False
+    """Whether it was found alive in the cluster, and kept."""
+    skipped: tuple[Skipped, ...] = ()
+    """The damaged checkpoints that were passed over, newest first."""
+    step: int | None = None
+    """The step at which training goes on; None for a new model, and where nothing counts."""
+
+    @classmethod
+    def of(cls, maker: Any, sess: Any, global_step: Any) -> RestoreInfo:
+        """Return what the maker of a session recorded; a maker of the program's own records nothing.
+
+        Args:
+            maker: a `SessionManager`, a session creator, or whatever made the session.
+            sess: the session.
+            global_step: what counts its steps, or None.
+        """
+        restored: Restored | None = getattr(maker, "restored", None)
+        if restored is not None:
+            return cls(restored=restored, skipped=restored.skipped, step=restored.step)
+        if not getattr(maker, "adopted", False):
+            return cls(skipped=getattr(maker, "skipped", ()))
+        return cls(adopted=True, step=None if global_step is None else read_global_step(sess, global_step))
 
 
 def restore_explicit(sess: Any, saver: Any, path: str) -> Restored:
@@ -196,42 +231,6 @@ def _restore(sess: Any, saver: Any, path: str) -> None:
             raise
         text = f"{error.message}\n\nThe checkpoint {path} is of another model:\n{difference}"
         raise type(error)(error.node_def, error.op, text) from error
-
-
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Where a model came from."""
-
-    restored: Restored | None = None
-    """The checkpoint; None where none was read."""
-    adopted: bool = False
-    """Whether it was found alive in the cluster, and kept."""
-    skipped: tuple[Skipped, ...] = ()
-    """The damaged checkpoints that were passed over, newest first."""
-    step: int | None = None
-    """The step at which training goes on; None for a new model, and where nothing counts."""
-
-    @classmethod
-    def told_by(cls, maker: Any, sess: Any, global_step: Any) -> Origin:
-        """Return what the maker of a session recorded; a maker of the program's own records nothing.
-
-        Args:
-            maker: a `SessionManager`, a session creator, or whatever made the session.
-            sess: the session.
-            global_step: what counts its steps, or None.
-        """
-        restored: Restored | None = getattr(maker, "restored", None)
-        if restored is not None:
-            return cls(restored=restored, skipped=restored.skipped, step=restored.step)
-        if not getattr(maker, "adopted", False):
-            return cls(skipped=getattr(maker, "skipped", ()))
-        return cls(adopted=True, step=None if global_step is None else read_global_step(sess, global_step))
-
-
-MAX_NAMES = 20
-"""How many names of a kind are listed."""
-
-_PASSING = ("Identity", "Reshape", "Cast")
 
 
 def explain_mismatch(saver: Any, graph: Any, path: str) -> str:

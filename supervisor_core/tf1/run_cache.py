@@ -246,7 +246,8 @@ class RunPlan:
         self._outputs = [private.TF_OUTPUT.of(tensor)() for tensor in self.tensors]
         self._operations = [private.C_OPERATION.of(op) for op in self.targets]
         self._do_call = private.DO_CALL.of(session)
-        self._callable: NativeCallable | None = None
+        self.prepared: NativeCallable | None = None
+        """The callable that this plan has moved on to."""
         self._runs_left: float = max(MIN_RUNS, first_secs / SAVED_SECS)
         self.last_used = 0.0
 
@@ -254,11 +255,6 @@ class RunPlan:
     def elements(self) -> list[Any]:
         """The tensors and operations that are run."""
         return [*self.tensors, *self.targets]
-
-    @property
-    def has_callable(self) -> bool:
-        """Whether this plan has moved on to a callable."""
-        return self._callable is not None
 
     def arrays(self, feed_dict: Mapping[Any, Any] | None) -> Sequence[Any] | None:
         """Return the arrays to feed; None if a value is for ``Session.run`` to judge."""
@@ -271,7 +267,7 @@ class RunPlan:
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Run, and return the values of the distinct tensors; raises what ``Session.run`` would raise."""
-        prepared = self._callable
+        prepared = self.prepared
         try:
             if prepared is not None:
                 return prepared.run(arrays, None)
@@ -296,7 +292,7 @@ class RunPlan:
             # A callable is only known to be equal where it runs in this process.
             functions = None if self._session.sess_str else self._native.callables
             if functions is not None and is_safe(self._graph, fed, self.tensors, self.targets):
-                self._callable = NativeCallable(functions, self._session, fed, self.tensors, self.targets)
+                self.prepared = NativeCallable(functions, self._session, fed, self.tensors, self.targets)
         except Exception:  # a run that went well does not fail for want of a faster one
             _LOG.debug("No callable could be made for %s", self.elements, exc_info=True)
 

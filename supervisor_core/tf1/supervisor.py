@@ -25,9 +25,9 @@ from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.engine import Engine
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
-from supervisor_core.tf1.lifecycle import Additions, Lifecycle, RunContext
+from supervisor_core.tf1.lifecycle import Lifecycle, RunContext, RunMethods
 from supervisor_core.tf1.managed_session import managed_session
-from supervisor_core.tf1.restore import Origin
+from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.services import StandardServices, start_loop, start_queue_threads
 from supervisor_core.tf1.session_manager import SessionManager
 
@@ -36,7 +36,7 @@ _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
 _EAGER = "with eager execution. Build and run the model in a graph: with tf.Graph().as_default(): ..."
 
 
-class Supervisor(Additions, tf.compat.v1.train.Supervisor):
+class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
     """Keeps a training alive that runs for days: checkpoints, summaries, recovery, and metrics to watch it by.
 
     Source: seed documents 000, 002 and 003; arguments, defaults and order are those of the original.
@@ -367,7 +367,7 @@ class Supervisor(Additions, tf.compat.v1.train.Supervisor):
         if self._lifecycle.is_ready:
             return
         services = StandardServices(self, sess, self._lifecycle, self._options).described() if serves else ()
-        self._lifecycle.ready(sess, Origin.told_by(self._session_manager, sess, self._global_step), services)
+        self._lifecycle.ready(sess, RestoreInfo.of(self._session_manager, sess, self._global_step), services)
 
     def _close_writer(self) -> None:
         self._lifecycle.stopping.close_writer()

@@ -78,18 +78,18 @@ def test_a_callable_is_made_when_it_has_paid_for_itself(sess: SupervisedSession)
     quick, slow, costly = plan(0.0), plan(0.0), plan(200 * run_cache.SAVED_SECS)
     for _ in range(run_cache.MIN_RUNS - 1):
         quick.ran(1.0, 1.0)
-    assert not quick.has_callable
+    assert quick.prepared is None
     quick.ran(1.0, 1.0)
-    assert quick.has_callable
+    assert quick.prepared is not None
     assert [quick.results(one, quick.run(())) for _ in range(3)] == [1] * 3
     for _ in range(1000):
         slow.ran(1.0, 1.0 + 2 * run_cache.QUICK_SECS)
-    assert not slow.has_callable
+    assert slow.prepared is None
     for _ in range(199):
         costly.ran(1.0, 1.0)
-    assert not costly.has_callable
+    assert costly.prepared is None
     costly.ran(1.0, 1.0)
-    assert costly.has_callable
+    assert costly.prepared is not None
 
 
 def test_callables_are_made_only_where_they_cannot_be_told_apart(graph: Any) -> None:
@@ -161,7 +161,7 @@ def test_a_callable_that_cannot_be_made_changes_nothing(graph: Any) -> None:
             refusing = dataclasses.replace(native, callables=dataclasses.replace(native.callables, make=refuse))
             plan = RunPlan(refusing, plain, RunAnalysis(graph), one, [])
             plan.make_callable()
-            assert not plan.has_callable
+            assert plan.prepared is None
             assert plan.results(one, plan.run(())) == 1
 
 
@@ -186,4 +186,4 @@ def test_a_session_elsewhere_is_planned_without_callables(
         assert messages[0] == messages[1]
         plan = run_cache_of(sess).find(checked, {fed: 1.0})
         assert plan is not None
-        assert not plan.has_callable
+        assert plan.prepared is None

@@ -121,7 +121,7 @@ def supervised(logdir: str) -> dict[str, Any]:
                 sums.append(float(sess.run(total)))
                 if steps == STEPS:
                     plan = sess._run_cache.find(train_op, {fed: 1.0})
-                    seen["cached"], seen["prepared"] = plan is not None, plan is not None and plan.has_callable
+                    seen["cached"], seen["prepared"] = plan is not None, plan is not None and plan.prepared is not None
                     sess.run(reads)
                     seen["counted"] = sv.run_status().steps
                     seen["snapshot_prepared"] = PreparedRun(sess.ungated(), fetches=[total])._callable is not None

@@ -349,7 +349,7 @@ def test_it_is_freed_with_its_last_user(model: Any) -> None:
             sess.run([model.weight, model.global_step])
         plan = sess._run_cache.find(model.train_op, None)
         plan.make_callable()
-        assert plan.has_callable
+        assert plan.prepared is not None
         sess.run(model.train_op)
         del plan
         plain = sess.ungated()

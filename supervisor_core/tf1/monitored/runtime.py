@@ -34,7 +34,7 @@ from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
 from supervisor_core.tf1.monitored.hooked_session import HookLosses
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, writer_for
 from supervisor_core.tf1.monitored.snapshot_service import SnapshotHookSaver, SnapshotService
-from supervisor_core.tf1.restore import Origin
+from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.services import (
     CHECKPOINT,
     LossReader,
@@ -168,7 +168,7 @@ class MonitoredRuntime:
                 self.global_step = collected_global_step(graph)
         observer, step = self.lifecycle.run.progress, self.global_step
         supervised = supervise(sess, gate=self._gate, observer=observer, global_step=step, clock=self._clock)
-        origin = Origin.told_by(maker, supervised, self.global_step)
+        restore_info = RestoreInfo.of(maker, supervised, self.global_step)
         step = None if self.global_step is None else read_global_step(supervised, self.global_step)
         self.losses.forget()
         if first:
@@ -176,16 +176,17 @@ class MonitoredRuntime:
             self._build_checkpoints(graph)
             if self.global_step is None and self._own:
                 _LOG.warning(_NO_GLOBAL_STEP)
-            self.lifecycle.ready(supervised, origin, self._services())
+            self.lifecycle.ready(supervised, restore_info, self._services())
         else:
             assert self._recovery is not None
             secs = self._clock.monotonic() - self._recovery.since
-            if origin.step is None:  # initialised, here or by the chief
-                origin = replace(origin, step=step)
-            self.lifecycle.recovered(supervised, origin, self._recovery.error, self._recovery.times, secs)
+            if restore_info.step is None:  # initialised, here or by the chief
+                restore_info = replace(restore_info, step=step)
+            self.lifecycle.recovered(supervised, restore_info, self._recovery.error, self._recovery.times, secs)
         self._recovery = None
         for checkpoints in self._checkpoints.values():
-            checkpoints.attach(supervised, self.lifecycle.run, self._writer, origin.restored, origin.skipped)
+            run, restored = self.lifecycle.run, restore_info.restored
+            checkpoints.attach(supervised, run, self._writer, restored, restore_info.skipped)
         if step is not None:
             self._progress.rewound(step)
             if first and self._writer is not None:

@@ -19,7 +19,7 @@ from supervisor_core.errors import RunFinishedError
 from supervisor_core.options import Options
 from supervisor_core.runtime.retry import Backoff
 from supervisor_core.tf1.cluster.connect import UNAVAILABLE, FinishedSession, close_with_timeout
-from supervisor_core.tf1.lifecycle import Additions, Lifecycle
+from supervisor_core.tf1.lifecycle import Lifecycle, RunMethods
 from supervisor_core.tf1.monitored.hooked_session import HookedSession
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
 from supervisor_core.tf1.monitored.session_creator import WorkerSessionCreator, default_creator, unfinalize
@@ -33,7 +33,7 @@ _EAGER = (
 )
 
 
-class Monitored(Additions):
+class Monitored(RunMethods):
     """What `MonitoredSession` and `SingularMonitoredSession` have in common.
 
     Args:
