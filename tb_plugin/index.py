@@ -7,25 +7,22 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
 from supervisor_core.storage.local import join
-from supervisor_core.watch.snapshot import Snapshot
-from tb_plugin.data.overview import overview_row
+from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 from tb_plugin.logdirs import Logdir
+from tb_plugin.run_data import overview_row
 from tb_plugin.view import RunView, View
-
-if TYPE_CHECKING:
-    from supervisor_core.watch.snapshot import WatchedRun
 
 _LOG = logging.getLogger("supervisor_core")
 
 IDLE_SECS = 600.0
-"""How long it goes on when nobody asks for anything."""
+"""How long it continues without a request."""
 MOST_REST_SECS = 60.0
-"""It rests no longer than this, however slow looking is, unless it was told to."""
+"""The longest rest, however slow looking is, unless a longer one was asked for."""
 _REMEMBERED = 1_000
 """How many of the runs that have gone are remembered."""
 
@@ -40,14 +37,14 @@ class Watch(Protocol):
 class Index:
     """Keeps a view of some logdirs up to date, from `start` to `close`, in a daemon thread.
 
-    The thread rests while nobody has asked anything for ten minutes. A logdir that cannot be read is a problem in the
+    The thread rests after ten minutes without a request. A logdir that cannot be read is a problem in the
     view, and is tried again each time.
 
     Args:
         logdirs: what to read.
         refresh_secs: how long to wait between two looks; longer where looking itself takes long.
         watch: makes what reads a logdir.
-        clock: its wall hand begins the generations, its monotonic hand tells idleness.
+        clock: its wall hand begins the generations, its monotonic hand measures idleness.
     """
 
     def __init__(

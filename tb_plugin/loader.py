@@ -63,7 +63,7 @@ class SupervisorLoader(base_plugin.TBLoader):
 
 def _failed(error: Exception) -> base_plugin.TBPlugin | None:
     try:
-        from tb_plugin.failed_plugin import FailedPlugin
+        from tb_plugin.tab import FailedPlugin
 
         return FailedPlugin(f"{type(error).__name__}: {error}")
     except Exception:  # not even that: TensorBoard without the tab

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request
 
-from tb_plugin.answers import Answer, endpoint, unavailable
+from tb_plugin.http import Answer, endpoint, unavailable
 from tb_plugin.loader import MEMORY_MB, REFRESH_SECS
 from tb_plugin.logdirs import logdirs_of
 from tb_plugin.static_files import StaticFiles
@@ -34,7 +34,7 @@ class SupervisorPlugin(Tab):
     """Reads the events files below TensorBoard's logdirs by itself, in the background, and answers from memory.
 
     Args:
-        context: what TensorBoard tells its plugins.
+        context: what TensorBoard gives its plugins.
 
     Raises:
         ValueError: if TensorBoard was given no directory of its own, or a flag has no sense.

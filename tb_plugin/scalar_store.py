@@ -91,7 +91,7 @@ class ScalarStore:
         source: makes what reads a run's directory.
         max_bytes: how much to hold; the runs asked for longest ago go first, the latest stays whatever its size.
         fresh_secs: how long what was read is taken for what is there.
-        clock: tells how old it is.
+        clock: measures its age.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tb_plugin.answers import IMMUTABLE, Answer
+from tb_plugin.http import IMMUTABLE, Answer
 
 BUILT = Path(__file__).with_name("static")
 ENTRY = "index.js"

@@ -1,8 +1,17 @@
-"""What TensorBoard is told of the tab, whether it works or not."""
+"""The tab as TensorBoard knows it, and the tab that says why it could not start."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from tensorboard.plugins import base_plugin
+from werkzeug.wrappers import Request
+
+from tb_plugin.http import Answer, endpoint, unavailable
+from tb_plugin.static_files import ENTRY, script_that_says
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
 PLUGIN_NAME = "supervisor"
 
@@ -15,3 +24,28 @@ class Tab(base_plugin.TBPlugin):
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
         """Return the tab's name and where its script is."""
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Supervisor")
+
+
+class FailedPlugin(Tab):
+    """Answers every request with the reason.
+
+    Args:
+        problem: what is wrong, for people.
+    """
+
+    def __init__(self, problem: str) -> None:
+        self._text = f"The Supervisor tab could not start: {problem}"
+
+    def is_active(self) -> bool:
+        """Return True: somebody should see it."""
+        return True
+
+    def get_plugin_apps(self) -> dict[str, WSGIApplication]:
+        """Return the script that shows the reason, and the refusal of everything else."""
+        return {f"/{ENTRY}": endpoint(self._script), "/*": endpoint(self._refuse)}
+
+    def _script(self, request: Request) -> Answer:
+        return script_that_says(self._text)
+
+    def _refuse(self, request: Request) -> NoReturn:
+        raise unavailable("failed", self._text)

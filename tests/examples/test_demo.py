@@ -21,9 +21,9 @@ from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.watch.logdir_watch import LogdirWatch
-from tb_plugin.data.details import details
 from tb_plugin.index import Index
 from tb_plugin.logdirs import logdirs_of
+from tb_plugin.run_data import details
 
 ROOT = Path(__file__).parents[2]
 needs_training = pytest.mark.skipif(

@@ -20,8 +20,7 @@ from supervisor_core.run import bounds, file_fold, inference, launches, session_
 from supervisor_core.run.run_status import run_status
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import WatchedRun
-from tb_plugin.data.details import details
-from tb_plugin.data.overview import overview_row
+from tb_plugin.run_data import details, overview_row
 from tb_plugin.view import RunView, View
 
 LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"

@@ -36,12 +36,10 @@ from supervisor_core.run.model import (
     WorkerSpan,
 )
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
+from tb_plugin.backend import MetricsPage, PluginContext, answer
 from tb_plugin.index import Index
-from tb_plugin.known import Known
 from tb_plugin.logdirs import Logdir
-from tb_plugin.metrics_page import MetricsPage
 from tb_plugin.plugin import applications
-from tb_plugin.routes.table import answer
 from tb_plugin.scalar_store import ScalarStore
 from tb_plugin.static_files import StaticFiles
 from tb_plugin.tab import Tab
@@ -313,8 +311,8 @@ class Bench:
         self.logdirs = [Logdir(watch.logdir) for watch in watches]
         self.index = Index(self.logdirs, 5.0, self.watches.__getitem__, self.clock)
         self.scalar_store = ScalarStore(self.sources.__getitem__, 1 << 30, 1.0, self.clock)
-        known = Known(self.index, self.scalar_store, MetricsPage(), first_view_secs=0.0)
-        plugin = _Plugin(applications(files or StaticFiles(), partial(answer, known)))
+        context = PluginContext(self.index, self.scalar_store, MetricsPage(), first_view_secs=0.0)
+        plugin = _Plugin(applications(files or StaticFiles(), partial(answer, context)))
         self.address = f"{path_prefix}/data/plugin/supervisor/"
         self.client = Client(TensorBoardWSGI([plugin], path_prefix))
 

@@ -11,7 +11,7 @@ import pytest
 
 import tb_plugin
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
-from tb_plugin.routes.table import ROUTES
+from tb_plugin.backend import ROUTES
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, points, watched
 
 PAGE = (Path(tb_plugin.__file__).parent / "http_api.md").read_text(encoding="utf-8")

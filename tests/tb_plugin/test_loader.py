@@ -13,9 +13,9 @@ import pytest
 from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
 
-from tb_plugin.failed_plugin import FailedPlugin
 from tb_plugin.loader import SupervisorLoader
 from tb_plugin.plugin import SupervisorPlugin
+from tb_plugin.tab import FailedPlugin
 
 
 def flags_of(*arguments: str) -> argparse.Namespace:
@@ -152,9 +152,9 @@ def test_a_broken_installation_says_why(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_where_nothing_works_there_is_no_tab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not even what shows the reason can be imported: TensorBoard goes on without the tab."""
-    for name in ("tb_plugin.plugin", "tb_plugin.failed_plugin"):
+    for name in ("tb_plugin.plugin", "tb_plugin.tab"):
         monkeypatch.delitem(sys.modules, name)
-    broken(monkeypatch, "tb_plugin.plugin", "tb_plugin.failed_plugin")
+    broken(monkeypatch, "tb_plugin.plugin", "tb_plugin.tab")
     assert SupervisorLoader().load(context(str(tmp_path))) is None
 
 

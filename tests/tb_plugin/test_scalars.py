@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
-from tb_plugin.data.scalars import thin
-from tb_plugin.data.smoothing import smooth
+from tb_plugin.scalars import smooth, thin
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, a_run, a_session, points
 
 DIRECTORY = f"{LOGDIR}/a"

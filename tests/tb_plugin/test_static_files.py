@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tb_plugin.answers import IMMUTABLE
-from tb_plugin.failed_plugin import FailedPlugin
+from tb_plugin.http import IMMUTABLE
 from tb_plugin.static_files import StaticFiles
+from tb_plugin.tab import FailedPlugin
 from tests.tb_plugin.conftest import Bench, a_run
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tb_plugin.routes.table import ROUTES
+from tb_plugin.backend import ROUTES
 from tests.tb_plugin.conftest import Bench, FakeWatch, a_rich_run, a_run
 
 EVERYWHERE = [*ROUTES, "index.js", "nothing", "deeper/still"]

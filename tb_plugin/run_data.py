@@ -1,0 +1,230 @@
+"""What the tab gets of a run: its line of the overview, its page, its saves, its stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.run.model import Checkpoint, Restart, Run, Session
+from supervisor_core.run.plain import (
+    advice_json,
+    at_risk_json,
+    checkpoint_json,
+    goodput_json,
+    plain,
+    problems_json,
+    recovery_json,
+    restart_json,
+    session_json,
+    silence_json,
+    stall_json,
+)
+from supervisor_core.watch.snapshot import WatchedRun
+from tb_plugin.lanes import is_present, is_sick
+from tb_plugin.view import RunView, View
+
+SICK = ("overdue", "failed")
+"""States of a service thread in trouble."""
+
+GOODPUT_DIGITS = 4
+"""A running run's changes with every second: a line that is sent again must differ in what can be seen."""
+
+
+def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
+    """Return a run's line, with nothing in it that JSON cannot hold."""
+    run = watched.run
+    session = run.sessions[-1] if run.sessions else None
+    newest = run.checkpoints[-1] if run.checkpoints else None
+    good = next((item for item in reversed(run.checkpoints) if item.ok), None)
+    newest_threads = [thread for thread in run.threads if session is not None and thread.session == session.id]
+    stall = run.stalls[-1] if run.stalls else None
+    row: Mapping[str, Any] = plain(
+        {
+            "run": name,
+            "state": run.state,
+            "inferred": run.inferred,
+            "phase": session.phase if session is not None else None,
+            "step": run.step,
+            "steps_per_sec": run.steps_per_sec,
+            "rates": list(run.rates),
+            "started": run.sessions[0].started_at if run.sessions else None,
+            "last_event": run.last_event_at,
+            "checkpoint_at": good.at if good is not None else None,
+            "checkpoint_step": good.step if good is not None else None,
+            "checkpoint_interval_secs": session.checkpoint_interval_secs if session is not None else None,
+            "checkpoints_failing": newest is not None and not newest.ok,
+            "restarts": len(run.restarts),
+            "recoveries": len(run.recoveries),
+            "goodput": None if run.goodput.ratio is None else round(run.goodput.ratio, GOODPUT_DIGITS),
+            "at_risk_steps": None if run.at_risk is None else run.at_risk.steps,
+            "sick_threads": sum(thread.state in SICK for thread in newest_threads),
+            "workers": sum(is_present(run, worker) for worker in run.workers),
+            "sick_workers": sum(is_sick(run, worker) for worker in run.workers),
+            "stalled_since": stall.since if stall is not None and stall.until is None else None,
+            "problem": watched.problem,
+        }
+    )
+    return row
+
+
+def overview(view: View, since: int | None) -> dict[str, Any]:
+    """Return the lines of all runs, or of those that changed after a generation, if so much is remembered."""
+    full = since is None or since < view.oldest or since > view.generation
+    base = 0 if full or since is None else since
+    return {
+        "v": 1,
+        "at": view.at,
+        "generation": view.generation,
+        "full": full,
+        "logdir": plain(view.logdir),
+        "reading": None if view.reading is None else {"done": view.reading[0], "total": view.reading[1]},
+        "problems": plain(list(view.problems)),
+        "removed": [] if full else sorted({name for gone, name in view.removed if gone > base} - view.runs.keys()),
+        "runs": [run.row for run in view.runs.values() if run.generation > base],
+    }
+
+
+MOST_SILENCES = 1000
+"""How many are sent, the newest."""
+
+
+def details(view: View, shown: RunView) -> dict[str, Any]:
+    """Return the run as ``run`` answers it."""
+    run, watched = shown.run, shown.watched
+    good = next((item for item in reversed(run.checkpoints) if item.ok), None)
+    values = {
+        "v": 1,
+        "at": view.at,
+        "generation": shown.generation,
+        "run": shown.name,
+        "state": run.state,
+        "inferred": run.inferred,
+        "problem": watched.problem,
+        "step": run.step,
+        "steps_per_sec": run.steps_per_sec,
+        "first_step": run.first_step,
+        "max_step": run.max_step,
+        "steps_lost": run.steps_lost,
+        "steps_lost_most": run.steps_lost_most,
+        "last_event": run.last_event_at,
+        "files": len(watched.files) - watched.skipped_files,
+        "bytes": watched.bytes,
+        "records": watched.records,
+        "corrupt_records": watched.corrupt_records,
+        "sessions": [_session(item) for item in run.sessions],
+        "restarts": [_restart(item) for item in run.restarts],
+        "recoveries": [recovery_json(item) for item in run.recoveries],
+        "goodput": goodput_json(run.goodput),
+        "at_risk": at_risk_json(run.at_risk),
+        "advice": advice_json(run.advice),
+        "dropped": dict(watched.dropped),
+        "problems": problems_json(watched.files),
+        "checkpoints": {
+            "count": len(run.checkpoints),
+            "failed": sum(not item.ok for item in run.checkpoints),
+            "newest_good": checkpoint_json(good) if good is not None else None,
+            "on_disk": sum(item.on_disk is True for item in run.checkpoints),
+        },
+        "stalls": len(run.stalls),
+        "silences": [silence_json(item) for item in run.silences[-MOST_SILENCES:]],
+        "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
+        "workers": len(run.workers),
+    }
+    described: dict[str, Any] = plain(values)
+    return described
+
+
+def _restart(item: Restart) -> dict[str, Any]:
+    return {**restart_json(item), "from_session": item.from_session, "to_session": item.to_session}
+
+
+def _session(item: Session) -> dict[str, Any]:
+    return {
+        **session_json(item),
+        "steps": item.steps,
+        "starting_secs": item.starting_secs,
+        "restoring_secs": item.restoring_secs,
+        "checkpoint_interval_secs": item.checkpoint_interval_secs,
+        "progress_timeout_secs": item.progress_timeout_secs,
+        "last_progress": item.last_progress_at,
+    }
+
+
+GOOD, ON_DISK, DISK_KNOWN, INFERRED = 1, 2, 4, 8
+"""Bits of a mark's ``flags``."""
+_MOST_ERRORS = 200
+_ERROR_CHARACTERS = 300
+
+
+def checkpoint_page(run: Run, offset: int, limit: int, *, oldest_first: bool) -> dict[str, Any]:
+    """Return a page of saves; ``offset`` counts from that end."""
+    total = len(run.checkpoints)
+    if oldest_first:
+        page = run.checkpoints[offset : offset + limit]
+    else:
+        page = run.checkpoints[max(0, total - offset - limit) : max(0, total - offset)][::-1]
+    return {"v": 1, "total": total, "offset": offset, "checkpoints": [plain(_checkpoint(item)) for item in page]}
+
+
+def checkpoint_marks(run: Run, offset: int) -> tuple[Mapping[str, NDArray[np.float64]], Mapping[str, Any]]:
+    """Return the saves from one on as columns, oldest first, and what the header says of all of them.
+
+    Files of old saves go while new ones come, so the flags are of all, as runs of equal ones.
+    """
+    total = len(run.checkpoints)
+    offset = min(offset, total)
+    flags = [_flags(item) for item in run.checkpoints]
+    failed = [index for index, item in enumerate(run.checkpoints) if item.error is not None][-_MOST_ERRORS:]
+    previous = run.checkpoints[offset - 1] if offset else None
+    header = plain(
+        {
+            "offset": offset,
+            "previous": None if previous is None else [previous.at, previous.step],
+            "flags": [[len(list(equal)), value] for value, equal in groupby(flags)],
+            "errors": [[index, (run.checkpoints[index].error or "")[:_ERROR_CHARACTERS]] for index in failed],
+        }
+    )
+    return _columns(run.checkpoints[offset:]), header
+
+
+def _columns(items: Sequence[Checkpoint]) -> Mapping[str, NDArray[np.float64]]:
+    return {
+        "at": _column([item.at for item in items]),
+        "step": _column([item.step for item in items]),
+        "save_secs": _column([item.save_secs for item in items]),
+        "blocked_secs": _column([item.blocked_secs for item in items]),
+        "bytes": _column([item.bytes for item in items]),
+        "flags": _column([_flags(item) for item in items]),
+    }
+
+
+def _checkpoint(item: Checkpoint) -> dict[str, Any]:
+    return {
+        **checkpoint_json(item),
+        "session": item.session,
+        "consistent": item.consistent,
+        "verified": item.verified,
+        "inferred": item.inferred,
+    }
+
+
+def _flags(item: Checkpoint) -> int:
+    return (
+        GOOD * item.ok
+        | ON_DISK * (item.on_disk is True)
+        | DISK_KNOWN * (item.on_disk is not None)
+        | INFERRED * item.inferred
+    )
+
+
+def _column(values: list[Any]) -> NDArray[np.float64]:
+    return np.array(values, np.float64)  # None becomes NaN
+
+
+def stall_list(run: Run) -> dict[str, Any]:
+    """Return every stall of the run, oldest first."""
+    return {"v": 1, "stalls": [plain(stall_json(item)) for item in run.stalls]}
