@@ -32,7 +32,7 @@ class SystemClock:
 def boot_secs(clock: Clock) -> float:
     """Return seconds since the machine was started, those that it slept through included.
 
-    All processes of a machine count from the same moment, and nobody sets this clock: it says how long after one
+    All processes of a machine count from the same moment, and this clock is never set: it says how long after one
     process another one came. Of an injected clock: its monotonic hand.
     """
     if clock is not SYSTEM_CLOCK or not hasattr(time, "CLOCK_BOOTTIME"):

@@ -26,7 +26,7 @@ class RunCollector:
 
     Args:
         source: Returns the present status of each run. Called once per scrape, from the thread that scrapes and
-            possibly from several at once. Run names tell the runs apart: of two with the same name one is served.
+            possibly from several at once. Run names identify runs: of two with the same name one is served.
         clock: What ages are measured by; its wall hand must be the one that the statuses' times come from.
 
     A source that raises fails no scrape: that scrape holds ``supervisor_scrape_success 0`` and what could be read, and

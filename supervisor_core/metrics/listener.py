@@ -78,7 +78,7 @@ class Listener(ThreadingMixIn, TCPServer):
         host: A name or an address, IPv4 or IPv6; the first address that it resolves to is listened on.
         port: 0 picks a free one.
         respond: Answers a request; called from many threads at once.
-        ssl_context: Speak TLS with it; a function is asked for every connection anew, and raises nothing.
+        ssl_context: Speak TLS with it; a function is called for each connection, and raises nothing.
         client_timeout_secs: How long a client may take to send a request.
 
     Raises:
@@ -206,7 +206,7 @@ class _Stream(io.RawIOBase):
         self._left = 0
 
     def allow(self, secs: float, head_bytes: int = 0) -> None:
-        """From now on, allow so much time, and so many bytes to be received."""
+        """From now on, allow this much time, and this many bytes to be received."""
         self._deadline = time.monotonic() + secs
         self._left = head_bytes
 
@@ -303,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._stream.allow(ANSWER_SECS)
         self.send_response(response.status)
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # nobody reads the request's body, so where the next one begins is not known
+            self.close_connection = True  # the request's body is not read, so the start of the next one is unknown
         if self.close_connection:
             self.send_header("Connection", "close")
         self.send_header("Content-Type", response.content_type)

@@ -83,7 +83,7 @@ def counter(name: str, help: str, value: Callable[[RunStatus], float | None]) ->
 
 
 def age(name: str, help: str, since: Callable[[RunStatus], float | None]) -> RunMetric:
-    """Return a gauge of the seconds that have passed since a time; it is told anew at each scrape."""
+    """Return a gauge of the seconds since a time, computed at each scrape."""
 
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
         then = since(status)

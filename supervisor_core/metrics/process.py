@@ -13,7 +13,7 @@ PROCESS = ProcessCollector(registry=CollectorRegistry())
 
 
 def process_samples() -> Iterator[tuple[Metric, list[Sample]]]:
-    """Yield the same as samples of our own; none where the system does not tell."""
+    """Yield the same as samples of our own; nothing where the system does not report it."""
     for family in PROCESS.collect():
         counts = family.type == "counter"
         metric = Metric(

@@ -60,7 +60,7 @@ class MetricsServer:
         ssl_context: Serve HTTPS with it. Default: plain HTTP.
         client_timeout_secs: How long a client may be silent before it is hung up on, but between two requests.
         process: Served besides: what is about this process (``prometheus_client.ProcessCollector``).
-        clock: Tells when a scrape came.
+        clock: Dates scrapes.
 
     Raises:
         OptionsError: if the address cannot be read.
@@ -160,7 +160,7 @@ class MetricsServer:
     def wait_for_scrapes(self, n: int, timeout_secs: float) -> bool:
         """Wait until ``/metrics`` was served n more times to every scraper; return whether it was.
 
-        Scrapers are told apart by their addresses and by what they say of themselves (the two servers of a pair, one
+        Scrapers are distinguished by their addresses and their user agents (the two servers of a pair, one
         that scrapes more rarely); those count that have scraped within the last five minutes. Only scrapes that begin
         after this call count, so what was true at the call has been seen n times. Returns
         False after ``timeout_secs``, and at once when nothing is served (any more).
@@ -235,7 +235,7 @@ class MetricsServer:
     def _readiness(self) -> Response:
         try:
             reason = None if self._ready() else _NOT_READY
-        except Exception as error:  # what cannot be told is not ready
+        except Exception as error:  # unknown is not ready
             reason = f"it could not be found out: {error!r}"
         return _text(200, "ready") if reason is None else _text(503, f"not ready: {reason}")
 
@@ -273,7 +273,7 @@ def _scraper_of(request: Request) -> _Scraper:
 
 
 class _Wait:
-    """How many scrapes of each scraper have begun and ended since somebody began to wait for them."""
+    """How many scrapes of each scraper have begun and ended since a wait for them began."""
 
     def __init__(self, scrapers: Iterable[_Scraper]) -> None:
         self.scrapes: Counter[_Scraper] = Counter(dict.fromkeys(scrapers, 0))

@@ -292,7 +292,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     facts_metric("supervisor_build_info", "Versions the session runs with, one label each.", lambda s: s.versions),
     facts_metric("supervisor_run_info", "Facts of the run and of the session, one label each.", _run_facts),
 )
-"""What is told of each run, in the order in which it is served."""
+"""The metrics of each run, in the order in which they are served."""
 
 SCRAPE_SUCCESS = Metric(
     name="supervisor_scrape_success",

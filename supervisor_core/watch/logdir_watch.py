@@ -41,7 +41,7 @@ class LogdirWatch:
             which a run of a week has a hundred thousand.
         filesystem: where events files are read from; the one that the path says.
         presence: where checkpoints are looked for.
-        clock: tells what time it is.
+        clock: its wall time dates each look.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -121,7 +121,7 @@ class LogdirWatch:
         )
 
     def so_far(self) -> Snapshot:
-        """Return the runs that the look under way has read to their ends; problems are told at its own end.
+        """Return the runs that the look under way has read to their ends; problems come at its own end.
 
         To be asked by what `refresh` calls after each run, for the sake of those who would wait for the first look.
         """

@@ -1,4 +1,4 @@
-"""`CheckpointPresence`: which of the checkpoints that a run tells of are still on disk.
+"""`CheckpointPresence`: which of a run's recorded checkpoints are still on disk.
 
 Paths are as their writer knew them: relative to wherever it ran, of another machine, with backslashes. So a checkpoint
 is looked for by its name in the run's directory, and then in the one that its path names, if that is below the logdir:
@@ -24,9 +24,9 @@ class CheckpointPresence:
     """Lists each directory at most once between one `forget` and the next.
 
     Args:
-        root: the logdir; of other directories below it is told what is in them. None: only of the run's own.
+        root: the logdir; other directories below it are looked at, too. None: only the run's own.
         filesystem_of: returns the file system of a path, and the path by the name to be used with it.
-        listed: returns the names in a directory where somebody has listed it already; None where not.
+        listed: returns the names in a directory that has been listed already; None where it has not.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CheckpointPresence:
         self._listings: dict[str, frozenset[str] | None] = {}
 
     def forget(self) -> None:
-        """Look anew from now on."""
+        """Look again from now on."""
         self._listings.clear()
         self._roots = None
 
@@ -55,7 +55,7 @@ class CheckpointPresence:
             return None
 
     def within(self, directory: str) -> Callable[[str], bool | None]:
-        """Return what says of a recorded path whether that checkpoint's files are there; None where it cannot be told.
+        """Return a function that says whether the checkpoint of a recorded path is there; None where unknown.
 
         To be asked for newer checkpoints first: where one whose path names a directory elsewhere is in the run's own,
         that is the run's own by another name (of a container, of another machine), and what is not here is gone.
