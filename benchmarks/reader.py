@@ -50,7 +50,7 @@ def write_images(directory: Path, count: int) -> str:
     from supervisor_core.events import event_format
 
     directory.mkdir()
-    log = event_format.session_log(event_format.SESSION_CHECKPOINT, "model.ckpt-1")
+    log = wire.encode_varint(1 << 3) + b"\x03" + wire.delimited(2, b"model.ckpt-1")  # SessionLog: CHECKPOINT, path
     mark = event_format.frame(event_format.event_prefix(1.7e9, 1, 7, len(log)) + log)
     image = wire.delimited(4, wire.delimited(4, os.urandom(IMAGE_BYTES)))
     value = wire.delimited(1, wire.delimited(1, b"image/0") + image)

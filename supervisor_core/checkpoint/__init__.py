@@ -1,8 +1,10 @@
-"""Checkpoints without tensorflow: which there are, whether they are whole, which to keep, and who may write them.
+"""Checkpoints without tensorflow: list, verify, keep and delete them, and let only one process write them.
 
-    bundle      reads and verifies one checkpoint        store       finds, commits and deletes those of a logdir
-    state       the ``checkpoint`` state file            retention   decides which to keep
-    lease       one live chief per logdir
+    store       the checkpoints of a logdir            bundle        reads and verifies one checkpoint
+    listing     which there are                        bundle_writer writes one
+    recovery    which to resume from                   state_file    the ``checkpoint`` state file
+    retention   which to keep                          ledger        what a killed save leaves to be finished
+    logdir_lock one live chief per logdir              guard         the check before each change
 
-The rest are their parts. Nothing here loads tensorflow; TensorBoard is loaded for paths that are not local.
+Nothing here loads tensorflow; TensorBoard is loaded for paths that are not local (`supervisor_core.storage`).
 """

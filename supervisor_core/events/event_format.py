@@ -107,9 +107,6 @@ SOURCE_WRITER = "supervisor_core.events"
 
 STEP_MIN, STEP_MAX = -(2**63), 2**63 - 1
 
-SESSION_START, SESSION_STOP, SESSION_CHECKPOINT = 1, 2, 3
-"""`SessionLog.status`, by its numbers in event.proto."""
-
 _DOUBLE = struct.Struct("<d")
 _METADATA_KEY = b"\x4a"  # Summary.Value.metadata, field 9
 
@@ -138,16 +135,6 @@ def scalar_prefix(tag: str) -> bytes:
     value = delimited(1, tag.encode("utf-8", "replace")) + b"\x15"
     inner = encode_varint(len(value) + 4)
     return b"\x2a" + encode_varint(1 + len(inner) + len(value) + 4) + b"\x0a" + inner + value
-
-
-def session_log(status: int, checkpoint_path: str = "", msg: str = "") -> bytes:
-    """Return a serialized ``SessionLog``: START, STOP or CHECKPOINT, with the checkpoint's path."""
-    out = b"\x08" + encode_varint(status) if status else b""
-    if checkpoint_path:
-        out += delimited(2, checkpoint_path.encode("utf-8", "replace"))
-    if msg:
-        out += delimited(3, msg.encode("utf-8", "replace"))
-    return out
 
 
 def tagged_run_metadata(tag: str, run_metadata: bytes) -> bytes:

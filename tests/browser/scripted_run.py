@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, session_log, version_event
+from tensorboard.compat.proto.event_pb2 import SessionLog
+
+from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
@@ -80,7 +82,7 @@ class Scripted:
         self.at = self.start + self.starting_secs + restoring
         self.spent = {"program_startup": self.starting_secs, "checkpoint_restore": restoring, "productive": 0.0}
         restored = f"{self.directory}/model.ckpt-{self.step}" if self.step and not self.adopted else None
-        log = session_log(1)
+        log = SessionLog(status=1).SerializeToString()
         self._write(event_prefix(self.at, self.step, 7, len(log)) + log)
         self._tell(
             SessionRecord(
@@ -137,7 +139,7 @@ class Scripted:
         self._spend("unproductive_checkpoint_save", 0.5)
         self.at += 0.5
         if path is not None:
-            log = session_log(3, path)
+            log = SessionLog(status=3, checkpoint_path=path).SerializeToString()
             self._write(event_prefix(self.at, self.step, 7, len(log)) + log)
         thread = self._threads["checkpoint"]
         thread.update(ticks=thread["ticks"] + 1, last_tick_at=self.at, last_tick_secs=2.5)
@@ -258,7 +260,7 @@ class Scripted:
                 **how,
             )
         )
-        log = session_log(2)
+        log = SessionLog(status=2).SerializeToString()
         self._write(event_prefix(self.at, 0, 7, len(log)) + log)
         return self.flush()
 

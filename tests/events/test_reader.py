@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from supervisor_core import wire
 from supervisor_core.events import event_format, telemetry
@@ -108,9 +109,9 @@ def test_a_bfloat16_is_a_scalar(path: str, writing: Any) -> None:
 def test_session_logs_are_marks(path: str, writing: Any) -> None:
     """Status, step and path as they were written."""
     logs = [
-        event_format.session_log(3, r"C:\runs/model.ckpt"),
-        event_format.session_log(1),
-        event_format.session_log(2),
+        SessionLog(status=3, checkpoint_path=r"C:\runs/model.ckpt").SerializeToString(),
+        SessionLog(status=1).SerializeToString(),
+        SessionLog(status=2).SerializeToString(),
     ]
     records = [
         event_format.frame(event_format.event_prefix(5.0, step, 7, len(log)) + log) for step, log in enumerate(logs)

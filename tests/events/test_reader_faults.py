@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from supervisor_core import wire
 from supervisor_core.events import event_format
@@ -252,7 +253,7 @@ def picture(size: int) -> bytes:
 
 def test_large_payloads_are_skipped_unread(path: str, watched: Any, writing: Any) -> None:
     """Among images of a megabyte, session logs are found by reading a few kilobytes for each image."""
-    log = event_format.session_log(3, "model.ckpt")
+    log = SessionLog(status=3, checkpoint_path="model.ckpt").SerializeToString()
     mark = event_format.frame(event_format.event_prefix(5.0, 1, 7, len(log)) + log)
     writing.write(path, writing.HEAD, *(writing.summary(picture(1 << 20), step) + mark for step in range(20)))
     reader = EventsFileReader(path, filesystem=watched)

@@ -14,7 +14,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
-from supervisor_core.events import EventsWriter, event_format
+from supervisor_core.events import EventsWriter
 
 ReadLogdir = Callable[..., Any]
 
@@ -41,7 +41,7 @@ def test_every_kind_of_event_reads_back_in_order(tmp_path: Path, clock: Any, rea
         writer.scalar("loss", 0.5, 1)
         writer.scalar("loss", 0.25, step=2, wall_time=5.0)
         writer.scalar("loss", 1.0)
-        writer.payload("session_log", event_format.session_log(event_format.SESSION_START), 3)
+        writer.payload("session_log", SessionLog(status=SessionLog.START).SerializeToString(), 3)
         writer.summary(Summary(value=[Summary.Value(tag="b", simple_value=2.0)]).SerializeToString(), 4, 6.0)
         writer.payload("graph_def", bytearray(b"graph"))  # type: ignore[arg-type]
         writer.event_bytes(whole.SerializeToString())

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, session_log, version_event
+from tensorboard.compat.proto.event_pb2 import SessionLog
+
+from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
@@ -53,7 +55,7 @@ class RunFile:
 
     def log(self, status: int, step: int, at: float, path: str = "") -> RunFile:
         """Append a ``SessionLog`` event."""
-        payload = session_log(status, path)
+        payload = SessionLog(status=status, checkpoint_path=path).SerializeToString()  # type: ignore[arg-type]
         return self.write(event_prefix(at, step, 7, len(payload)) + payload)
 
     def ready(self, run: str | None = None, **more: Any) -> RunFile:
