@@ -26,7 +26,7 @@ class Tensor:
 
 
 def floats(count: int, seed: int = 1) -> Tensor:
-    """Return so many numbers, others for each seed."""
+    """Return ``count`` numbers, others for each seed."""
     values = [(index * 2654435761 * seed) % 1000003 / 7.0 for index in range(count)]
     return Tensor("float32", (count,), struct.pack(f"<{count}f", *values))
 

@@ -1,4 +1,4 @@
-"""A session without a framework: it saves as a checkpoint service does, and dies when it is told to."""
+"""A session without a framework: it saves as a checkpoint service does, and dies on request."""
 
 from __future__ import annotations
 

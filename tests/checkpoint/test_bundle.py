@@ -177,7 +177,7 @@ def test_a_directory_in_place_of_a_file(build: Build, ending: str) -> None:
 
 
 def test_what_may_not_be_read_is_said(build: Build, failing_filesystem: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A permission that is missing is told apart from a file that is missing."""
+    """A missing permission and a missing file are different errors."""
     prefix = build()
     filesystem = failing_filesystem(open=(".data-00001-of-00002", PermissionError(13, "Permission denied")))
     monkeypatch.setattr(bundle, "filesystem_for", lambda path: (filesystem, str(path)))
@@ -301,7 +301,7 @@ def test_the_data_of_another_checkpoint_is_found(build: Build) -> None:
 
 
 def test_a_file_that_is_no_index(tmp_path: Path) -> None:
-    """Any other file in place of the index is told apart from one, empty or not."""
+    """Any other file in place of the index, empty or not, is damage."""
     for content in (b"", b"\0" * 100, b"model_checkpoint_path: 'x'\n" * 10):
         (tmp_path / "m.index").write_bytes(content)
         with pytest.raises(DamagedCheckpointError, match=r"^m\.index: "):

@@ -1,4 +1,4 @@
-"""Before each publication the lease file is read: whoever was taken over finds out, and nobody else is stopped."""
+"""Before each publication the lease file is read: only a session that was taken over is stopped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def replace_with(path: Path, edit: Edit, **changes: Any) -> None:
 
 
 def test_the_holder_passes(make: Make) -> None:
-    """While the lease is held, and after its release as long as nobody else has taken it."""
+    """While the lease is held, and after its release until another session takes it."""
     lease = make()
     lease.acquire("a")
     lease.check()
@@ -124,7 +124,7 @@ def test_a_file_that_names_nobody_stops_nobody(make: Make, path: Path, content: 
 
 
 def test_a_deleted_file_is_put_back_by_the_check(make: Make, path: Path, on_disk: OnDisk) -> None:
-    """And locked again, so that nobody can take it over without a word."""
+    """And locked again, so that no other process can take it over unnoticed."""
     lease = make()
     lease.acquire("a")
     path.unlink()

@@ -1,4 +1,4 @@
-"""Holders on other machines, and file systems without locks: renewals tell who lives."""
+"""Holders on other machines, and file systems without locks: renewals show who lives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_another_machine_is_alive_while_it_renews(make: Make, tmp_path: Path, cl
 
 @pytest.fixture
 def foreign(tmp_path: Path, clock: Any, edit: Edit) -> Callable[..., Path]:
-    """Returns a function that leaves the lease of a machine that has not released it, renewed so long ago."""
+    """Returns a function that leaves the lease of a machine that has not released it, renewed ``age_secs`` ago."""
 
     def leave(age_secs: float, **changes: Any) -> Path:
         logdir = tmp_path / "run"
@@ -82,7 +82,7 @@ def test_a_machine_of_the_same_name_is_another(make: Make, foreign: Callable[...
 
 
 def test_a_released_lease_is_free(make: Make, foreign: Callable[..., Path]) -> None:
-    """A session that ended in good order on another machine a second ago is no obstacle."""
+    """A session that ended as planned on another machine a second ago is no obstacle."""
     foreign(1.0, ended="completed", ended_at=1.0)
     assert make(boot="kernel-c", host="c").acquire("on c").previous_outcome == "completed"
 
@@ -100,7 +100,7 @@ def test_taken_over_while_suspended(make: Make, tmp_path: Path, edit: Edit, on_d
 
 
 def test_going_on_regardless(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, on_disk: OnDisk) -> None:
-    """With `exclusive=False` the second chief goes on, is told of the first, and leaves its lease alone."""
+    """With `exclusive=False` the second chief goes on with a warning, and does not touch the first one's lease."""
     make().acquire("a")
     second = make(exclusive=False)
     history = second.acquire("b")

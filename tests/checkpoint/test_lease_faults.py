@@ -92,7 +92,7 @@ def test_a_deleted_lease_file_that_another_took(make: Make, tmp_path: Path) -> N
 
 
 def test_a_lease_file_deleted_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleted between opening and locking, the file is opened anew: a lock on a nameless file keeps nobody out."""
+    """Deleted between opening and locking, the file is opened again: a lock without a name keeps no process out."""
     import fcntl
 
     path = str(tmp_path / LEASE_NAME)
@@ -250,7 +250,7 @@ class BrokenFile(LocalLeaseFile):
 
 
 def test_a_fifo_in_place_of_the_lease_file(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The session goes on without a lease, is warned, and waits for nobody at the other end."""
+    """The session goes on without a lease, with a warning, and does not wait for the other end."""
     (tmp_path / "run").mkdir()
     os.mkfifo(tmp_path / "run" / LEASE_NAME)
     lease = make()

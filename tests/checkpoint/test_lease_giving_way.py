@@ -16,7 +16,7 @@ Make = Callable[..., LogdirLock]
 
 
 def test_a_logdir_of_its_own_is_taken(make: Make) -> None:
-    """Where nobody has written checkpoints it is a session like any other, and the next one follows it."""
+    """Where no session has written checkpoints it is one like any other, and the next one follows it."""
     first = make(gives_way=True)
     assert first.acquire("a").attempt == 1
     first.renew(last_step=70)

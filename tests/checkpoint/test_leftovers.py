@@ -105,7 +105,7 @@ def test_what_other_sessions_staged_goes_at_once(logdir: Path, clock_at: Any) ->
 
 @pytest.mark.parametrize("state", [None, b"model_check", b"model_checkpoint_path: 'model.ckpt-300'"])
 def test_data_without_an_index_stays(logdir: Path, state: bytes | None) -> None:
-    """It may be all that is left of a checkpoint, after a partial copy: nothing proves that nobody needs it."""
+    """It may be the rest of a checkpoint, after a partial copy: nothing proves that it is not needed."""
     (logdir / "checkpoint").unlink()
     if state is not None:
         (logdir / "checkpoint").write_bytes(state)

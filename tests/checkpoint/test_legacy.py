@@ -48,7 +48,7 @@ def test_every_altered_byte_is_found(tmp_path: Path, writer: Any) -> None:
 
 
 def test_progress_ends_at_the_total(tmp_path: Path, writer: Any) -> None:
-    """Progress is told in bytes and never goes back."""
+    """Progress is reported in bytes and never goes back."""
     writer.write_legacy(tmp_path / "m-7", 7)
     told: list[tuple[int, int]] = []
     verify(tmp_path / "m-7", on_progress=lambda done, total: told.append((done, total)))

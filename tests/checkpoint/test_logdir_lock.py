@@ -85,7 +85,7 @@ def test_steps_done_again_within_a_session_are_counted(make: Make) -> None:
     ids=["here", "elsewhere", "unknown"],
 )
 def test_how_long_ago_a_session_was_seen(make: Make, clock: Any, tmp_path: Path, boot: str, secs: float | None) -> None:
-    """By a clock that nobody sets, also of one that was killed before its first renewal; on one machine only."""
+    """By a clock that is never set, also of one that was killed before its first renewal; on one machine only."""
     make().acquire("a")
     record = peek(tmp_path / "run")
     assert record is not None

@@ -1,4 +1,4 @@
-"""Names of checkpoint files are told apart to the letter."""
+"""Names of checkpoint files are distinguished to the letter."""
 
 from __future__ import annotations
 

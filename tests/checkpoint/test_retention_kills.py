@@ -116,7 +116,7 @@ def test_kill_after_kill_leaks_nothing(tmp_path: Path, session: Callable[..., in
 
 
 def interrupted(session: Callable[..., int], tmp_path: Path, gone: set[str]) -> Path:
-    """A logdir where a kill came between the state file and the end of the deletion: so much of step 10 is gone."""
+    """A logdir where a kill came between the state file and the end of the deletion: a part of step 10 is deleted."""
     for kill_at in changes_of_a_save():
         logdir = tmp_path / str(kill_at)
         session(1, 10, 20, 30, logdir=logdir)

@@ -143,7 +143,7 @@ def test_data_without_an_index_is_listed_and_newer_ones_are_skipped(logdir: Path
 
 
 def test_what_was_let_go_is_no_checkpoint_without_an_index(logdir: Path) -> None:
-    """A deletion that a kill has interrupted, index first, is nobody's damage: the ledger says what it is."""
+    """A deletion that a kill has interrupted, index first, is no damage: the ledger has it."""
     (logdir / "model.ckpt-100.index").unlink()
     store = CheckpointStore(logdir)
     (logdir / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-300"\n')

@@ -119,7 +119,7 @@ def test_a_torn_state_file_of_an_empty_run_is_said(tmp_path: Path) -> None:
 
 
 def test_when_none_is_usable_each_is_listed(logdir: Path) -> None:
-    """A run with checkpoints never starts anew by itself: the error lists each one with its damage."""
+    """A run with checkpoints never starts over by itself: the error lists each one with its damage."""
     for step, ending in ((100, ".index"), (200, ".data-00000-of-00001"), (300, ".index")):
         os.truncate(logdir / f"model.ckpt-{step}{ending}", 30)
     with pytest.raises(NoUsableCheckpointError) as caught:
@@ -134,7 +134,7 @@ def test_when_none_is_usable_each_is_listed(logdir: Path) -> None:
 
 
 def test_a_state_file_that_names_only_missing_ones(tmp_path: Path, write_state: Any) -> None:
-    """Checkpoints that a state file names and nobody can find are an error, not a new run."""
+    """Checkpoints that a state file names and that do not exist are an error, not a new run."""
     write_state(tmp_path, "model.ckpt-5")
     with pytest.raises(NoUsableCheckpointError, match=r"model\.ckpt-5\.index: the file is missing"):
         CheckpointStore(tmp_path).newest_usable()
@@ -254,7 +254,7 @@ def test_a_logdir_that_cannot_be_listed_is_no_new_run(logdir: Path, failing_file
 
 
 def test_a_logdir_that_vanishes_while_it_is_read(logdir: Path) -> None:
-    """A run whose directory is deleted while it is being verified does not start anew."""
+    """A run whose directory is deleted while it is being verified does not start over."""
 
     def check(path: str) -> bundle.VerifiedCheckpoint:
         shutil.rmtree(logdir, ignore_errors=True)

@@ -58,7 +58,7 @@ def test_an_item_is_found_by_the_beginning_of_its_key(content: bytes) -> None:
 
 
 def test_checking_tells_each_chunk(content: bytes) -> None:
-    """`check` goes through all blocks, the index's own apart, and tells how many bytes it has seen."""
+    """`check` goes through all blocks, the index's own apart, and reports the number of bytes read."""
     told: list[int] = []
     Table(MemoryReader(content), "t").check(told.append)
     assert 0.7 * len(content) < sum(told) < len(content)

@@ -24,7 +24,7 @@ from supervisor_core.events import EventsWriter
 from supervisor_core.events.events_file import guard_directory
 
 TAKEN_OVER = 3
-"""The exit status of a chief that was told that it was taken over."""
+"""The exit status of a chief that found that it was taken over."""
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A reference reader of events files, and file systems that fail when told to."""
+"""A reference reader of events files, and file systems that fail on request."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def read_bytes() -> Callable[..., Contents]:
 
 @dataclass
 class WatchedSource:
-    """Local files, with a count of what is asked of them, on a disk that fails when it is told to."""
+    """Local files, with a count of calls, on a disk that fails on request."""
 
     stat_errors: dict[str, OSError] = field(default_factory=dict)
     open_errors: dict[str, OSError] = field(default_factory=dict)
@@ -285,7 +285,7 @@ class _WatchedFile:
 
 @pytest.fixture
 def watched() -> WatchedSource:
-    """A place to read from that counts, and fails when told to."""
+    """A source that counts its calls, and fails on request."""
     return WatchedSource()
 
 

@@ -10,7 +10,7 @@ from supervisor_core.events.columns import ColumnStore
 
 
 def chunk(path: str, from_start: bool = False, **tags: list[int]) -> Chunk:
-    """A chunk with points at some steps; wall time and value tell the step again."""
+    """A chunk with points at some steps; wall time and value repeat the step."""
     scalars = {
         tag: Points(
             np.arange(len(steps)), np.array(steps, np.int64), np.array(steps, float), np.array(steps, float) / 2

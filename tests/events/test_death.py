@@ -86,7 +86,7 @@ print(events[0].file_version, sum(len(e.summary.value) for e in events), max(e.s
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise KeyError('x')", "del writer"])
 def test_a_program_that_forgets_to_close_loses_nothing(tmp_path: Path, end: str, read_logdir: Any) -> None:
-    """However the interpreter exits in good order, everything that was added is in the file."""
+    """However the interpreter exits as planned, everything that was added is in the file."""
     done = run(
         "import sys\nfrom supervisor_core.events import FileWriter\nwriter = FileWriter(sys.argv[1])\n"
         f"for step in range(1, 5001): writer.scalar('a', 1.0, step)\n{end}\n",
@@ -185,7 +185,7 @@ def test_a_forked_child_starts_clean(tmp_path: Path, child: str, child_steps: An
 
 
 def test_a_fork_in_the_middle_of_everything_is_safe(tmp_path: Path, read_logdir: Any) -> None:
-    """Forking while threads add and the writer writes leaves neither side waiting for a lock that nobody holds."""
+    """Forking while threads add and the writer writes leaves neither side waiting for a lock without a holder."""
     code = """
 import os, sys, threading
 from supervisor_core.events import EventsWriter

@@ -16,7 +16,7 @@ from supervisor_core.events.events_file import guard_directory
 
 
 class Check:
-    """A check that passes until it is told not to; counts how often it was asked."""
+    """A check that passes until it is switched off; counts its calls."""
 
     def __init__(self) -> None:
         self.asked = 0

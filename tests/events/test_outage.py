@@ -48,7 +48,7 @@ def test_a_full_disk_loses_nothing_that_fits_in_memory(
 
 
 def test_writing_resumes_by_itself(tmp_path: Path, faulty: Any, read_logdir: Any) -> None:
-    """Nobody needs to ask: a retry finds the room."""
+    """No request is needed: a retry finds the room."""
     writer = EventsWriter(tmp_path, filesystem=faulty, retry_initial_secs=0.005, retry_max_secs=0.01)
     faulty.room = 0
     writer.scalar("a", 1.0, 1)
@@ -113,7 +113,7 @@ def test_beyond_the_bound_the_newest_are_dropped_counted_and_said_once(
 
 
 def test_an_outage_is_logged_and_told_once(make_writer: Callable[..., EventsWriter], faulty: Any, caplog: Any) -> None:
-    """However often it is tried in vain, one line in the log and one call of on_error tell that an outage began."""
+    """However many retries fail, an outage is logged once and passed to on_error once."""
     told: list[tuple[EventsWriteError, str]] = []
     writer = make_writer(on_error=lambda error: told.append((error, threading.current_thread().name)))
     faulty.room = 0

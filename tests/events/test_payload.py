@@ -42,7 +42,7 @@ def test_it_decodes_what_protobuf_does(reference: Any, data: bytes) -> None:
 
 @given(st.text(max_size=200), st.integers(-(2**63), 2**63 - 1), st.floats(), st.floats(width=32))
 def test_the_commonest_event_takes_the_same_way_as_any_other(tag: str, step: int, wall: float, value: float) -> None:
-    """One scalar, decoded directly, gives what field after field gives: told by an event with one more empty field."""
+    """One scalar, decoded directly, gives the same as field by field (an event with one more empty field)."""
     tag = tag.encode("utf-8", "replace").decode()
     plain = b"\x09" + struct.pack("<d", wall) + event_format.step_field(step) + event_format.scalar_prefix(tag)
     plain += struct.pack("<f", value)

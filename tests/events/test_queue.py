@@ -175,7 +175,7 @@ def test_a_closed_queue_refuses_and_keeps_nothing() -> None:
 
 
 def test_requests_to_a_queue_that_has_ended_are_answered() -> None:
-    """A flush that comes a moment after the close does not wait for ever."""
+    """A flush that comes a moment after the close does not wait."""
     queue = make()
     early, late = Request(), Request()
     queue.submit(early)

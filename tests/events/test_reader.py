@@ -174,7 +174,7 @@ def test_an_unchanged_file_is_not_opened(path: str, watched: Any, writing: Any) 
 
 
 def test_only_new_bytes_are_read(path: str, watched: Any, writing: Any) -> None:
-    """A look at a file that grew costs its new bytes, and a few to tell that it is the same file."""
+    """A look at a file that grew costs its new bytes, and a few to check that it is the same file."""
     writing.write(path, writing.HEAD, *map(writing.scalar, range(1, 5000)))
     reader = EventsFileReader(path, filesystem=watched)
     reader.read()

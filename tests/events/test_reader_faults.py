@@ -182,7 +182,7 @@ def test_an_empty_file_may_still_be_written(path: str, writing: Any) -> None:
 
 @pytest.mark.parametrize("length", [11, 12])
 def test_a_file_torn_in_its_first_record_is_torn(path: str, length: int, writing: Any) -> None:
-    """Too short to tell is not the same as no events file."""
+    """A file shorter than a header may still become an events file."""
     writing.write(path, writing.HEAD[:length])
     reader = EventsFileReader(path)
     assert reader.read() is None
@@ -228,7 +228,7 @@ def test_a_file_that_may_not_be_read_is_named(path: str, watched: Any, writing: 
 
 
 def test_a_disk_that_fails_costs_nothing_twice(path: str, watched: Any, io_error: OSError, writing: Any) -> None:
-    """What was read before the error is handed out, the error is told once; the rest comes when the disk is back."""
+    """What was read before the error is returned, the error is reported once; the rest comes when the disk is back."""
     writing.write(path, writing.HEAD, *map(writing.scalar, range(1, 5000)))
     reader = EventsFileReader(path, filesystem=watched)
     watched.pread_errors[2] = io_error

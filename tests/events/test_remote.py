@@ -51,7 +51,7 @@ class FakeClient:
 
 @pytest.fixture
 def memory() -> Iterator[Any]:
-    """The memory:// file system of fsspec, and a directory in it that nobody else uses."""
+    """The memory:// file system of fsspec, and a directory of its own in it."""
     fsspec = pytest.importorskip("fsspec")
     filesystem = fsspec.filesystem("memory")
     filesystem.events_logdir = f"memory://run-{uuid.uuid4().hex}"
@@ -104,7 +104,7 @@ def test_each_append_is_one_request() -> None:
 
 
 def test_a_store_that_cannot_append_gets_the_whole_file() -> None:
-    """Where appending is refused, everything written so far is written anew, and nothing is asked twice."""
+    """Where appending is refused, everything written so far is rewritten, and each request is made once."""
     client = FakeClient(appends=False)
     file = RemoteAppendFilesystem(client).create("x://a", b"1")
     file.append([b"2"])

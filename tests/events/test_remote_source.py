@@ -22,7 +22,7 @@ from supervisor_core.events.source import Entry
 
 @pytest.fixture
 def logdir() -> Iterator[str]:
-    """A directory of fsspec's memory:// that nobody else uses."""
+    """A directory of its own in fsspec's memory://."""
     fsspec = pytest.importorskip("fsspec")
     name = f"memory://logs-{uuid.uuid4().hex}"
     yield name
@@ -50,7 +50,7 @@ def test_runs_of_a_remote_logdir_are_found_and_followed(logdir: str) -> None:
 
 
 def test_a_remote_file_that_is_written_anew_is_read_anew(logdir: str) -> None:
-    """Stores have no inodes: the bytes where reading stopped tell."""
+    """Stores have no inodes: the bytes where reading stopped decide."""
     import fsspec
 
     path = logdir + "/events.out.tfevents.1700000000.host"

@@ -55,7 +55,7 @@ def test_scalars_are_the_same_without_telemetry(tmp_path: Path, steps: int) -> N
 
 
 def test_what_is_not_laid_out_as_ours_is_decoded(tmp_path: Path) -> None:
-    """A scalar of somebody else's that bears a tag like ours, within a larger event, is not taken for telemetry."""
+    """Another program's scalar with a tag like ours, within a larger event, is not taken for telemetry."""
     value = b"\x0a\x0bsupervisor/\x15" + struct.pack("<f", 2.5)
     summary = b"\x0a" + bytes([len(value)]) + value
     event = event_prefix(T0, 7, 5, 3 * len(summary)) + 3 * summary

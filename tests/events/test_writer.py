@@ -312,7 +312,7 @@ def test_a_disk_that_hangs_does_not_hang_the_training(tmp_path: Path, faulty: An
 
 
 def test_a_forgotten_writer_writes_what_it_has(tmp_path: Path, faulty: Any, read_logdir: ReadLogdir) -> None:
-    """A writer that nobody refers to any more loses nothing, lets go of its file and ends its thread."""
+    """A writer without references loses nothing, closes its file and ends its thread."""
     writer = EventsWriter(tmp_path, filesystem=faulty)
     writer.scalar("a", 1.0, 1)
     thread = writer._writer_thread._thread
