@@ -111,9 +111,9 @@ class LogdirLock:
         self._previous: LeaseRecord | None = None
         self._on_taken_over = on_taken_over
         self._token: Token | None = None
-        self._loss: str | None = None
+        self._takeover: str | None = None
         self._renewing = False
-        self._said = False
+        self._warned = False
         self._state_lock = threading.Lock()
         self._file_lock = threading.RLock()
 
@@ -183,7 +183,7 @@ class LogdirLock:
                 gives_way=self._gives_way,
             )
             _LEASES.add(self)
-            self._write_or_say()
+            self._write_or_warn()
             if self._gives_way:
                 self._file.unlock()
             self._token = Token(session, history.attempt)
@@ -193,17 +193,17 @@ class LogdirLock:
         """Return if the session may publish; asked immediately before each publication, also after `release`.
 
         Raises:
-            LogdirInUseError: if another chief has taken over; says who. From then on always.
+            LogdirInUseError: if another chief has taken over, from then on always; names it.
             OSError: if the lease file cannot be read.
         """
-        if self._loss is not None:
-            raise LogdirInUseError(self._loss)
+        if self._takeover is not None:
+            raise LogdirInUseError(self._takeover)
         successor = None if self._token is None else self._token.find_successor(self._file, self._retake)
         if successor is not None:
-            self._lose(successor)
+            self._record_takeover(successor)
 
     def record_ready(self) -> None:
-        """Record that this session has initialized its own model; written with the next renewal."""
+        """Record that this session has a model of its own; written with the next renewal."""
         with self._state_lock:
             if self._record is not None:
                 self._record = replace(self._record, predecessor=None)
@@ -216,7 +216,7 @@ class LogdirLock:
             if self._record is None:
                 return lost
             self._record = replace(self._record, steps_lost=self._record.steps_lost + lost, last_step=step)
-        self._write_or_say()
+        self._write_or_warn()
         return lost
 
     def record_rewind(self, lost: int, step: int) -> None:
@@ -235,8 +235,8 @@ class LogdirLock:
         Raises:
             LogdirInUseError: if another chief is known to have taken over; nothing can be published any more.
         """
-        if self._loss is not None:
-            raise LogdirInUseError(self._loss)
+        if self._takeover is not None:
+            raise LogdirInUseError(self._takeover)
         with self._state_lock:
             if self._record is None:
                 return
@@ -250,7 +250,7 @@ class LogdirLock:
             self._spawn(self._renew)
         except RuntimeError as error:  # no more threads, or the interpreter is going down
             self._renewing = False
-            self._say_once(error)
+            self._warn_once(error)
 
     def release(
         self, reason: str, *, last_step: int | None = None, steps_lost: int | None = None, **report: Any
@@ -268,7 +268,7 @@ class LogdirLock:
         _LEASES.discard(self)
         if record is None:
             self._file.release()
-            return self._loss is None
+            return self._takeover is None
         ended = record.renewed(
             self._clock,
             last_step=last_step,
@@ -287,7 +287,7 @@ class LogdirLock:
             finally:
                 self._file.release()
                 self._file_lock.release()
-        return self._loss is None
+        return self._takeover is None
 
     def _read(self) -> tuple[LeaseRecord | None, str | None]:
         reason = ""
@@ -369,17 +369,17 @@ class LogdirLock:
     def _renew(self) -> None:
         try:
             self._write()
-            self._said = False
+            self._warned = False
         except OSError as error:
-            self._say_once(error)
+            self._warn_once(error)
         finally:
             with self._state_lock:
                 self._renewing = False
 
-    def _say_once(self, error: Exception) -> None:
-        if not self._said:
+    def _warn_once(self, error: Exception) -> None:
+        if not self._warned:
             _LOG.warning("The lease %s could not be renewed: %s", self._file.path, error)
-        self._said = True
+        self._warned = True
 
     def _write(self) -> None:
         """Write the record as it is now, unless another chief has taken over."""
@@ -390,7 +390,7 @@ class LogdirLock:
                 self.check()
                 self._file.write(encode(record))
 
-    def _write_or_say(self) -> None:
+    def _write_or_warn(self) -> None:
         try:
             self._write()
         except OSError as error:
@@ -417,16 +417,16 @@ class LogdirLock:
             self._file.write(encode(record))
             return None
 
-    def _lose(self, successor: str) -> None:
+    def _record_takeover(self, successor: str) -> None:
         with self._state_lock:
-            first, is_held = self._loss is None, self._record is not None
-            if self._loss is None and self._gives_way:
-                self._loss = _gave_way(self._logdir, successor)
-            elif self._loss is None:
-                self._loss = _taken_over(self._logdir, successor, self._timeout_secs)
+            first, is_held = self._takeover is None, self._record is not None
+            if self._takeover is None and self._gives_way:
+                self._takeover = _gave_way(self._logdir, successor)
+            elif self._takeover is None:
+                self._takeover = _taken_over(self._logdir, successor, self._timeout_secs)
         if first and is_held:
-            self._on_taken_over(LogdirInUseError(self._loss))
-        raise LogdirInUseError(self._loss)
+            self._on_taken_over(LogdirInUseError(self._takeover))
+        raise LogdirInUseError(self._takeover)
 
     def _forget(self) -> None:
         """Close the file in a forked child: the lease stays the parent's."""
