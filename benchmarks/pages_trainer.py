@@ -17,9 +17,8 @@ from supervisor_core.clock import SYSTEM_CLOCK
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.supervision.beacon import Beacon
-from supervisor_core.supervision.outcome import Outcome
-from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
+from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 
 
 def main(logdir: str, name: str, address: str, phase: str) -> None:
@@ -27,8 +26,8 @@ def main(logdir: str, name: str, address: str, phase: str) -> None:
     options = Options(run_name=name, metrics_address=address or None)
     hanging, failing = threading.Event(), threading.Event()
     with FileWriter(logdir) as writer:
-        run = SupervisedRun(
-            logdir=logdir, facade="SupervisedRun", options=options, writer=writer, services=ServiceRegistry()
+        run = SessionRecorder(
+            logdir=logdir, facade="SessionRecorder", options=options, writer=writer, services=ServiceRegistry()
         )
         run.begin()
         if phase != "restoring":
@@ -41,11 +40,11 @@ def main(logdir: str, name: str, address: str, phase: str) -> None:
             now = SYSTEM_CLOCK.monotonic()
             if phase == "training" and not hanging.is_set():
                 run.progress.run_ended(True, now - 0.05, now)
-        run.end(Outcome(reason="error", error="ValueError: scripted"))
+        run.end(StopInfo(reason="error", error="ValueError: scripted"))
         run.close()
 
 
-def obey(run: SupervisedRun, hanging: threading.Event, failing: threading.Event) -> None:
+def obey(run: SessionRecorder, hanging: threading.Event, failing: threading.Event) -> None:
     """Read what to do, line by line."""
     for line in sys.stdin:
         command = line.strip()
@@ -59,11 +58,13 @@ def obey(run: SupervisedRun, hanging: threading.Event, failing: threading.Event)
 
 def work(logdir: str, task: str) -> None:
     """Beat until killed."""
-    beacon = Beacon(logdir, task, uuid.uuid4().hex[:16], interval_secs=Options().heartbeat_secs, phase="training")
-    beacon.start()
+    heartbeats = HeartbeatWriter(
+        logdir, task, uuid.uuid4().hex[:16], interval_secs=Options().heartbeat_secs, phase="training"
+    )
+    heartbeats.start()
     print("ready", flush=True)
     sys.stdin.read()
-    beacon.close()
+    heartbeats.close()
 
 
 if __name__ == "__main__":

@@ -1,23 +1,32 @@
-"""What a session says of where it runs: host, versions, the run's name."""
+"""What a session takes from its environment: the run's name, versions, and the address of the metrics server."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from supervisor_core.address import parse_address
+from supervisor_core.options import Options
+from supervisor_core.run.status import RunStatus
+
+if TYPE_CHECKING:
+    from supervisor_core.metrics.server import MetricsServer
 
 LOGDIR_VARIABLE = "SUPERVISOR_LOGDIR"
-"""The environment's variable that names the directory below which all runs are, as the exporter's ``--logdir``."""
+"""Environment variable: the directory that contains all runs, as the exporter's ``--logdir``."""
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
-_TOLD = (DISTRIBUTION, "tensorflow", "tensorboard", "numpy")
+_RECORDED = (DISTRIBUTION, "tensorflow", "tensorboard", "numpy")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that matter to who reads a run's records: package -> version."""
+    """Return the versions for a run's records: package -> version."""
     found = {"python": platform.python_version()}
-    for package in _TOLD:
+    for package in _RECORDED:
         if package == DISTRIBUTION or package in sys.modules:
             try:
                 found[package] = version(package)
@@ -27,10 +36,10 @@ def versions() -> dict[str, str]:
 
 
 def run_name(given: str | None, logdir: str | None) -> str:
-    """Return the run's name: the one given, or the logdir's place.
+    """Return the run's name: the given one, or one from the logdir.
 
-    That is its path below the directory that the environment's ``SUPERVISOR_LOGDIR`` names, as an exporter of that
-    directory calls it; where it is not below, the last two parts of its absolute path; ``.`` where there are none.
+    That is its path below ``SUPERVISOR_LOGDIR``, as in an exporter of that directory; otherwise the last two parts of
+    its absolute path, ``.`` if there are none.
 
     Example:
         >>> run_name(None, "/data/exp1/train")
@@ -52,3 +61,54 @@ def run_name(given: str | None, logdir: str | None) -> str:
 
 def _absolute(path: str) -> str:
     return path.rstrip("/") if "://" in path else os.path.abspath(path)
+
+
+ADDRESS_VARIABLE = "SUPERVISOR_METRICS_ADDRESS"
+"""Environment variable: the address, unless `Options.metrics_address` has one."""
+
+LINGER_SCRAPES = 2
+"""Number of scrapes after the stop before the endpoint closes."""
+
+
+class MetricsEndpoint:
+    """The metrics server of this process, if an address is configured.
+
+    Args:
+        options: for the address.
+        source: returns the present status of every run of the process.
+        ready: whether training is in progress, for ``/-/ready``.
+
+    Raises:
+        OptionsError: if the address is malformed.
+    """
+
+    def __init__(self, options: Options, source: Callable[[], Iterable[RunStatus]], ready: Callable[[], bool]) -> None:
+        self._server: MetricsServer | None = None
+        address = options.metrics_address or os.environ.get(ADDRESS_VARIABLE)
+        if address:
+            parse_address(address, ADDRESS_VARIABLE)  # Options has checked its own
+            # Imported only if metrics are served, so that other programs do not pay for the HTTP server.
+            from supervisor_core.metrics.collector import RunCollector
+            from supervisor_core.metrics.process import PROCESS
+            from supervisor_core.metrics.server import MetricsServer
+
+            self._server = MetricsServer(RunCollector(source), address, ready=ready, process=PROCESS)
+            self._server.start()
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the metrics; None if none are served."""
+        return None if self._server is None else self._server.url
+
+    def close(self, linger_secs: float) -> None:
+        """Wait for two more scrapes if there has been one, then free the port.
+
+        Args:
+            linger_secs: how long to wait at most, in seconds.
+        """
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if server.scrapes and linger_secs > 0:
+            server.wait_for_scrapes(LINGER_SCRAPES, linger_secs)
+        server.close()

@@ -1,24 +1,28 @@
-"""`TaskRecord`: what a process of the cluster says of itself in its own file, and that file's bytes.
+"""`TaskRecord`: the heartbeat of a cluster's process other than the chief, and its file's format.
 
 ``<logdir>/.supervisor.tasks/<file name>`` holds one JSON object, ASCII, the fields of `TaskRecord` and ``"v": 1``, and
-a newline (0x0a) at its end. It is replaced as a whole with every heartbeat. Published as a contract in
-``docs/events.md``: fields are added, never renamed; a reader ignores the fields it does not know, and refuses any other
-version.
+a newline (0x0a) at its end. Every heartbeat replaces the whole file. A published contract, see
+``docs/events.md``: fields are added, never renamed; readers ignore unknown fields and reject other versions.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import string
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Any
 
 from supervisor_core.checkpoint.lease_record import LARGEST, LATEST
+from supervisor_core.storage.local import Filesystem
+
+TASKS_DIRECTORY = ".supervisor.tasks"
+"""Directory of the heartbeat files, in the logdir."""
 
 VERSION = 1
 MAX_BYTES = 64 * 1024
-"""No file of ours is longer."""
+"""The largest file that is read."""
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "_.")
 _MAX_NAME = 200
@@ -29,34 +33,34 @@ class TaskRecord:
     """A process of the cluster other than the chief. Times are wall-clock seconds since the epoch, by its own clock."""
 
     task: str
-    """What it is called, ``worker:1``."""
+    """The process's name, ``worker:1``."""
     session: str
-    """Its session's id, unique: another process of the same task has another one."""
+    """Its session's unique id: another process of the same task has another one."""
     host: str
     boot: str | None = None
-    """The kernel's boot id; None where there is no such thing."""
+    """The kernel's boot id; None if unknown."""
     pids: str | None = None
-    """The namespace of process ids, as ``pid:[4026531836]``; None where there is no such thing."""
+    """The namespace of process ids, as ``pid:[4026531836]``; None if unknown."""
     pid: int
     started_at: float
     written_at: float
     beats: int
-    """One more each time the file is written: while it rises, the process lives, whatever the clocks say."""
+    """Number of writes: while it increases, the process is alive, whatever the clocks say."""
     interval_secs: float
     """The file is written at least this often."""
     phase: str
     step: int | None = None
-    """The global step that it saw last."""
+    """The last global step that it has seen."""
     steps: int | None = None
-    """Steps that it has done; None for a process that does none."""
+    """Number of steps it has done; None for a process that does not train."""
     waiting_for: str | None = None
-    """What it waits for, while it does."""
+    """What it waits for; None if it does not wait."""
     stalled: bool = False
     ended: str | None = None
-    """Why it ended (``completed``, ``signal``, ``error`` ...); None while it runs, and if it was killed."""
+    """Its stop reason (``completed``, ``signal``, ``error`` ...); None while it runs, and if it was killed."""
     ended_at: float | None = None
     error: str | None = None
-    """What ended it."""
+    """The error that ended it."""
 
 
 def file_name(task: str) -> str:
@@ -79,6 +83,22 @@ def file_name(task: str) -> str:
     return f"{name}.json"
 
 
+def read_record(filesystem: Filesystem, path: str) -> TaskRecord:
+    """Return the record in a file.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is too long, malformed, or has another task's name; the message says why.
+    """
+    with filesystem.open(path) as reader:
+        if reader.size > MAX_BYTES:
+            raise ValueError(f"it has {reader.size:,} bytes, more than {MAX_BYTES:,}")
+        record = decode(reader.read_at(0, reader.size))
+    if file_name(record.task) != os.path.basename(path):
+        raise ValueError(f"its name is another task's: this is {record.task!r:.80}")
+    return record
+
+
 def encode(record: TaskRecord) -> bytes:
     """Return the file's bytes."""
     text = json.dumps({"v": VERSION, **asdict(record)}, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
@@ -86,10 +106,10 @@ def encode(record: TaskRecord) -> bytes:
 
 
 def decode(data: bytes) -> TaskRecord:
-    """Return what a file's bytes say.
+    """Return the record in a file's bytes.
 
     Raises:
-        ValueError: if they say nothing that can be understood; says why.
+        ValueError: if they are malformed; the message says why.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES:,} bytes")

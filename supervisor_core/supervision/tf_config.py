@@ -1,10 +1,10 @@
-"""`TaskIdentity`: which process of a cluster this is, as the environment's ``TF_CONFIG`` says.
+"""`TaskIdentity`: which process of a cluster this is, from the environment variable ``TF_CONFIG``.
 
     {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"], "ps": ["d:2222"]},
      "task": {"type": "worker", "index": 1}}
 
-A job's addresses are a list, or an object of index -> address. ``master`` is the chief's older name; where there is
-neither, worker 0 is the chief. An ``evaluator`` belongs to no cluster. Whatever else the JSON holds is left alone.
+A job's addresses are a list, or an object of index -> address. ``master`` is the chief's older name; without
+either, worker 0 is the chief. An ``evaluator`` belongs to no cluster. Other fields are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from supervisor_core.errors import OptionsError
 
 TF_CONFIG_VARIABLE = "TF_CONFIG"
-"""The environment's variable by which Kubernetes' TFJob and others say which process of a cluster this is."""
+"""Set by Kubernetes' TFJob and others."""
 
 CHIEF_JOBS = ("chief", "master")
 EVALUATOR_JOB = "evaluator"
@@ -39,19 +39,19 @@ class TaskIdentity:
 
     cluster: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Job -> its tasks' addresses in the order of their indices; ``""`` for a task that the cluster leaves out. Empty
-    for a process on its own."""
+    for a single process."""
     type: str | None = None
-    """This process's job; None for a process on its own of which nothing is said."""
+    """This process's job; None for a single process without one."""
     index: int = 0
 
     @property
     def name(self) -> str:
-        """The task, ``worker:1``; ``worker:0`` for a process on its own."""
+        """The task, ``worker:1``; ``worker:0`` for a single process."""
         return f"{self.type or 'worker'}:{self.index}"
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that initialises the model, saves and writes events."""
+        """Whether this process initialises the model, saves and writes events."""
         if self.type == EVALUATOR_JOB:
             return False
         if not self.cluster or self.type in CHIEF_JOBS:
@@ -68,7 +68,7 @@ class TaskIdentity:
 
 
 def task_from_environment(environ: Mapping[str, str] = os.environ) -> TaskIdentity | None:
-    """Return which process this is; None where ``TF_CONFIG`` is not set, or empty.
+    """Return which process this is; None if ``TF_CONFIG`` is not set or empty.
 
     Raises:
         OptionsError: as `parse_tf_config`.
@@ -81,8 +81,7 @@ def parse_tf_config(text: str) -> TaskIdentity:
     """Return which process a ``TF_CONFIG`` describes.
 
     Raises:
-        OptionsError: if it is no JSON object, names no task of its cluster, or two chiefs; says what came, what was
-            expected, and what to do.
+        OptionsError: if it is no JSON object, names no task of its cluster, or two chiefs.
 
     Example:
         >>> parse_tf_config('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}').name

@@ -25,7 +25,7 @@ from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.retry import Backoff
-from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace, SaveResult
 from supervisor_core.tf1.restore import Restored
@@ -100,7 +100,7 @@ class CheckpointManager:
         self._pause = threading.Event()  # never set: to wait on
         self._last_failure: str | None = None  # of the save at the end
         self._sess: Any = None
-        self._run: SupervisedRun | None = None
+        self._recorder: SessionRecorder | None = None
         self._writer: Any = None
         self._newest: tuple[str, int | None] | None = None
         self._counted = (0, 0)  # changes and steps of the session up to the newest checkpoint
@@ -109,7 +109,7 @@ class CheckpointManager:
     def attach(
         self,
         sess: Any,
-        run: SupervisedRun,
+        run: SessionRecorder,
         writer: Any,
         restored: Restored | None,
         skipped: Sequence[Skipped] = (),
@@ -124,7 +124,7 @@ class CheckpointManager:
             skipped: the damaged checkpoints that were passed over; they are set aside before the first save.
         """
         with self._lock:
-            self._sess, self._run, self._writer = sess, run, writer
+            self._sess, self._recorder, self._writer = sess, run, writer
             path = None if restored is None else restored.path
             self._saver.attach(run.publisher, holds=run.holds, restored=path, skipped=skipped)
             self.serving = False
@@ -148,9 +148,9 @@ class CheckpointManager:
         with self._lock:
             return (
                 self._newest is not None
-                and self._run is not None
+                and self._recorder is not None
                 and self._counts_all
-                and self._run.progress.changes == self._counted[0]
+                and self._recorder.progress.changes == self._counted[0]
             )
 
     @property
@@ -182,9 +182,9 @@ class CheckpointManager:
         if not self._lock.acquire(timeout=deadline.timeout):
             raise SaveFailedError("Another save is still under way.")
         try:
-            if self._sess is None or self._run is None:
+            if self._sess is None or self._recorder is None:
                 raise SaveFailedError("There is no session to save: call managed_session() first.")
-            run, writer = self._run, self._writer
+            run, writer = self._recorder, self._writer
             result, path = self._save_if_new(run, self._sess, trigger, taken, deadline)
         finally:
             self._lock.release()
@@ -196,7 +196,7 @@ class CheckpointManager:
         return path
 
     def _save_if_new(
-        self, run: SupervisedRun, sess: Any, trigger: Trigger, taken: Callable[[], None], deadline: Deadline
+        self, run: SessionRecorder, sess: Any, trigger: Trigger, taken: Callable[[], None], deadline: Deadline
     ) -> tuple[SaveResult | None, str | None]:
         """Save, unless nothing has changed; return the result, None where nothing was saved, and the newest path."""
         newest, counted = self._newest, self._counted
@@ -304,8 +304,8 @@ class CheckpointManager:
         """Where training has ended, the newest checkpoint's step is the last one."""
         with self._lock:
             step = self._newest[1] if self._newest is not None else None
-            if self._run is not None and step is not None and self._run.progress.changes == self._counted[0]:
-                self._run.progress.step_read(step)
+            if self._recorder is not None and step is not None and self._recorder.progress.changes == self._counted[0]:
+                self._recorder.progress.step_read(step)
 
     def _last_words(self, reason: str | None = None) -> str:
         """Return what to say when the final checkpoint is given up: why, and which one is the newest.
@@ -320,7 +320,7 @@ class CheckpointManager:
             "process ends."
         )
 
-    def _record(self, run: SupervisedRun, writer: Any, result: SaveResult, deadline: Deadline) -> None:
+    def _record(self, run: SessionRecorder, writer: Any, result: SaveResult, deadline: Deadline) -> None:
         run.saved(
             CheckpointRecord(
                 session=run.session_id,

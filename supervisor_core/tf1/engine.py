@@ -71,7 +71,7 @@ class Engine:
 
     def supervise(self, sess: Any) -> Any:
         """Return a session that does what this one does, supervised; this one itself if it is none of TensorFlow's."""
-        observer = self.lifecycle.run.progress
+        observer = self.lifecycle.recorder.progress
         return supervise(sess, gate=self._gate, observer=observer, global_step=self._global_step)
 
     def claim(self, *, serves: bool) -> Claim:

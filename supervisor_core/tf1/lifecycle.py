@@ -17,8 +17,8 @@ from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.supervision.chief_watch import ChiefWatch
-from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.chief_status import ChiefStatus
+from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.wait import SessionContext
@@ -79,9 +79,9 @@ class Lifecycle:
         self._is_chief = is_chief
         self._task = task
         self._clock = clock
-        self._run: SupervisedRun | None = None
+        self._recorder: SessionRecorder | None = None
         self._session: Any = None
-        self._chief: ChiefWatch | None = None
+        self._chief: ChiefStatus | None = None
         self._refusal: LogdirInUseError | None = None
         self._is_ready = False
 
@@ -102,17 +102,17 @@ class Lifecycle:
             raise self._refusal
 
     @property
-    def run(self) -> SupervisedRun:
+    def recorder(self) -> SessionRecorder:
         """The session under way, or the last one.
 
         Raises:
             RuntimeError: before the first session.
         """
-        if self._run is None:
+        if self._recorder is None:
             raise RuntimeError(
                 "There is no session yet: call managed_session() or prepare_or_wait_for_session() first."
             )
-        return self._run
+        return self._recorder
 
     @property
     def session(self) -> Any:
@@ -122,12 +122,12 @@ class Lifecycle:
     @property
     def has_begun(self) -> bool:
         """Whether there is, or was, a session since the last `begin`; not when the logdir was refused."""
-        return self._run is not None
+        return self._recorder is not None
 
     @property
     def is_under_way(self) -> bool:
         """Whether a session has begun and not ended."""
-        return self._run is not None and not self._run.ended
+        return self._recorder is not None and not self._recorder.ended
 
     @property
     def is_ready(self) -> bool:
@@ -145,9 +145,9 @@ class Lifecycle:
         return self.stopping.reason
 
     @property
-    def begun(self) -> SupervisedRun | None:
-        """What `run` returns; None before the first session."""
-        return self._run
+    def begun(self) -> SessionRecorder | None:
+        """What `recorder` returns; None before the first session."""
+        return self._recorder
 
     @property
     def coord(self) -> Coordinator:
@@ -164,7 +164,7 @@ class Lifecycle:
         """The run's directory; None where nothing is written."""
         return self._logdir
 
-    def begin(self, at_exit: Callable[[BaseException | None], object], claim: Claim = "required") -> SupervisedRun:
+    def begin(self, at_exit: Callable[[BaseException | None], object], claim: Claim = "required") -> SessionRecorder:
         """Begin a session; one that is still open ends as requested.
 
         Args:
@@ -174,27 +174,27 @@ class Lifecycle:
         Raises:
             LogdirInUseError: if another live chief holds the logdir, and it is required.
         """
-        if self._run is not None:
+        if self._recorder is not None:
             self.stopping.record(None)
-            self._run.close(0.0)
+            self._recorder.close(0.0)
             self.services.clear()
         open_sessions.end_abandoned(self._logdir)
         self.stopping.begin()
-        self._run = self._refusal = None
+        self._recorder = self._refusal = None
         self._is_ready = False
         if self._logdir and self._task is not None:
             wait_secs = self._options.finished_wait_secs
-            self._chief = ChiefWatch(self._logdir, finished_wait_secs=wait_secs, clock=self._clock)
-        run = self._new_run(is_chief=self._is_chief, writer=self._writer, gives_way=claim == "gives way")
+            self._chief = ChiefStatus(self._logdir, finished_wait_secs=wait_secs, clock=self._clock)
+        run = self._new_recorder(is_chief=self._is_chief, writer=self._writer, gives_way=claim == "gives way")
         try:
             run.begin()
         except LogdirInUseError as error:
             if claim == "required":
                 raise
             self._become_guest(error)
-            run = self._new_run(is_chief=False, writer=None, gives_way=False)
+            run = self._new_recorder(is_chief=False, writer=None, gives_way=False)
             run.begin()
-        self._run = run
+        self._recorder = run
         self.stopping.begun(at_exit)
         if self.stop_reason.signum is not None:  # it came meanwhile
             self._coord.request_stop()
@@ -217,9 +217,9 @@ class Lifecycle:
         self._coord.forget_who_asked()
         restored = restore_info.restored
         if self.checkpoints is not None:
-            self.checkpoints.attach(sess, self.run, self._writer, restored, restore_info.skipped)
+            self.checkpoints.attach(sess, self.recorder, self._writer, restored, restore_info.skipped)
         self._note_restored(restored)
-        self.run.ready(
+        self.recorder.ready(
             restored_checkpoint=None if restored is None else restored.path,
             restored_step=restore_info.step,
             adopted=restore_info.adopted,
@@ -231,7 +231,7 @@ class Lifecycle:
     def recovering(self) -> None:
         """Record that the TensorFlow session is lost, and another one is on its way."""
         self._session = None
-        self.run.enter("restoring")
+        self.recorder.enter("restoring")
 
     def recovered(self, sess: Any, restore_info: RestoreInfo, error: str, losses: int, secs: float) -> None:
         """Record that another TensorFlow session has taken the place of the one that was lost.
@@ -244,10 +244,10 @@ class Lifecycle:
             secs: how long it took.
         """
         self._session = sess
-        self.run.recovered(
+        self.recorder.recovered(
             error=error,
             losses=losses,
-            step=self.run.progress.snapshot().global_step,
+            step=self.recorder.progress.snapshot().global_step,
             checkpoint=None if restore_info.restored is None else restore_info.restored.path,
             at_step=restore_info.step,
             secs=secs,
@@ -255,7 +255,7 @@ class Lifecycle:
         self._note_restored(restore_info.restored)
 
     def kept_back(self) -> str | None:
-        """Return why a worker must not begin: its run has finished; see `ChiefWatch.look`. Of a chief, nothing."""
+        """Return why a worker must not begin: its run has finished; see `ChiefStatus.look`. Of a chief, nothing."""
         return None if self._chief is None else self._chief.look()
 
     def finished(self) -> None:
@@ -266,11 +266,11 @@ class Lifecycle:
     def service_failed(self, name: str, error: BaseException, tick: int) -> None:
         """Record a service's failed tick: the heartbeat that says so is written at once."""
         _LOG.info("Service %s: tick %d failed: %s", name, tick, error)
-        if self._run is not None:
-            self._run.beat()
+        if self._recorder is not None:
+            self._recorder.beat()
 
-    def _new_run(self, *, is_chief: bool, writer: Any, gives_way: bool) -> SupervisedRun:
-        return SupervisedRun(
+    def _new_recorder(self, *, is_chief: bool, writer: Any, gives_way: bool) -> SessionRecorder:
+        return SessionRecorder(
             logdir=self._logdir,
             facade=self._facade,
             options=self._options,
@@ -291,7 +291,7 @@ class Lifecycle:
 
     def _note_restored(self, restored: Restored | None) -> None:
         if restored is not None:
-            self.run.saves.restored(
+            self.recorder.saves.restored(
                 path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
             )
 
@@ -307,7 +307,7 @@ class RunMethods:
     @property
     def metrics_url(self) -> str | None:
         """Where Prometheus finds this process's metrics; None where none are served."""
-        return self._lifecycle.run.metrics_url
+        return self._lifecycle.recorder.metrics_url
 
     def run_status(self) -> RunStatus:
         """Return the session at this moment: what ``supervisor_core.metrics.RunCollector`` shows of it.
@@ -315,11 +315,11 @@ class RunMethods:
         Example, for a program that serves prometheus_client's default registry already:
             prometheus_client.REGISTRY.register(RunCollector(lambda: [sv.run_status()]))
         """
-        return self._lifecycle.run.status()
+        return self._lifecycle.recorder.status()
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Say that what happens in the ``with`` block is evaluation: it has a stall budget of its own."""
-        return self._lifecycle.run.phase("evaluating")
+        return self._lifecycle.recorder.phase("evaluating")
 
     def save_checkpoint(self) -> str | None:
         """Save a checkpoint now, beside the service's own; return its path, None where nothing is saved.
@@ -349,7 +349,7 @@ class RunContext(SessionContext):
     @property
     def session(self) -> str:
         """The id of the run's present session."""
-        return self._lifecycle.run.session_id
+        return self._lifecycle.recorder.session_id
 
     @property
     def starts_over(self) -> bool:
@@ -358,7 +358,7 @@ class RunContext(SessionContext):
 
     def publisher(self, directory: str) -> Publisher | None:
         """Return the run's publisher in its own directory."""
-        run = self._lifecycle.run
+        run = self._lifecycle.recorder
         return run.publisher if run.saves_in(directory) else None
 
     def wait(self, secs: float) -> bool:
@@ -367,11 +367,11 @@ class RunContext(SessionContext):
 
     def restoring(self) -> None:
         """Record the phase "restoring"."""
-        self._lifecycle.run.enter("restoring")
+        self._lifecycle.recorder.enter("restoring")
 
     def waiting_for(self, what: str | None) -> None:
         """Record what the run waits for."""
-        self._lifecycle.run.waiting_for(what)
+        self._lifecycle.recorder.waiting_for(what)
 
     def gave_up(self) -> None:
         """Record that the session gave up because of the stop request."""
@@ -383,4 +383,4 @@ class RunContext(SessionContext):
 
     def owns(self, session: str) -> bool:
         """Return whether the model is this session's, or its predecessor's if that crashed."""
-        return self._lifecycle.run.goes_on_from(session)
+        return self._lifecycle.recorder.can_adopt_model_of(session)

@@ -318,7 +318,7 @@ class LossReader(ServiceThread):
         self._run = runner(sess)
         self._watched = None if watched is None else WatchedLoss(sess.graph, watched)
         self._newest = newest
-        self._record = lifecycle.run.loss_read
+        self._record = lifecycle.recorder.loss_read
 
     def run_loop(self) -> None:
         """Read once."""
@@ -336,7 +336,7 @@ class StepReader(ServiceThread):
         super().__init__(coord, READER_SECS, name=name, policy=reader_policy(sess))
         self._sess = sess
         self._global_step = global_step
-        self._progress = lifecycle.run.progress
+        self._progress = lifecycle.recorder.progress
 
     def run_loop(self) -> None:
         """Read once."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 from supervisor_core.clock import Clock
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.supervision.session_recorder import StopInfo
 from supervisor_core.tf1.tf_errors import error_text
 
 RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
@@ -80,7 +80,7 @@ class StopReason:
             return True
         return self.stop_was_requested and type(error) is tf.errors.CancelledError
 
-    def outcome(self, error: BaseException | None, coord: Coordinator) -> Outcome:
+    def outcome(self, error: BaseException | None, coord: Coordinator) -> StopInfo:
         """Return how the session ended.
 
         Args:
@@ -100,15 +100,15 @@ class StopReason:
         if signum is not None:
             facts["signal"] = signal.Signals(signum).name
         if error is not None and not (self.gave_up and signum is not None):  # then it is the signal's doing
-            return Outcome(reason="error", error=error_text(error), **facts)
+            return StopInfo(reason="error", error=error_text(error), **facts)
         if signum is not None:
             given_up = None if self.save_error is None else error_text(self.save_error)
-            return Outcome(reason="signal", error=given_up, **facts)
+            return StopInfo(reason="signal", error=given_up, **facts)
         if self.had_finished:
-            return Outcome(reason="completed", **facts)
+            return StopInfo(reason="completed", **facts)
         if self.exhausted or (body_error is not None and coord.is_clean_stop(body_error)):
-            return Outcome(reason="exhausted", **facts)
-        return Outcome(reason="requested" if self.stop_was_requested else "completed", **facts)
+            return StopInfo(reason="exhausted", **facts)
+        return StopInfo(reason="requested" if self.stop_was_requested else "completed", **facts)
 
 
 class StopDeadline:

@@ -357,8 +357,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         """Say that training begins; where a subclass prepares the session its own way, `managed_session` says so."""
         if self._lifecycle.is_under_way and not self._lifecycle.stop_reason.had_finished:
             self._ready(sess, serves=False)
-            if self._lifecycle.run.progress.phase in ("starting", "restoring"):
-                self._lifecycle.run.enter("training")
+            if self._lifecycle.recorder.progress.phase in ("starting", "restoring"):
+                self._lifecycle.recorder.enter("training")
 
     def _ready(self, sess: Any, *, serves: bool) -> None:
         """Say that the session is ready, and where its model came from; once. One that the program made begins here."""

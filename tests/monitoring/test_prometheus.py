@@ -21,8 +21,7 @@ from supervisor_core.monitoring.thresholds import Thresholds
 from supervisor_core.options import Options
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.supervision.outcome import Outcome
-from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 RULES = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
@@ -93,12 +92,12 @@ def prometheus(tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
     logdir = directory / "logs" / "everything"
     with FileWriter(logdir) as writer:
         options = Options(run_name="everything")
-        run = SupervisedRun(
+        run = SessionRecorder(
             logdir=str(logdir), facade="test", options=options, writer=writer, services=ServiceRegistry()
         )
         run.begin()
         run.ready()
-        run.end(Outcome(reason="completed"))
+        run.end(StopInfo(reason="completed"))
     ticks = itertools.count(1)
     exporter = Exporter([LogdirWatch(str(logdir))], interval_secs=1.0)
     with MetricsServer(RunCollector(lambda: [everything(next(ticks))]), ":0") as trainer, Web(exporter, ":0") as web:

@@ -17,8 +17,7 @@ from supervisor_core.clock import SYSTEM_CLOCK
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.supervision.outcome import Outcome
-from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 
 
 def main(logdir: str, address: str, budget_secs: str) -> None:
@@ -34,8 +33,8 @@ def main(logdir: str, address: str, budget_secs: str) -> None:
     free.set()
     threading.Thread(target=obey, args=(steps, free, stopping), daemon=True).start()
     with FileWriter(logdir) as writer:
-        run = SupervisedRun(
-            logdir=logdir, facade="SupervisedRun", options=options, writer=writer, services=ServiceRegistry()
+        run = SessionRecorder(
+            logdir=logdir, facade="SessionRecorder", options=options, writer=writer, services=ServiceRegistry()
         )
         run.begin()
         run.ready()
@@ -48,7 +47,7 @@ def main(logdir: str, address: str, budget_secs: str) -> None:
             else:
                 steps.acquire()
             run.progress.run_ended(True, started, SYSTEM_CLOCK.monotonic())
-        run.end(Outcome(reason="completed"))
+        run.end(StopInfo(reason="completed"))
         run.close()
     print("stopped", flush=True)
 

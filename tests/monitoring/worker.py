@@ -9,18 +9,18 @@ import sys
 import uuid
 
 from supervisor_core.events.telemetry import StopRecord
-from supervisor_core.supervision.beacon import Beacon
+from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 
 
 def main(logdir: str, task: str) -> None:
     """Beat until told to end."""
     session = uuid.uuid4().hex[:16]
-    beacon = Beacon(logdir, task, session, interval_secs=1.0, phase="training")
-    beacon.start()
+    heartbeats = HeartbeatWriter(logdir, task, session, interval_secs=1.0, phase="training")
+    heartbeats.start()
     print("beating", flush=True)
     sys.stdin.read()
-    beacon.write(StopRecord(session=session, reason="completed"))
-    beacon.close()
+    heartbeats.write(StopRecord(session=session, reason="completed"))
+    heartbeats.close()
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ from supervisor_core.checkpoint.ledger import encode as encode_ledger
 from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
 from supervisor_core.run.status import WorkerState, WorkerStatus
-from supervisor_core.supervision.environment import LOGDIR_VARIABLE
-from supervisor_core.supervision.metrics_endpoint import ADDRESS_VARIABLE
+from supervisor_core.supervision.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE
 from supervisor_core.supervision.task_record import TaskRecord, decode, encode
 from supervisor_core.supervision.tf_config import TF_CONFIG_VARIABLE
 from tb_plugin.loader import SupervisorLoader

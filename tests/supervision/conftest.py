@@ -18,10 +18,9 @@ from supervisor_core.options import Options
 from supervisor_core.run.status import WorkerStatus
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.storage.local import Check, LocalFilesystem, Reader, unguarded
-from supervisor_core.supervision.outcome import Outcome
-from supervisor_core.supervision.roster import Roster
-from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.supervision.task_record import TaskRecord, encode, file_name
+from supervisor_core.supervision.worker_registry import WorkerRegistry
 
 
 class KeepingWriter:
@@ -66,12 +65,12 @@ def writer() -> KeepingWriter:
 
 
 @pytest.fixture
-def begin(tmp_path: Path, writer: KeepingWriter) -> Iterator[Callable[..., SupervisedRun]]:
+def begin(tmp_path: Path, writer: KeepingWriter) -> Iterator[Callable[..., SessionRecorder]]:
     """Begin a session in the test's logdir; those that a test leaves open are ended after it."""
-    runs: list[SupervisedRun] = []
+    runs: list[SessionRecorder] = []
 
-    def begin(options: Options | None = None, **arguments: Any) -> SupervisedRun:
-        run = SupervisedRun(
+    def begin(options: Options | None = None, **arguments: Any) -> SessionRecorder:
+        run = SessionRecorder(
             facade="Test",
             options=options or Options(),
             services=ServiceRegistry(),
@@ -83,7 +82,7 @@ def begin(tmp_path: Path, writer: KeepingWriter) -> Iterator[Callable[..., Super
 
     yield begin
     for run in runs:
-        run.end(Outcome(reason="requested"))
+        run.end(StopInfo(reason="requested"))
         run.close(0.0)
 
 
@@ -199,8 +198,8 @@ def say(directory: Path, clock: Hands) -> Callable[..., None]:
     return say
 
 
-class HandRoster(Roster):
-    """A roster that looks when a test says so, and tells what it sees in short."""
+class HandRoster(WorkerRegistry):
+    """A registry that looks when a test says so, and tells what it sees in short."""
 
     def __init__(self, logdir: str, *, clock: Hands, **options: Any) -> None:
         super().__init__(logdir, **{"lost_after_secs": 60.0, "interval_secs": 5.0, "clock": clock, **options})
@@ -226,8 +225,8 @@ class HandRoster(Roster):
 
 
 @pytest.fixture
-def roster(tmp_path: Path, clock: Hands, shared: Shared) -> Callable[..., HandRoster]:
-    """Make a chief's roster of the test's logdir."""
+def registry(tmp_path: Path, clock: Hands, shared: Shared) -> Callable[..., HandRoster]:
+    """Make a chief's registry of the test's logdir."""
 
     def make(**options: Any) -> HandRoster:
         return HandRoster(str(tmp_path), **{"clock": clock, "filesystem": shared, **options})

@@ -18,7 +18,7 @@ from supervisor_core.errors import EventsWriteError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.run.run_status import run_status
-from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 
@@ -62,10 +62,10 @@ def disk(tmp_path: Path) -> Iterator[FullDisk]:
     writer.close()
 
 
-def renewed(run: SupervisedRun, logdir: Path, is_meant: Callable[[LeaseRecord], bool]) -> LeaseRecord:
+def renewed(run: SessionRecorder, logdir: Path, is_meant: Callable[[LeaseRecord], bool]) -> LeaseRecord:
     """The lease, once a renewal says what is meant; each is written by a thread of its own."""
     while True:
-        run._renew_lease(run.progress.snapshot().global_step)
+        run._renew_lock(run.progress.snapshot().global_step)
         for thread in threading.enumerate():
             if thread.name == "supervisor-lease":
                 thread.join()
@@ -74,7 +74,7 @@ def renewed(run: SupervisedRun, logdir: Path, is_meant: Callable[[LeaseRecord], 
             return record
 
 
-def failed_save(run: SupervisedRun) -> CheckpointRecord:
+def failed_save(run: SessionRecorder) -> CheckpointRecord:
     """The record of a save that found no room."""
     return CheckpointRecord(
         session=run.session_id, trigger="timer", path=None, step=7, bytes=None, secs=1.0, blocked_secs=0.0, error="full"

@@ -9,7 +9,7 @@ import pytest
 from supervisor_core.errors import OptionsError
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
-from supervisor_core.supervision.metrics_endpoint import ADDRESS_VARIABLE, MetricsEndpoint
+from supervisor_core.supervision.environment import ADDRESS_VARIABLE, MetricsEndpoint
 
 STATUS = RunStatus(run="a", active=True, phase="training")
 

@@ -10,8 +10,7 @@ from typing import Any
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.options import Options
 from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.supervision.outcome import Outcome
-from supervisor_core.supervision.supervised_run import SupervisedRun
+from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 
 SOON = Options(heartbeat_secs=0.01)
 
@@ -39,9 +38,9 @@ def test_a_worker_keeps_a_heartbeat_and_writes_no_events(begin, writer, tmp_path
     run.progress.step_read(7)
     assert run.status().info["task"] == "worker:1"
     assert run.status().workers == ()
-    run.end(Outcome(reason="exhausted"))
+    run.end(StopInfo(reason="exhausted"))
     for thread in threading.enumerate():
-        if thread.name == "supervisor_beacon":
+        if thread.name == "supervisor_heartbeat":
             thread.join()  # nothing is left running
     file = said(tmp_path)
     assert (file["session"], file["phase"], file["ended"], file["step"]) == (run.session_id, "stopped", "exhausted", 7)
@@ -59,7 +58,7 @@ def test_a_chief_is_no_worker(begin, tmp_path: Path) -> None:
 def test_a_process_of_no_cluster_keeps_no_heartbeat(begin, tmp_path: Path) -> None:
     """One that neither leads nor has a name among others leaves nothing behind, and is called nothing."""
     run = begin(is_chief=False)
-    run.end(Outcome(reason="completed"))
+    run.end(StopInfo(reason="completed"))
     assert "task" not in run.status().info
     assert not (tmp_path / ".supervisor.tasks").exists()
 
@@ -74,7 +73,7 @@ def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:
     worker.waiting_for("the chief")
     writer.wait_for("heartbeat", shows("waiting", waiting_for="the chief"))
     worker.waiting_for(None)
-    worker.end(Outcome(reason="error", error="ValueError: NaN"))
+    worker.end(StopInfo(reason="error", error="ValueError: NaN"))
     writer.wait_for("heartbeat", shows("failed", error="ValueError: NaN", pid=int(worker.status().info["pid"])))
     (seen,) = chief.status().workers
     assert (seen.name, seen.state) == ("worker:1", "failed")
@@ -93,7 +92,7 @@ def test_a_worker_tells_its_step_though_there_are_no_heartbeats(begin, writer) -
 
 def test_a_change_is_written_though_there_are_no_heartbeats(begin, writer) -> None:
     """When it happens is worth a record of its own."""
-    begin(is_chief=False, task="worker:1").end(Outcome(reason="error", error="ValueError: NaN"))
+    begin(is_chief=False, task="worker:1").end(StopInfo(reason="error", error="ValueError: NaN"))
     begin(Options(heartbeat_secs=0))
     record = writer.wait_for("heartbeat", shows("failed", name="worker:1"))
     assert record.phase == "starting"
@@ -104,8 +103,8 @@ def test_the_chiefs_last_word_is_of_the_workers_too(begin, writer) -> None:
     chief = begin(SOON)
     worker = begin(is_chief=False, task="worker:1")
     writer.wait_for("heartbeat", shows("waiting"))
-    worker.end(Outcome(reason="completed"))
-    chief.end(Outcome(reason="completed"))
+    worker.end(StopInfo(reason="completed"))
+    chief.end(StopInfo(reason="completed"))
     told = [beat.workers for beat in writer.of("heartbeat") if beat.workers is not None]
     assert [worker["state"] for worker in told[-1]] == ["stopped"]
 
@@ -120,7 +119,7 @@ def test_a_chief_without_a_cluster_shows_none(begin, writer) -> None:
 
 def test_without_a_logdir_a_worker_still_has_a_name() -> None:
     """There is nowhere to beat; its metrics tell which process they are of."""
-    run = SupervisedRun(
+    run = SessionRecorder(
         logdir=None,
         facade="Test",
         options=Options(),
@@ -131,5 +130,5 @@ def test_without_a_logdir_a_worker_still_has_a_name() -> None:
     )
     run.begin()
     run.waiting_for("the chief")
-    run.end(Outcome(reason="completed"))
+    run.end(StopInfo(reason="completed"))
     assert run.status().info["task"] == "ps:0"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.storage.local import Check, LocalFilesystem, unguarded
-from supervisor_core.supervision.task_file import TASKS_DIRECTORY, TaskFile, read_record
-from supervisor_core.supervision.task_record import TaskRecord
+from supervisor_core.supervision.heartbeat_writer import TaskFile
+from supervisor_core.supervision.task_record import TASKS_DIRECTORY, TaskRecord, read_record
 
 
 def record(session: str) -> TaskRecord:

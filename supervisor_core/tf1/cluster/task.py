@@ -19,10 +19,10 @@ from supervisor_core.events.telemetry import StopReason, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.storage.local import local_path
-from supervisor_core.supervision.beacon import Beacon
-from supervisor_core.supervision.chief_watch import ChiefWatch
-from supervisor_core.supervision.roster import Roster
+from supervisor_core.supervision.chief_status import ChiefStatus
+from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 from supervisor_core.supervision.tf_config import CHIEF_JOBS, TaskIdentity, task_from_environment
+from supervisor_core.supervision.worker_registry import WorkerRegistry
 from supervisor_core.tf1.cluster.wait import remember_cluster
 
 SERVER_JOB = "ps"
@@ -211,13 +211,13 @@ class ParameterServer:
         self._clock = clock
         self._session = uuid.uuid4().hex[:16]
         self._task = task
-        self._beacon = Beacon(
+        self._heartbeat_writer = HeartbeatWriter(
             logdir, task, self._session, interval_secs=options.heartbeat_secs, phase="serving", clock=clock
         )
         self._look_secs = REMOTE_LOOK_SECS if local_path(logdir) is None else LOOK_SECS
         # always_waits: a chief may open one session after another, and the next one needs the variables too.
-        self._chief = ChiefWatch(logdir, finished_wait_secs=options.finished_wait_secs, always_waits=True, clock=clock)
-        self._roster = Roster(
+        self._chief = ChiefStatus(logdir, finished_wait_secs=options.finished_wait_secs, always_waits=True, clock=clock)
+        self._worker_registry = WorkerRegistry(
             logdir, clock=clock, lost_after_secs=options.lease_timeout_secs, interval_secs=self._look_secs
         )
 
@@ -235,11 +235,11 @@ class ParameterServer:
         watch.finish()
 
     def _serve(self, watch: SignalWatch | None) -> None:
-        self._beacon.start()
+        self._heartbeat_writer.start()
         reason: StopReason = "requested"
         try:
             while not self._wait(self._look_secs):
-                self._roster.look()  # at every check, since a heartbeat is only known to continue after two
+                self._worker_registry.look()  # at every check, since a heartbeat is only known to continue after two
                 if self._is_finished() and not self._is_needed():
                     _LOG.info("%s: the run has finished, and no process needs its variables.", self._task)
                     reason = "completed"
@@ -247,8 +247,8 @@ class ParameterServer:
             if watch is not None and watch.received is not None:
                 reason = "signal"
         finally:
-            self._beacon.write(StopRecord(session=self._session, reason=reason))
-            self._beacon.close()
+            self._heartbeat_writer.write(StopRecord(session=self._session, reason=reason))
+            self._heartbeat_writer.close()
 
     def _is_finished(self) -> bool:
         try:
@@ -259,7 +259,7 @@ class ParameterServer:
 
     def _is_needed(self) -> bool:
         """Whether a worker is still running: without the variables it would fail."""
-        at_work = [each for each in self._roster.workers() if each.phase != "serving"]
+        at_work = [each for each in self._worker_registry.workers() if each.phase != "serving"]
         return any(each.state in ("running", "stalled") for each in at_work)
 
 

@@ -141,8 +141,8 @@ class MonitoredRuntime:
             raise
         for hook in self._own:
             if hook.output_dir:
-                self.lifecycle.run.guard(hook.output_dir)
-        self._progress = self.lifecycle.run.progress
+                self.lifecycle.recorder.guard(hook.output_dir)
+        self._progress = self.lifecycle.recorder.progress
         for hook in self._own:
             hook.join(self)
             if isinstance(hook, CheckpointSaverHook):
@@ -166,7 +166,7 @@ class MonitoredRuntime:
         if first:
             with graph.as_default():
                 self.global_step = collected_global_step(graph)
-        observer, step = self.lifecycle.run.progress, self.global_step
+        observer, step = self.lifecycle.recorder.progress, self.global_step
         supervised = supervise(sess, gate=self._gate, observer=observer, global_step=step, clock=self._clock)
         restore_info = RestoreInfo.of(maker, supervised, self.global_step)
         step = None if self.global_step is None else read_global_step(supervised, self.global_step)
@@ -185,8 +185,8 @@ class MonitoredRuntime:
             self.lifecycle.recovered(supervised, restore_info, self._recovery.error, self._recovery.times, secs)
         self._recovery = None
         for checkpoints in self._checkpoints.values():
-            run, restored = self.lifecycle.run, restore_info.restored
-            checkpoints.attach(supervised, run, self._writer, restored, restore_info.skipped)
+            recorder, restored = self.lifecycle.recorder, restore_info.restored
+            checkpoints.attach(supervised, recorder, self._writer, restored, restore_info.skipped)
         if step is not None:
             self._progress.rewound(step)
             if first and self._writer is not None:

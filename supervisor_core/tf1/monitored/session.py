@@ -89,7 +89,7 @@ class Monitored(RunMethods):
             self._give_up(error)
             raise
         if not self._lifecycle.stop_reason.had_finished:
-            self._lifecycle.run.enter("training")
+            self._lifecycle.recorder.enter("training")
 
     @property
     def _lifecycle(self) -> Lifecycle:
@@ -244,7 +244,7 @@ class Monitored(RunMethods):
             runtime.session_lost(error)
             self._hooked = None
             self._end_session(lost=True)
-            delay = self._recovery_backoff.delay_secs(error, runtime.lifecycle.run.progress.runs)
+            delay = self._recovery_backoff.delay_secs(error, runtime.lifecycle.recorder.progress.runs)
             runtime.new_coordinator()
             _LOG.warning("Recreating it in %.1f s (recovery %d in a row).", delay, self._recovery_backoff.in_a_row)
             if runtime.coord.wait_for_stop(delay):
@@ -259,7 +259,7 @@ class Monitored(RunMethods):
                 self._finished(finished)
                 return
             break
-        runtime.lifecycle.run.enter("training")
+        runtime.lifecycle.recorder.enter("training")
 
     def _end_session(self, *, lost: bool, secs: float | None = None) -> None:
         """Stop the session's threads and close it; after a loss this raises nothing."""
@@ -290,7 +290,7 @@ class Monitored(RunMethods):
 
     def _save(self, error: BaseException | None) -> None:
         """Call the hooks' ``end``, which saves; after an exception only the runtime may save."""
-        self._lifecycle.run.enter("stopping")
+        self._lifecycle.recorder.enter("stopping")
         if error is not None:
             self._runtime.save_after_error()
         elif not self._lifecycle.stop_reason.had_finished:  # in a finished run no hook has seen the session

@@ -63,7 +63,7 @@ def test_a_snapshot_waits_for_a_step_that_takes_as_long_as_those_before(
 
     supervisor.save_checkpoint()
     monkeypatch.setattr(Gate, "exclusive", record)
-    supervisor._lifecycle.run.progress.run_ended(True, 0.0, step_secs)
+    supervisor._lifecycle.recorder.progress.run_ended(True, 0.0, step_secs)
     supervisor.save_checkpoint()
     supervisor.stop()
     assert secs[0] == waited

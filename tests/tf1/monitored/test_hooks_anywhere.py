@@ -363,7 +363,7 @@ def test_a_small_checkpoint_is_there_when_the_step_returns(train_op: Any, logdir
 def test_the_time_that_training_waits_for_a_save_is_the_saves(train_op: Any, logdir: str) -> None:
     """It is booked as unproductive, not as the step's."""
     with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_steps=1) as sess:
-        progress = sess._lifecycle.run.progress
+        progress = sess._lifecycle.recorder.progress
         assert progress.snapshot().activity_secs["unproductive_checkpoint_save"] == 0
         for _ in range(3):
             sess.run(train_op)

@@ -13,7 +13,7 @@ from monitoring_servers import Prometheus, Webhook, queries_of, wait_until
 from benchmarks.faults.small_disk import SmallDisk
 from supervisor_core.events.telemetry import HeartbeatRecord, StopRecord
 from supervisor_core.monitoring.dashboard import dashboard
-from supervisor_core.supervision.beacon import Beacon
+from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 
 
 @pytest.fixture
@@ -31,18 +31,18 @@ def disk(exporter: str, tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture
-def worker(disk: SmallDisk, tmp_path: Path) -> Iterator[Beacon]:
+def worker(disk: SmallDisk, tmp_path: Path) -> Iterator[HeartbeatWriter]:
     """Another process of the training's cluster, as far as its chief can tell."""
-    beacon = Beacon(tmp_path / "logs" / "digits", "worker:1", "w" * 16, interval_secs=1.0)
-    beacon.write(HeartbeatRecord(session="w" * 16, phase="training", step=5, steps=5))
-    beacon.start()
-    yield beacon
-    beacon.close()
+    heartbeats = HeartbeatWriter(tmp_path / "logs" / "digits", "worker:1", "w" * 16, interval_secs=1.0)
+    heartbeats.write(HeartbeatRecord(session="w" * 16, phase="training", step=5, steps=5))
+    heartbeats.start()
+    yield heartbeats
+    heartbeats.close()
 
 
 @pytest.mark.timeout(600)
 def test_a_supervisor_is_heard_of(
-    prometheus: Prometheus, trainer: Trainer, webhook: Webhook, disk: SmallDisk, worker: Beacon
+    prometheus: Prometheus, trainer: Trainer, webhook: Webhook, disk: SmallDisk, worker: HeartbeatWriter
 ) -> None:
     """Hung inside `session.run`, then killed and resumed: each arrives, once, and resolves; so does a loss that is
     NaN for a while, and a disk that is full for a while, of which neither source says that the training hangs or is

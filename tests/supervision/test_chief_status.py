@@ -13,7 +13,7 @@ import pytest
 from supervisor_core.checkpoint.lease_record import LeaseRecord
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.errors import RunFinishedError
-from supervisor_core.supervision.chief_watch import FINISHED, ChiefWatch
+from supervisor_core.supervision.chief_status import FINISHED, ChiefStatus
 
 CHIEF = "6f1d3c0a9b7e4d21"
 
@@ -50,13 +50,13 @@ def lease() -> Lease:
 
 
 @pytest.fixture
-def watch(hands: Any, lease: Lease) -> ChiefWatch:
+def watch(hands: Any, lease: Lease) -> ChiefStatus:
     """A worker's watch, which waits a minute for a run that has finished to begin anew."""
-    return ChiefWatch("/runs/a", finished_wait_secs=60.0, read=lease.read, clock=hands)
+    return ChiefStatus("/runs/a", finished_wait_secs=60.0, read=lease.read, clock=hands)
 
 
 @pytest.mark.parametrize("ended", [None, "lost", "signal", "error"])
-def test_a_run_that_goes_on_is_waited_for(watch: ChiefWatch, lease: Lease, hands: Any, ended: str | None) -> None:
+def test_a_run_that_goes_on_is_waited_for(watch: ChiefStatus, lease: Lease, hands: Any, ended: str | None) -> None:
     """While its chief is at work, and after an end that somebody is expected to mend, for as long as it takes."""
     lease.is_of(CHIEF, ended)
     for _ in range(3):
@@ -64,7 +64,7 @@ def test_a_run_that_goes_on_is_waited_for(watch: ChiefWatch, lease: Lease, hands
         hands.now += 1e6
 
 
-def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefWatch, hands: Any) -> None:
+def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefStatus, hands: Any) -> None:
     """No lease, no chief yet: nothing speaks against waiting."""
     for _ in range(3):
         assert watch.look() is None
@@ -72,7 +72,7 @@ def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefWatch, hands: Any) -
 
 
 @pytest.mark.parametrize("ended", FINISHED)
-def test_a_finished_run_may_begin_anew(watch: ChiefWatch, lease: Lease, hands: Any, ended: str) -> None:
+def test_a_finished_run_may_begin_anew(watch: ChiefStatus, lease: Lease, hands: Any, ended: str) -> None:
     """A worker that finds it finished says so, and for how long it will wait; then there is nothing left to do."""
     lease.is_of(CHIEF, ended, last_step=12345)
     assert watch.look() == (
@@ -91,7 +91,7 @@ def test_a_finished_run_may_begin_anew(watch: ChiefWatch, lease: Lease, hands: A
         watch.look()
 
 
-def test_the_end_is_told_at_every_look(watch: ChiefWatch, lease: Lease, hands: Any) -> None:
+def test_the_end_is_told_at_every_look(watch: ChiefStatus, lease: Lease, hands: Any) -> None:
     """Who asks again hears the same again."""
     lease.is_of(CHIEF, "completed")
     watch.look()
@@ -105,10 +105,10 @@ def test_no_wait_is_no_wait(lease: Lease, hands: Any) -> None:
     """With ``finished_wait_secs=0`` a finished run is the end at the first look."""
     lease.is_of(CHIEF, "completed")
     with pytest.raises(RunFinishedError):
-        ChiefWatch("/runs/a", finished_wait_secs=0.0, read=lease.read, clock=hands).look()
+        ChiefStatus("/runs/a", finished_wait_secs=0.0, read=lease.read, clock=hands).look()
 
 
-def test_a_worker_that_was_there_does_not_wait(watch: ChiefWatch, lease: Lease) -> None:
+def test_a_worker_that_was_there_does_not_wait(watch: ChiefStatus, lease: Lease) -> None:
     """It had seen that chief at work: when it finishes, all is done, at once."""
     lease.is_of(CHIEF)
     assert watch.look() is None
@@ -119,7 +119,7 @@ def test_a_worker_that_was_there_does_not_wait(watch: ChiefWatch, lease: Lease) 
 
 def test_one_that_always_waits_gives_a_chief_time_for_its_next_session(hands: Any, lease: Lease) -> None:
     """Though it had seen the chief at work: the end is the end only when nobody has begun anew in time."""
-    watch = ChiefWatch("/runs/a", finished_wait_secs=60.0, always_waits=True, read=lease.read, clock=hands)
+    watch = ChiefStatus("/runs/a", finished_wait_secs=60.0, always_waits=True, read=lease.read, clock=hands)
     lease.is_of(CHIEF)
     assert watch.look() is None
     lease.is_of(CHIEF, "completed")
@@ -130,7 +130,7 @@ def test_one_that_always_waits_gives_a_chief_time_for_its_next_session(hands: An
         watch.look()
 
 
-def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefWatch, lease: Lease) -> None:
+def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefStatus, lease: Lease) -> None:
     """One was seen at work, and another has finished since: that one may be about to begin anew."""
     lease.is_of(CHIEF)
     assert watch.look() is None
@@ -138,7 +138,7 @@ def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefWatc
     assert watch.look() is not None
 
 
-def test_a_run_begun_anew_is_begun(watch: ChiefWatch, lease: Lease, hands: Any) -> None:
+def test_a_run_begun_anew_is_begun(watch: ChiefStatus, lease: Lease, hands: Any) -> None:
     """The wait is over, and a later one is as long as the first."""
     lease.is_of(CHIEF, "completed")
     assert watch.look() is not None
@@ -151,7 +151,7 @@ def test_a_run_begun_anew_is_begun(watch: ChiefWatch, lease: Lease, hands: Any) 
 
 
 def test_what_cannot_be_read_changes_nothing(
-    watch: ChiefWatch, lease: Lease, hands: Any, caplog: pytest.LogCaptureFixture
+    watch: ChiefStatus, lease: Lease, hands: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A fault tells nothing, however often it comes: said once; the wait goes on, and who was seen stays seen."""
     lease.is_of(CHIEF, "completed")
@@ -163,10 +163,10 @@ def test_what_cannot_be_read_changes_nothing(
     with pytest.raises(RunFinishedError):
         watch.look()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert caplog.messages == ["Whether the run in /runs/a has finished cannot be seen: the store is away"]
+    assert caplog.messages == ["Cannot read whether the run in /runs/a has finished: the store is away"]
 
 
-def test_a_chief_seen_at_work_stays_seen(watch: ChiefWatch, lease: Lease) -> None:
+def test_a_chief_seen_at_work_stays_seen(watch: ChiefStatus, lease: Lease) -> None:
     """Though the lease could not be read in between."""
     lease.is_of(CHIEF)
     watch.look()
@@ -179,7 +179,7 @@ def test_a_chief_seen_at_work_stays_seen(watch: ChiefWatch, lease: Lease) -> Non
 
 def test_the_lease_of_a_real_logdir(tmp_path: Path, hands: Any) -> None:
     """Read from the directory, without taking it: none, nonsense, one at work, one that has finished."""
-    watch = ChiefWatch(tmp_path, finished_wait_secs=60.0, clock=hands)
+    watch = ChiefStatus(tmp_path, finished_wait_secs=60.0, clock=hands)
     assert watch.look() is None
     (tmp_path / LEASE_NAME).write_bytes(b'{"v":nonsense')
     assert watch.look() is None

@@ -15,29 +15,29 @@ from supervisor_core.clock import SYSTEM_CLOCK
 
 WORKER = """
 import sys
-from supervisor_core.supervision.beacon import Beacon
-beacon = Beacon(sys.argv[1], "worker:1", "6f1d3c0a9b7e4d21", interval_secs=10, phase="training")
-beacon.start()
+from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
+heartbeats = HeartbeatWriter(sys.argv[1], "worker:1", "6f1d3c0a9b7e4d21", interval_secs=10, phase="training")
+heartbeats.start()
 print("begun", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_process_on_its_own_has_no_cluster(roster, tmp_path: Path, caplog) -> None:
+def test_a_process_on_its_own_has_no_cluster(registry, tmp_path: Path, caplog) -> None:
     """No directory, no workers, no word."""
-    chief = roster()
+    chief = registry()
     assert chief.look() is False
     assert chief.workers() == ()
     assert caplog.records == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_processes_say_is_listed(roster, say) -> None:
+def test_what_the_processes_say_is_listed(registry, say) -> None:
     """In the order of their names, with what each does."""
     say("worker:10", phase="starting", waiting_for="the chief")
     say("worker:2", step=30, steps=12)
     say("ps:0", phase="serving")
-    chief = roster()
+    chief = registry()
     assert chief.look() is True
     assert [(worker.name, worker.state) for worker in chief.workers()] == [
         ("ps:0", "running"),
@@ -49,9 +49,9 @@ def test_what_the_processes_say_is_listed(roster, say) -> None:
     assert chief.look() is False
 
 
-def test_asking_costs_no_look(roster, say) -> None:
+def test_asking_costs_no_look(registry, say) -> None:
     """Between two looks the same is told."""
-    chief = roster()
+    chief = registry()
     say()
     assert chief.workers() == ()
     chief.look()
@@ -60,9 +60,9 @@ def test_asking_costs_no_look(roster, say) -> None:
     assert chief.states() == {"worker:1": "stalled"}
 
 
-def test_a_silent_process_is_lost_and_one_that_speaks_again_is_not(roster, say, clock) -> None:
+def test_a_silent_process_is_lost_and_one_that_speaks_again_is_not(registry, say, clock) -> None:
     """By the chief's clock; when it was seen last stays what it was."""
-    chief = roster()
+    chief = registry()
     say()
     chief.look()
     seen_at = clock.wall()
@@ -76,9 +76,9 @@ def test_a_silent_process_is_lost_and_one_that_speaks_again_is_not(roster, say, 
 
 
 @pytest.mark.parametrize("skew_secs", [-86_400.0, 86_400.0])
-def test_the_clocks_need_not_agree(roster, say, clock, skew_secs: float) -> None:
+def test_the_clocks_need_not_agree(registry, say, clock, skew_secs: float) -> None:
     """A process whose clock is a day off is alive while its file changes, and was seen when the chief saw it."""
-    chief = roster()
+    chief = registry()
     say(written_at=clock.wall() + skew_secs)
     chief.look()
     for _ in range(20):
@@ -88,27 +88,27 @@ def test_the_clocks_need_not_agree(roster, say, clock, skew_secs: float) -> None
         assert (chief.only().state, chief.only().last_seen_at) == ("running", clock.wall())
 
 
-def test_one_that_was_lost_before_is_lost_at_first_sight(roster, say, clock) -> None:
+def test_one_that_was_lost_before_is_lost_at_first_sight(registry, say, clock) -> None:
     """A chief that starts anew does not take the dead for the living; seen last is when it wrote last."""
     say()
     written_at = clock.wall()
     clock.now += 3600
-    chief = roster()
+    chief = registry()
     chief.look()
     assert (chief.only().state, chief.only().last_seen_at) == ("lost", written_at)
 
 
-def test_a_file_from_the_future_was_not_seen_there(roster, say, clock) -> None:
+def test_a_file_from_the_future_was_not_seen_there(registry, say, clock) -> None:
     """A clock that is ahead of the chief's does not make anybody seen later than now."""
     say(written_at=clock.wall() + 500)
-    chief = roster()
+    chief = registry()
     chief.look()
     assert chief.only().last_seen_at == clock.wall()
 
 
-def test_a_restarted_process_is_another_one(roster, say, clock) -> None:
+def test_a_restarted_process_is_another_one(registry, say, clock) -> None:
     """Its beats begin anew, its session tells."""
-    chief = roster()
+    chief = registry()
     say()
     chief.look()
     assert chief.watch(61) == {"worker:1": "lost"}
@@ -116,14 +116,14 @@ def test_a_restarted_process_is_another_one(roster, say, clock) -> None:
     assert chief.states() == {"worker:1": "waiting"}
 
 
-def test_the_ends_of_this_session_are_told_those_of_an_earlier_one_not(roster, say, clock) -> None:
+def test_the_ends_of_this_session_are_told_those_of_an_earlier_one_not(registry, say, clock) -> None:
     """What ended in good order before the chief began is history; what failed or was lost is not."""
     say("worker:0", ended="completed")
     say("worker:1", ended="error", error="ValueError: NaN")
     say("worker:2")
     clock.now += 100
     say("worker:3")
-    chief = roster()
+    chief = registry()
     assert chief.states() == {"worker:1": "failed", "worker:2": "lost", "worker:3": "running"}
     assert chief.workers()[0].error == "ValueError: NaN"
     say("worker:3", ended="signal")
@@ -134,9 +134,9 @@ def test_the_ends_of_this_session_are_told_those_of_an_earlier_one_not(roster, s
     assert chief.states()["worker:0"] == "running"
 
 
-def test_a_process_whose_file_is_deleted_is_forgotten(roster, say, directory: Path) -> None:
+def test_a_process_whose_file_is_deleted_is_forgotten(registry, say, directory: Path) -> None:
     """That is how to strike one off the list."""
-    chief = roster()
+    chief = registry()
     say()
     chief.look()
     (directory / "worker-1.json").unlink()
@@ -144,10 +144,10 @@ def test_a_process_whose_file_is_deleted_is_forgotten(roster, say, directory: Pa
     assert chief.workers() == ()
 
 
-def test_a_process_of_this_machine_that_is_gone_is_lost_at_once(roster, say) -> None:
+def test_a_process_of_this_machine_that_is_gone_is_lost_at_once(registry, say) -> None:
     """A process id says nothing on another machine, after another boot, or in another container."""
     here = Machine(host="here", boot="b1", pids="pid:[1]")
-    chief = roster(machine=here, runs=lambda pid: pid == 1)
+    chief = registry(machine=here, runs=lambda pid: pid == 1)
     say("worker:0", host="here", boot="b1", pids="pid:[1]", pid=1)
     say("worker:1", host="here", boot="b1", pids="pid:[1]", pid=2)
     say("worker:2", host="there", boot="b1", pids="pid:[1]", pid=2)
@@ -156,7 +156,7 @@ def test_a_process_of_this_machine_that_is_gone_is_lost_at_once(roster, say) -> 
     assert [name for name, state in chief.states().items() if state == "lost"] == ["worker:1"]
 
 
-def test_the_last_word_of_a_process_that_has_just_ended_is_heard(roster, say) -> None:
+def test_the_last_word_of_a_process_that_has_just_ended_is_heard(registry, say) -> None:
     """It is gone, and its file said at first that it runs: it is read again before the process counts as lost."""
     here = this_machine()
     where = {"host": here.host, "boot": here.boot, "pids": here.pids}
@@ -166,9 +166,9 @@ def test_the_last_word_of_a_process_that_has_just_ended_is_heard(roster, say) ->
         return False
 
     say(**where)
-    assert roster(runs=end_while_asked).states() == {}
+    assert registry(runs=end_while_asked).states() == {}
     say(ended=None)
-    chief = roster(runs=lambda pid: True)
+    chief = registry(runs=lambda pid: True)
     chief.look()
     chief._runs = end_while_asked
     assert chief.states() == {"worker:1": "stopped"}
@@ -187,10 +187,10 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_a_killed_process_of_this_machine_is_lost_at_once(roster, worker) -> None:
+def test_a_killed_process_of_this_machine_is_lost_at_once(registry, worker) -> None:
     """A real one, with SIGKILL, which nobody has reaped yet."""
     changed = threading.Semaphore(0)
-    chief = roster(clock=SYSTEM_CLOCK, interval_secs=0.01, on_change=changed.release)
+    chief = registry(clock=SYSTEM_CLOCK, interval_secs=0.01, on_change=changed.release)
     chief.start()
     changed.acquire()
     assert (chief.only().state, chief.only().pid) == ("running", worker.pid)
@@ -200,7 +200,7 @@ def test_a_killed_process_of_this_machine_is_lost_at_once(roster, worker) -> Non
     chief.stop()
 
 
-def test_the_thread_looks_and_stops(roster, say) -> None:
+def test_the_thread_looks_and_stops(registry, say) -> None:
     """What goes wrong does not end it; the last look, when it stops, is told nobody."""
     looked: threading.Semaphore = threading.Semaphore(0)
     changed: list[str] = []
@@ -211,7 +211,7 @@ def test_the_thread_looks_and_stops(roster, say) -> None:
         if len(changed) == 1:
             raise ZeroDivisionError
 
-    chief = roster(interval_secs=0.001, on_change=tell)
+    chief = registry(interval_secs=0.001, on_change=tell)
     say()
     chief.start()
     looked.acquire()
@@ -222,10 +222,10 @@ def test_the_thread_looks_and_stops(roster, say) -> None:
     assert not chief._thread.is_alive()
 
 
-def test_stopping_looks_once_more(roster, say) -> None:
+def test_stopping_looks_once_more(registry, say) -> None:
     """Who ends together with the chief is seen to have ended; the chief's own end tells of it."""
     changed = threading.Event()
-    chief = roster(interval_secs=3600.0, on_change=changed.set)
+    chief = registry(interval_secs=3600.0, on_change=changed.set)
     say()
     chief.start()
     changed.wait()

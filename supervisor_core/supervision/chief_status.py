@@ -1,7 +1,7 @@
-"""`ChiefWatch`: what a worker knows of its chief, from the lease in the logdir that they share.
+"""`ChiefStatus`: whether a run has finished, for its workers, from the logdir's lock file.
 
-It tells a run that has finished from one that has not yet begun: a worker that comes late would otherwise wait forever
-for a chief which will not come, or train a model that nobody saves.
+It distinguishes a run that has finished from one that has not started yet: a late worker would otherwise wait forever
+for a chief that will not come, or train a model that no process saves.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from supervisor_core.errors import RunFinishedError
 _LOG = logging.getLogger("supervisor_core")
 
 FINISHED = ("completed", "exhausted", "requested")
-"""How a session ends that has nothing left to do; after any other end somebody is expected to start it again."""
+"""Stop reasons of a run that has finished; after any other it is expected to be started again."""
 
 
-class ChiefWatch:
-    """Looks at the lease of one logdir, for one worker.
+class ChiefStatus:
+    """Reads the lock file of one logdir, for one worker.
 
     Args:
         logdir: the run's directory.
-        finished_wait_secs: how long a run that has finished is given to begin again, in seconds from the first look.
-        always_waits: whether a run that was seen at work is given that time too.
-        read: returns what the lease says. Default: reads it.
-        clock: the time; monotonic for the wait.
+        finished_wait_secs: how long a finished run has to start again, in seconds from the first read.
+        always_waits: whether a run that was seen running has that time too.
+        read: reads the lock file.
+        clock: replaced in tests.
     """
 
     def __init__(
@@ -48,41 +48,41 @@ class ChiefWatch:
         self._read = read
         self._clock = clock
         self._since: float | None = None
-        self._seen_at_work: str | None = None
-        self._said = False
+        self._seen_running: str | None = None
+        self._has_warned = False
 
     def look(self) -> str | None:
-        """Return why a worker must not begin: the run has finished; None if it has not, as far as is known.
+        """Return why a worker must wait: the run has finished; None if it has not, as far as is known.
 
-        A lease that cannot be read tells nothing, and what was seen before it stays seen.
+        A lock file that cannot be read changes nothing.
 
         Raises:
-            RunFinishedError: if it has finished, and no chief has begun it anew in the time to wait for one; or at once
-                if this watch had seen that chief at work, and need not wait then.
+            RunFinishedError: if it has finished and no chief has restarted it within the wait; or immediately if that
+                chief was seen running before and ``always_waits`` is False.
         """
         record = self._record()
         if record is None:
             return None
         if record.ended not in FINISHED:
             self._since = None
-            self._seen_at_work = record.session if record.ended is None else None
+            self._seen_running = record.session if record.ended is None else None
             return None
         now = self._clock.monotonic()
         if self._since is None:
             self._since = now
         text = f"the run in {os.fspath(self._logdir)} has finished: {_ending(record)}"
         left = self._since + self._wait_secs - now
-        if left <= 0 or (self._seen_at_work == record.session and not self._always_waits):
+        if left <= 0 or (self._seen_running == record.session and not self._always_waits):
             raise RunFinishedError(f"There is nothing left to do here: {text}.")
         return f"a chief to continue the run, within {left:.0f} s: {text}"
 
     def _record(self) -> LeaseRecord | None:
         try:
             return self._read(self._logdir)
-        except Exception as error:  # clients of file systems raise what they like; to begin is not forbidden by it
-            if not self._said:
-                _LOG.warning("Whether the run in %s has finished cannot be seen: %s", os.fspath(self._logdir), error)
-            self._said = True
+        except Exception as error:  # file system clients raise any type; an unreadable file forbids no start
+            if not self._has_warned:
+                _LOG.warning("Cannot read whether the run in %s has finished: %s", os.fspath(self._logdir), error)
+            self._has_warned = True
             return None
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.status import WorkerStatus
-from supervisor_core.supervision.sighting import Sighting, by_name, state_of
 from supervisor_core.supervision.task_record import TaskRecord
+from supervisor_core.supervision.worker_registry import ObservedWorker, by_name, state_of
 
 
 def record(**values: Any) -> TaskRecord:
@@ -45,7 +45,7 @@ def test_the_state_of_a_process(said: dict[str, Any], silent_secs: float, is_gon
 def test_what_it_waits_for_is_told_while_it_waits() -> None:
     """Of a process that is lost it is not known."""
     said = record(waiting_for="the chief", step=3, steps=2)
-    waiting = Sighting(record=said, heard=0.0, heard_at=7.0, state="waiting").status()
+    waiting = ObservedWorker(record=said, beat_monotonic=0.0, beat_at=7.0, state="waiting").status()
     assert waiting == WorkerStatus(
         name="worker:1",
         state="waiting",
@@ -58,7 +58,7 @@ def test_what_it_waits_for_is_told_while_it_waits() -> None:
         host="h",
         pid=1,
     )
-    assert Sighting(record=said, heard=0.0, heard_at=7.0, state="lost").status().waiting_for is None
+    assert ObservedWorker(record=said, beat_monotonic=0.0, beat_at=7.0, state="lost").status().waiting_for is None
 
 
 def test_names_in_their_order() -> None:

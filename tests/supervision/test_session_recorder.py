@@ -17,14 +17,14 @@ from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.status import ThreadStatus, WorkerStatus
-from supervisor_core.supervision.outcome import Outcome
+from supervisor_core.supervision.session_recorder import StopInfo
 
 
 def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
     """Session and stop records bear the same id, and are on the disk before anything goes on."""
     run = begin(checkpoint_interval_secs=600)
     run.ready(services=[{"name": "checkpoint", "interval_secs": 600}])
-    run.end(Outcome(reason="exhausted", final_checkpoint="model.ckpt-7", final_checkpoint_step=7))
+    run.end(StopInfo(reason="exhausted", final_checkpoint="model.ckpt-7", final_checkpoint_step=7))
     (session,), (stop,) = writer.of("session"), writer.of("stop")
     assert (session.session, session.attempt, session.facade) == (run.session_id, 1, "Test")
     assert session.services == ({"name": "checkpoint", "interval_secs": 600},)
@@ -35,8 +35,8 @@ def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
 def test_a_session_ends_once(begin, writer) -> None:
     """Whoever ends it first, loop or signal, says how."""
     run = begin()
-    run.end(Outcome(reason="signal"))
-    run.end(Outcome(reason="error"))
+    run.end(StopInfo(reason="signal"))
+    run.end(StopInfo(reason="error"))
     assert [stop.reason for stop in writer.of("stop")] == ["signal"]
     assert run.ended
 
@@ -45,7 +45,7 @@ def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     """Attempt, how it ended, and how many steps are done again, in the record and in the metrics."""
     run = begin()
     run.progress.step_read(100)
-    run.end(Outcome(reason="error"))
+    run.end(StopInfo(reason="error"))
     run = begin()
     run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
     session = writer.of("session")[-1]
@@ -85,7 +85,7 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: 
             save_secs=3.0 * session,
             blocked_secs=0.5 * session,
         )
-        run.end(Outcome(reason="error"))
+        run.end(StopInfo(reason="error"))
     lease = tmp_path / LEASE_NAME
     told = {name: value for name, value in json.loads(lease.read_bytes()).items() if name != "save_secs"}
     lease.write_bytes(json.dumps(told).encode())
@@ -108,7 +108,7 @@ def test_records_tell_how_long_by_a_clock_that_nobody_sets(begin, writer) -> Non
     run = begin(clock=clock)
     run.ready()
     clock.now += 100.0
-    run.end(Outcome(reason="signal"))
+    run.end(StopInfo(reason="signal"))
     clock.now, clock.by = clock.now + 20.0, 3600.0
     run = begin(clock=clock)
     run.ready(restored_step=0)
@@ -134,7 +134,7 @@ def test_lost_steps_are_counted_alike_by_session_and_reader(begin, writer) -> No
     run.progress.rewound(90)
     run.enter("training")
     run.progress.step_read(95)
-    run.end(Outcome(reason="error"))
+    run.end(StopInfo(reason="error"))
     run = begin()
     run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
     marks = [TelemetryMark(offset=at, at=1e9 + at, step=0, record=told) for at, told in enumerate(writer.records)]
@@ -147,11 +147,11 @@ def test_a_model_that_was_kept_loses_no_steps(begin) -> None:
     """Even if it stands a step before the one that its last chief told of; what is lost later is counted from there."""
     run = begin()
     run.progress.step_read(100)
-    run.end(Outcome(reason="signal"))
+    run.end(StopInfo(reason="signal"))
     run = begin()
     run.ready(restored_step=99, adopted=True)
     assert (run.status().steps_lost, run.status().global_step) == (0, 99)
-    run.end(Outcome(reason="error"))
+    run.end(StopInfo(reason="error"))
     run = begin()
     run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
     assert run.status().steps_lost == 9
@@ -164,30 +164,30 @@ def test_lost_steps_are_absent_where_they_are_not_known(begin, tmp_path: Path, m
     first = begin()
     assert first.status().steps_lost == 0
     first.progress.step_read(100)
-    first.end(Outcome(reason="error"))
+    first.end(StopInfo(reason="error"))
     second = begin()
     second.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
-    second.end(Outcome(reason="error"))
+    second.end(StopInfo(reason="error"))
     third = begin()
     assert third.status().steps_lost == 10
     lease = tmp_path / LEASE_NAME
-    third.end(Outcome(reason="error"))
+    third.end(StopInfo(reason="error"))
     lease.write_bytes(json.dumps({**json.loads(lease.read_bytes()), "last_step": None}).encode())
     fourth = begin()
     fourth.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
     assert fourth.status().steps_lost is None
     fourth.recovered(error="E", losses=1, step=100, checkpoint="model.ckpt-90", at_step=90, secs=1.0)
     assert fourth.status().steps_lost is None
-    fourth.end(Outcome(reason="error"))
+    fourth.end(StopInfo(reason="error"))
     lease.unlink()
-    monkeypatch.setattr("supervisor_core.supervision.supervised_run.newest_attempt", lambda logdir: 4)
+    monkeypatch.setattr("supervisor_core.supervision.session_recorder.newest_attempt", lambda logdir: 4)
     fifth = begin().status()
     assert (fifth.sessions, fifth.steps_lost) == (5, None)
 
 
 def test_the_table_says_what_a_trainer_serves(begin) -> None:
     """Of a session with a past: every metric but those that only an exporter has."""
-    begin().end(Outcome(reason="error"))
+    begin().end(StopInfo(reason="error"))
     run = begin(checkpoint_interval_secs=600)
     run.ready(restored_step=5)
     run.enter("training")
@@ -237,7 +237,7 @@ def test_a_planned_end_is_not_active_any_more(begin) -> None:
     run = begin()
     run.enter("training")
     assert run.status().active
-    run.end(Outcome(reason="completed"))
+    run.end(StopInfo(reason="completed"))
     status = run.status()
     assert (status.active, status.phase, status.state) == (False, "stopped", "completed")
 
@@ -245,7 +245,7 @@ def test_a_planned_end_is_not_active_any_more(begin) -> None:
 def test_an_error_is_no_planned_end(begin) -> None:
     """A session that an error has ended is over, and its state says failed, and by which error."""
     run = begin()
-    run.end(Outcome(reason="error", error="ValueError: loss is NaN"))
+    run.end(StopInfo(reason="error", error="ValueError: loss is NaN"))
     status = run.status()
     assert (status.active, status.phase, status.state) == (False, "stopped", "failed")
     assert status.error == "ValueError: loss is NaN"
@@ -281,7 +281,7 @@ def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:
     files = {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")}
     assert files
     run.beat()
-    run.end(Outcome(reason="error", error="taken over"))
+    run.end(StopInfo(reason="error", error="taken over"))
     writer.close()
     assert {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")} == files
     assert (tmp_path / LEASE_NAME).read_bytes() == lease
@@ -291,7 +291,7 @@ def test_a_session_that_has_ended_still_closes_its_events_file(begin, tmp_path) 
     """Once the lease is released, another chief may come: what is left to append goes into the ended session's file."""
     writer = FileWriter(str(tmp_path))
     run = begin(writer=writer)
-    run.end(Outcome(reason="completed"))
+    run.end(StopInfo(reason="completed"))
     take_over(tmp_path)
     written = writer.written
     writer.scalar("a", 1.0, 1)

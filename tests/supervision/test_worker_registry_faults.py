@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.supervision.roster import MAX_TASKS
+from supervisor_core.supervision.worker_registry import MAX_TASKS
 
 
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("worker-1.json", b'{"v": 1, "tas', "makes no sense: it is not JSON"),
+        ("worker-1.json", b'{"v": 1, "tas', "cannot be decoded: it is not JSON"),
         ("worker-1.json", b'{"v": 2}', "not of version 1"),
         ("worker-1.json", b" " * 70_000, "more than 65,536"),
         ("worker-1.json", None, "cannot be read"),
-        ("notes.json", b"[]", "makes no sense"),
+        ("notes.json", b"[]", "cannot be decoded"),
         ("worker-2.json", b"copy", "another task's"),
     ],
 )
 def test_what_makes_no_sense_is_skipped_and_said_once(
-    roster, say, directory: Path, caplog, name: str, data: bytes | None, message: str
+    registry, say, directory: Path, caplog, name: str, data: bytes | None, message: str
 ) -> None:
     """The others are seen all the same."""
     say("worker:7")
@@ -31,7 +31,7 @@ def test_what_makes_no_sense_is_skipped_and_said_once(
         (directory / name).mkdir()
     else:
         (directory / name).write_bytes((directory / "worker-7.json").read_bytes() if data == b"copy" else data)
-    chief = roster()
+    chief = registry()
     for _ in range(3):
         assert chief.states() == {"worker:7": "running"}
     (text,) = [record.message for record in caplog.records]
@@ -39,17 +39,17 @@ def test_what_makes_no_sense_is_skipped_and_said_once(
     assert message in text
 
 
-def test_what_is_not_ours_is_left_alone(roster, say, directory: Path, caplog) -> None:
+def test_what_is_not_ours_is_left_alone(registry, say, directory: Path, caplog) -> None:
     """A file that is being written, or left behind by the killed, is nobody's heartbeat."""
     (directory / "worker-1.json.tmp123").write_bytes(b"{")
     (directory / "README").write_bytes(b"hello")
-    assert roster().states() == {}
+    assert registry().states() == {}
     assert caplog.records == []
 
 
-def test_a_torn_file_is_silence(roster, say, clock, directory: Path) -> None:
+def test_a_torn_file_is_silence(registry, say, clock, directory: Path) -> None:
     """The process stays what it was until it has been silent for too long, and is back with its next beat."""
-    chief = roster()
+    chief = registry()
     say()
     chief.look()
     (directory / "worker-1.json").write_bytes(b"")
@@ -59,9 +59,9 @@ def test_a_torn_file_is_silence(roster, say, clock, directory: Path) -> None:
     assert chief.states() == {"worker:1": "running"}
 
 
-def test_a_fault_of_the_chiefs_own_is_nobodys_silence(roster, say, clock, shared, caplog) -> None:
+def test_a_fault_of_the_chiefs_own_is_nobodys_silence(registry, say, clock, shared, caplog) -> None:
     """While it cannot look nothing changes; nor at the first look afterwards, though nobody could write either."""
-    chief = roster()
+    chief = registry()
     say()
     chief.look()
     shared.faults["list_names"] = PermissionError(13, "Permission denied")
@@ -76,9 +76,9 @@ def test_a_fault_of_the_chiefs_own_is_nobodys_silence(roster, say, clock, shared
     assert "cannot be listed" in record.message
 
 
-def test_a_file_that_cannot_be_read_leaves_its_process_as_it_was(roster, say, clock, shared, caplog) -> None:
+def test_a_file_that_cannot_be_read_leaves_its_process_as_it_was(registry, say, clock, shared, caplog) -> None:
     """It is said once; and again only after it could be read."""
-    chief = roster()
+    chief = registry()
     say()
     chief.look()
     for _ in range(2):
@@ -91,20 +91,20 @@ def test_a_file_that_cannot_be_read_leaves_its_process_as_it_was(roster, say, cl
     assert len(caplog.records) == 2
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_read_again(roster, say, shared, caplog) -> None:
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(registry, say, shared, caplog) -> None:
     """That is no fault worth a word."""
-    chief = roster()
+    chief = registry()
     say()
     shared.passing_faults["worker-1.json"] = OSError(116, "Stale file handle")
     assert chief.states() == {"worker:1": "running"}
     assert caplog.records == []
 
 
-def test_stopping_does_not_wait_for_ever(roster, say, shared, monkeypatch) -> None:
+def test_stopping_does_not_wait_for_ever(registry, say, shared, monkeypatch) -> None:
     """Not for a file system that hangs; what was seen last stays, and is told without waiting."""
-    monkeypatch.setattr("supervisor_core.supervision.roster.LAST_LOOK_SECS", 0.001)
+    monkeypatch.setattr("supervisor_core.supervision.worker_registry.LAST_READ_SECS", 0.001)
     changed = threading.Event()
-    chief = roster(interval_secs=3600.0, on_change=changed.set)
+    chief = registry(interval_secs=3600.0, on_change=changed.set)
     say()
     chief.start()
     changed.wait()
@@ -116,9 +116,9 @@ def test_stopping_does_not_wait_for_ever(roster, say, shared, monkeypatch) -> No
     chief._thread.join()
 
 
-def test_a_chief_that_was_suspended_takes_nobody_for_lost(roster, say, clock) -> None:
+def test_a_chief_that_was_suspended_takes_nobody_for_lost(registry, say, clock) -> None:
     """It looks again after an hour, before the others, suspended like it, have written."""
-    chief = roster()
+    chief = registry()
     say()
     chief.look()
     clock.now += 3600
@@ -126,13 +126,13 @@ def test_a_chief_that_was_suspended_takes_nobody_for_lost(roster, say, clock) ->
     assert chief.watch(31) == {"worker:1": "lost"}
 
 
-def test_so_many_are_looked_at_and_no_more(roster, directory: Path, say, caplog) -> None:
+def test_so_many_are_looked_at_and_no_more(registry, directory: Path, say, caplog) -> None:
     """The first by name; it is said once."""
     say("a:0")
     data = json.loads((directory / "a-0.json").read_bytes())
     for index in range(1, MAX_TASKS + 1):
         (directory / f"a-{index}.json").write_text(json.dumps({**data, "task": f"a:{index}"}))
-    chief = roster()
+    chief = registry()
     for _ in range(2):
         assert len(chief.states()) == MAX_TASKS
     (record,) = caplog.records

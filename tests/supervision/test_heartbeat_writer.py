@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord, StopRecord
-from supervisor_core.supervision.beacon import Beacon
+from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 
 SESSION = "6f1d3c0a9b7e4d21"
 FILE = ".supervisor.tasks/worker-1.json"
@@ -40,18 +40,18 @@ class Threads:
 
 @pytest.fixture
 def threads() -> Threads:
-    """The threads of a test's beacons, for those that wait for their ends."""
+    """The threads of a test's heartbeat writers, for those that wait for their ends."""
     return Threads()
 
 
 @pytest.fixture
-def beacon(tmp_path: Path, filesystem) -> Iterator[Callable[..., Beacon]]:
-    """Start a beacon in the test's logdir, which beats when there is something to tell; all are closed after it."""
-    made: list[Beacon] = []
+def heartbeats(tmp_path: Path, filesystem) -> Iterator[Callable[..., HeartbeatWriter]]:
+    """Start a heartbeats in the test's logdir, which beats when there is something to tell; all are closed after it."""
+    made: list[HeartbeatWriter] = []
 
-    def start(session: str = SESSION, **options: Any) -> Beacon:
+    def start(session: str = SESSION, **options: Any) -> HeartbeatWriter:
         options = {"interval_secs": 10.0, "filesystem": filesystem, **options}
-        made.append(Beacon(str(tmp_path), "worker:1", session, **options))
+        made.append(HeartbeatWriter(str(tmp_path), "worker:1", session, **options))
         made[-1].start()
         return made[-1]
 
@@ -61,18 +61,18 @@ def beacon(tmp_path: Path, filesystem) -> Iterator[Callable[..., Beacon]]:
         item.close()
 
 
-def test_a_beacon_says_who_it_is(tmp_path: Path, beacon, filesystem) -> None:
+def test_a_beacon_says_who_it_is(tmp_path: Path, heartbeats, filesystem) -> None:
     """At once, in a file of the shared logdir, which is made where it is missing."""
-    beacon(interval_secs=3.0)
+    heartbeats(interval_secs=3.0)
     said = filesystem.written.get()
     assert (said["v"], said["task"], said["session"], said["beats"]) == (1, "worker:1", SESSION, 1)
     assert (said["phase"], said["interval_secs"], said["ended"]) == ("starting", 3.0, None)
     assert json.loads((tmp_path / FILE).read_bytes()) == said
 
 
-def test_a_change_of_phase_is_said_at_once(beacon, filesystem) -> None:
+def test_a_change_of_phase_is_said_at_once(heartbeats, filesystem) -> None:
     """With the steps; what else a heartbeat has to say can wait for the next beat."""
-    worker = beacon()
+    worker = heartbeats()
     filesystem.written.get()
     worker.write(heartbeat("starting", step=3))
     worker.write(heartbeat("training", step=7, steps=4))
@@ -81,9 +81,9 @@ def test_a_change_of_phase_is_said_at_once(beacon, filesystem) -> None:
     assert filesystem.written.empty()
 
 
-def test_a_beacon_beats_at_its_interval(beacon, filesystem) -> None:
+def test_a_beacon_beats_at_its_interval(heartbeats, filesystem) -> None:
     """By itself, though nobody has anything to say; what was said meanwhile is in the next beat."""
-    worker = beacon(interval_secs=0.001)
+    worker = heartbeats(interval_secs=0.001)
     worker.write(heartbeat("starting", step=3))
     beats = [filesystem.written.get()["beats"] for _ in range(3)]
     assert beats == [1, 2, 3]
@@ -92,15 +92,15 @@ def test_a_beacon_beats_at_its_interval(beacon, filesystem) -> None:
 
 
 @pytest.mark.parametrize(("asked", "interval_secs"), [(0.0, 10.0), (600.0, 10.0), (2.5, 2.5)])
-def test_a_beacon_beats_often_enough_to_be_missed(beacon, filesystem, asked: float, interval_secs: float) -> None:
+def test_a_beacon_beats_often_enough_to_be_missed(heartbeats, filesystem, asked: float, interval_secs: float) -> None:
     """Every ten seconds at least, whatever the interval of the heartbeats is."""
-    beacon(interval_secs=asked)
+    heartbeats(interval_secs=asked)
     assert filesystem.written.get()["interval_secs"] == interval_secs
 
 
-def test_stalls_and_what_it_waits_for_are_said(beacon, filesystem) -> None:
+def test_stalls_and_what_it_waits_for_are_said(heartbeats, filesystem) -> None:
     """When they begin and when they end."""
-    worker = beacon()
+    worker = heartbeats()
     filesystem.written.get()
     worker.write(StallRecord(session=SESSION, state="begin", phase="training", since=0.0))
     assert filesystem.written.get()["stalled"] is True
@@ -112,9 +112,9 @@ def test_stalls_and_what_it_waits_for_are_said(beacon, filesystem) -> None:
     assert filesystem.written.get()["waiting_for"] is None
 
 
-def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, beacon, threads) -> None:
+def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, heartbeats, threads) -> None:
     """The caller waits for it; nothing comes after it."""
-    worker = beacon(spawn=threads)
+    worker = heartbeats(spawn=threads)
     worker.waiting_for("the chief")
     worker.write(heartbeat("stopped", step=9))
     worker.write(StopRecord(session=SESSION, reason="error", error="ValueError: NaN" + "." * 10_000, step=10, steps=5))
@@ -132,36 +132,36 @@ def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, beacon, th
     assert said["waiting_for"] is None
 
 
-def test_an_end_that_knows_no_step_leaves_the_last_one(tmp_path: Path, beacon) -> None:
+def test_an_end_that_knows_no_step_leaves_the_last_one(tmp_path: Path, heartbeats) -> None:
     """What was known stays known."""
-    worker = beacon()
+    worker = heartbeats()
     worker.write(heartbeat("training", step=7, steps=4))
     worker.write(StopRecord(session=SESSION, reason="signal"))
     said = json.loads((tmp_path / FILE).read_bytes())
     assert (said["step"], said["steps"]) == (7, 4)
 
 
-def test_a_long_story_is_cut(beacon, filesystem) -> None:
+def test_a_long_story_is_cut(heartbeats, filesystem) -> None:
     """The file stays small, whatever the process waits for."""
-    worker = beacon()
+    worker = heartbeats()
     filesystem.written.get()
     worker.waiting_for("x" * 100_000)
     assert filesystem.written.get()["waiting_for"] == "x" * 2000
 
 
-def test_a_phase_of_its_own_for_a_process_that_nobody_watches(beacon, filesystem) -> None:
+def test_a_phase_of_its_own_for_a_process_that_nobody_watches(heartbeats, filesystem) -> None:
     """A parameter server does no steps, and says so until it stops."""
-    server = beacon(phase="serving")
+    server = heartbeats(phase="serving")
     assert filesystem.written.get()["phase"] == "serving"
     server.write(StopRecord(session=SESSION, reason="requested"))
     said = filesystem.written.get()
     assert (said["ended"], said["steps"]) == ("requested", None)
 
 
-def test_a_write_that_hangs_is_not_doubled_and_the_last_state_wins(beacon, filesystem) -> None:
+def test_a_write_that_hangs_is_not_doubled_and_the_last_state_wins(heartbeats, filesystem) -> None:
     """Nobody waits for it; once the file system is back, one write says what has become of the process."""
     filesystem.free.clear()
-    worker = beacon(interval_secs=0.001)
+    worker = heartbeats(interval_secs=0.001)
     filesystem.writing.acquire()
     for step, phase in enumerate(["restoring", "training", "evaluating"]):
         worker.write(heartbeat(phase, step=step))
@@ -171,10 +171,10 @@ def test_a_write_that_hangs_is_not_doubled_and_the_last_state_wins(beacon, files
     assert (said["phase"], said["step"], said["beats"]) == ("evaluating", 2, 2)
 
 
-def test_the_end_does_not_wait_for_ever(beacon, filesystem) -> None:
+def test_the_end_does_not_wait_for_ever(heartbeats, filesystem) -> None:
     """Not for a file system that hangs."""
     filesystem.free.clear()
-    worker = beacon(final_wait_secs=0.001)
+    worker = heartbeats(final_wait_secs=0.001)
     worker.write(StopRecord(session=SESSION, reason="completed"))
     worker.close()
     filesystem.free.set()
@@ -182,10 +182,10 @@ def test_the_end_does_not_wait_for_ever(beacon, filesystem) -> None:
     assert filesystem.written.get()["ended"] == "completed"
 
 
-def test_a_fault_is_said_once_until_it_has_gone(beacon, filesystem, caplog) -> None:
+def test_a_fault_is_said_once_until_it_has_gone(heartbeats, filesystem, caplog) -> None:
     """A full file system is one line in the log, not one with every beat, and holds nobody up."""
     filesystem.fault = OSError(28, "No space left on device")
-    worker = beacon(interval_secs=0.001)
+    worker = heartbeats(interval_secs=0.001)
     for _ in range(3):
         assert "No space" in filesystem.written.get()["fault"]
     filesystem.fault = None
@@ -202,9 +202,9 @@ def test_a_fault_is_said_once_until_it_has_gone(beacon, filesystem, caplog) -> N
     assert "no such client" in texts[1]
 
 
-def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path, beacon, filesystem) -> None:
+def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path, heartbeats, filesystem) -> None:
     """A logdir that is cleared under a living process gets its file back."""
-    worker = beacon()
+    worker = heartbeats()
     filesystem.written.get()
     (tmp_path / FILE).unlink()
     (tmp_path / ".supervisor.tasks").rmdir()
@@ -213,11 +213,11 @@ def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path, beacon, file
     assert (tmp_path / FILE).exists()
 
 
-def test_of_two_of_one_name_the_later_wins(beacon, filesystem, threads, caplog) -> None:
+def test_of_two_of_one_name_the_later_wins(heartbeats, filesystem, threads, caplog) -> None:
     """The earlier says so once, and is silent from then on; it does not hold up its own end."""
-    earlier = beacon("a" * 16, spawn=threads, final_wait_secs=3600.0)
+    earlier = heartbeats("a" * 16, spawn=threads, final_wait_secs=3600.0)
     assert filesystem.written.get()["session"] == "a" * 16
-    later = beacon("b" * 16)
+    later = heartbeats("b" * 16)
     assert filesystem.written.get()["session"] == "b" * 16
     earlier.write(heartbeat("training"))
     threads.join()
@@ -230,25 +230,25 @@ def test_of_two_of_one_name_the_later_wins(beacon, filesystem, threads, caplog) 
     assert "worker_name" in record.message
 
 
-def test_the_later_wins_though_the_earlier_wrote_once_more(tmp_path: Path, beacon, filesystem) -> None:
+def test_the_later_wins_though_the_earlier_wrote_once_more(tmp_path: Path, heartbeats, filesystem) -> None:
     """A write of the earlier that was under way does not make the later give way."""
-    beacon("a" * 16)
+    heartbeats("a" * 16)
     filesystem.written.get()
     before = (tmp_path / FILE).read_bytes()
-    later = beacon("b" * 16)
+    later = heartbeats("b" * 16)
     filesystem.written.get()
     (tmp_path / FILE).write_bytes(before)
     later.write(heartbeat("training"))
     assert filesystem.written.get()["session"] == "b" * 16
 
 
-def test_what_the_killed_left_is_cleared(tmp_path: Path, beacon, filesystem) -> None:
+def test_what_the_killed_left_is_cleared(tmp_path: Path, heartbeats, filesystem) -> None:
     """Half-written files of this task go; other tasks' stay."""
     directory = tmp_path / ".supervisor.tasks"
     directory.mkdir()
     (directory / "worker-1.json.tmp123").write_bytes(b"{")
     (directory / "worker-10.json.tmp123").write_bytes(b"{")
-    beacon()
+    heartbeats()
     filesystem.written.get()
     assert sorted(path.name for path in directory.iterdir()) == ["worker-1.json", "worker-10.json.tmp123"]
 
@@ -259,7 +259,7 @@ def test_no_thread_no_heartbeat_no_error(tmp_path: Path, caplog) -> None:
     def refuse(beat: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    worker = Beacon(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=refuse)
+    worker = HeartbeatWriter(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=refuse)
     worker.start()
     worker.write(StopRecord(session=SESSION, reason="completed"))
     assert "can't start new thread" in caplog.text
@@ -267,7 +267,7 @@ def test_no_thread_no_heartbeat_no_error(tmp_path: Path, caplog) -> None:
 
 def test_a_beacon_stops_with_its_thread(tmp_path: Path, threads) -> None:
     """Closed, it leaves no thread behind; closing again, or starting, changes nothing."""
-    worker = Beacon(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=threads)
+    worker = HeartbeatWriter(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=threads)
     worker.start()
     worker.start()
     worker.close()
@@ -279,10 +279,10 @@ def test_a_beacon_stops_with_its_thread(tmp_path: Path, threads) -> None:
     assert worker.dropped == 0
 
 
-def test_a_forked_child_says_nothing(beacon, filesystem, monkeypatch, caplog) -> None:
+def test_a_forked_child_says_nothing(heartbeats, filesystem, monkeypatch, caplog) -> None:
     """The heartbeat stays the parent's: the child neither writes nor waits."""
     caplog.set_level(logging.INFO)
-    worker = beacon()
+    worker = heartbeats()
     filesystem.written.get()
     with monkeypatch.context() as patch:
         patch.setattr("os.getpid", lambda: 1)
