@@ -74,7 +74,7 @@ def test_everything_logs_to_the_logger_that_shows_text() -> None:
         for path in Path(package.__path__[0]).rglob("*.py")
         for name in re.findall(r"getLogger\((.*?)\)", path.read_text())
     }
-    assert names == {'"supervisor_core"', "_LOGGER", "", '"tensorflow"'}
+    assert names == {'"supervisor_core"', "LOGGER", "_LOGGER", "", '"tensorflow"'}
 
 
 def test_an_error_shows_controls_as_escapes() -> None:
