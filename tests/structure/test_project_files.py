@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,6 +70,15 @@ def test_every_error_is_public() -> None:
 
     raised = {name: error for name, error in vars(errors).items() if name.endswith("Error")}
     assert raised == {name: getattr(supervisor_core, name) for name in supervisor_core.__all__ if name in raised}
+
+
+def test_the_picture_of_the_packages_is_up_to_date() -> None:
+    """It shows each package, and the imports that there are; the files that the page names are there."""
+    shown = subprocess.run([sys.executable, "scripts/architecture.py", "--check"], cwd=ROOT, capture_output=True)
+    assert shown.returncode == 0, shown.stderr.decode()
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    named = re.findall(r"`((?:supervisor_core|tb_plugin|frontend)/[\w/.]+)`", page)
+    assert named and all((ROOT / path).exists() for path in named)
 
 
 def test_the_site_has_every_page_once() -> None:
