@@ -6,9 +6,11 @@ things that are told apart by a name the first are kept, of history the newest.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
-from typing import Generic, Literal, TypeVar
+from typing import Literal
+
+from supervisor_core.run.pools import Pool
 
 DroppedKind = Literal[
     "tags",
@@ -21,6 +23,8 @@ DroppedKind = Literal[
     "stacks",
     "recoveries",
     "silences",
+    "old_threads",
+    "old_workers",
 ]
 UNSEEN: tuple[DroppedKind, ...] = ("tags", "threads", "workers", "sessions")
 """Of these something is not known at all; of the others only history that is long past is."""
@@ -37,22 +41,23 @@ MAX_FOLLOWED_TAGS_OF_FILE = 10_000
 MAX_FOLLOWED_TAGS = 50_000
 """Of one run, in whose steps restarts are looked for, once for each stretch of a file; each takes some 2 kB."""
 MAX_HISTORY = 100_000
-"""Saves of one session."""
+"""Saves of one run; of one launch of another writer."""
 MAX_STALLS = 1_000
 MAX_RECOVERIES = 10_000
 MAX_SILENCES = 10_000
-"""Likewise, each of one session."""
+"""Likewise, each of one run."""
+MAX_HISTORY_CHARS = 32 << 20
+"""Of the texts of one run's saves; of its recoveries; of its stalls' stacks."""
+MAX_OLD_THREADS = 20_000
+MAX_OLD_WORKERS = 50_000
+"""Of all sessions of one run; beyond it, those of the sessions go first that were heard of longest ago."""
 MAX_SKIPPED = 1_000
 """Checkpoints that one session's restore passed over."""
-MAX_STACK_CHARS = 32 << 20
-"""Of the stacks of one session's stalls together."""
 MAX_LAUNCHES = 1_000
 """Of one file of another writer, and so many STARTs of one of them."""
 MAX_VERSIONS = 64
 MAX_NAME_CHARS = 256
 """Of a thread, a worker, a session; a longer one is cut."""
-
-_T = TypeVar("_T")
 
 
 class Allowance:
@@ -62,36 +67,16 @@ class Allowance:
         self.tags = MAX_TAGS
         self.followed_tags = MAX_FOLLOWED_TAGS
         self.sessions = MAX_SESSIONS
-
-
-class Newest(Generic[_T]):
-    """A list of which the newest items are kept; counts the others.
-
-    Args:
-        most: how many.
-    """
-
-    __slots__ = ("dropped", "items")
-
-    def __init__(self, most: int) -> None:
-        self.items: deque[_T] = deque(maxlen=most)
-        self.dropped = 0
-
-    def add(self, item: _T) -> None:
-        """Take one more."""
-        self.dropped += len(self.items) == self.items.maxlen
-        self.items.append(item)
-
-    def extend(self, other: Newest[_T]) -> None:
-        """Take what another one has kept, and dropped."""
-        for item in other.items:
-            self.add(item)
-        self.dropped += other.dropped
-
-    @property
-    def total(self) -> int:
-        """How many there were, the dropped ones included."""
-        return len(self.items) + self.dropped
+        self.paces = MAX_RECOVERIES
+        """How many recoveries divide the steps of their sessions."""
+        self.checkpoints = Pool(MAX_HISTORY, MAX_HISTORY_CHARS)
+        self.stalls = Pool(2 * MAX_STALLS, MAX_HISTORY_CHARS)
+        """Their begins and ends."""
+        self.stacks = Pool(MAX_STALLS, MAX_HISTORY_CHARS)
+        self.recoveries = Pool(MAX_RECOVERIES, MAX_HISTORY_CHARS)
+        self.silences = Pool(MAX_SILENCES, MAX_HISTORY_CHARS)
+        self.threads = Pool(MAX_OLD_THREADS, MAX_HISTORY_CHARS)
+        self.workers = Pool(MAX_OLD_WORKERS, MAX_HISTORY_CHARS)
 
 
 def counted(kinds: Iterable[tuple[DroppedKind, int]]) -> Counter[DroppedKind]:

@@ -87,6 +87,8 @@ class FileFold:
         self._allowance.tags += len(self.tags)
         self._allowance.sessions += len(self.sessions)
         self._allowance.followed_tags += self.launches.followed_tags
+        for session in self.sessions.values():
+            session.give_back()
 
     def add(self, chunk: Chunk) -> None:
         """Take in the next events of the file."""
@@ -165,9 +167,9 @@ class FileFold:
             self._allowance.sessions -= 1
         if id != self.last_session:
             told.append((mark.offset, None))
-            if id in self.sessions:
-                self.sessions[id] = self.sessions.pop(id)
-        clock_was_set = self.sessions.setdefault(id, SessionFold(id, self._kept_ticks)).add(mark)
+            known = self.sessions.pop(id, None)
+            self.sessions[id] = known or SessionFold(id, self._kept_ticks, self._allowance)
+        clock_was_set = self.sessions[id].add(mark)
         if isinstance(mark.record, HeartbeatRecord):
             self.rates.tell(number(mark.record.steps_per_sec))
             if (step := whole(mark.record.step)) is not None:

@@ -19,9 +19,10 @@ from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.goodput import AT_RISK, BUCKET_OF_PHASE, PRODUCTIVE, STALL, WASTED
 from supervisor_core.run.inference import inferred_facts
+from supervisor_core.run.joined_session import joined
 from supervisor_core.run.model import Advice, AtRisk, Goodput, Run, RunState, Session, Stall
 from supervisor_core.run.presence import Presence
-from supervisor_core.run.session_fold import clocks_differ, joined
+from supervisor_core.run.session_fold import clocks_differ
 from supervisor_core.run.state import outcome_of_last, run_state
 from supervisor_core.run.telemetry_facts import telemetry_facts
 from supervisor_core.run.timeline import Timeline, TimelineFold
@@ -160,7 +161,7 @@ class RunFold:
                 parts.setdefault(id, []).append(file)
         facts: dict[str, tuple[object, SessionFacts]] = {}
         for id, told_in in parts.items():
-            key = [(file, file.version) for file in told_in]
+            key = [_state_of(id, file) for file in told_in]
             known = self._facts.get(id)
             facts[id] = known if known is not None and known[0] == key else (key, _told_facts(id, told_in))
         self._facts = facts
@@ -187,6 +188,12 @@ def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[Fi
             place = next((index for index, each in enumerate(ordered) if each.order > file.order), len(ordered))
             ordered.insert(place, file)
     return ordered
+
+
+def _state_of(id: str, file: FileFold) -> tuple[object, ...]:
+    """Return what changes when there is something new for a session in a file."""
+    is_last = file.last_session == id
+    return file, file.sessions[id].version, file.start_step, file.version if is_last else None
 
 
 def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:

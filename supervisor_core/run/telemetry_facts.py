@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.goodput import BUCKET_OF_PHASE, STALL
+from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
 from supervisor_core.run.model import BUCKETS, Outcome, Session, Silence, Stall
 from supervisor_core.run.numbers import mapping, number, text, truth, whole
 from supervisor_core.run.pace import Pace
@@ -24,6 +25,7 @@ MISSED_BEATS = 3.0
 LATE_SECS = 1.0
 """By how much a heartbeat, or a renewal of the lease, may be late: the monitor looks every second."""
 
+_NO_SAVES = Histogram(SAVE_BOUNDS).snapshot()
 _REASONS = frozenset(get_args(StopReason))
 
 
@@ -59,7 +61,7 @@ def telemetry_facts(
         if tail.at > (progress_at or 0.0):
             progress_at = tail.at
     phase = "stopped" if stop else text(beat.phase) if beat else None
-    stalls = _stalls(fold.id, fold.stalls.items, ended_at if stop else None)
+    stalls = _stalls(fold, ended_at if stop else None)
     activity = _activity(fold.told_secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
     outcome: Outcome = _reason(stop) if stop else "running"
     restored = record.restored_checkpoint if record else None
@@ -101,8 +103,8 @@ def telemetry_facts(
             save_failures=fold.save_failures,
             save_failures_in_a_row=fold.save_failures_in_a_row,
             loss_finite=truth(beat.loss_finite) if beat else None,
-            save_secs=fold.save_secs.snapshot(),
-            blocked_secs=fold.blocked_secs.snapshot(),
+            save_secs=_NO_SAVES if fold.save_secs is None else fold.save_secs.snapshot(),
+            blocked_secs=_NO_SAVES if fold.blocked_secs is None else fold.blocked_secs.snapshot(),
             recoveries=fold.recoveries.total,
             files=tuple(files),
         ),
@@ -123,11 +125,13 @@ def telemetry_facts(
         is_clock_behind=is_clock_behind,
         checkpoints=tuple(fold.checkpoints.items),
         threads=tuple(
-            history for thread in fold.threads.values() if (history := thread.history(fold.id, ended_at)) is not None
+            history
+            for thread in fold.threads.by_name.values()
+            if (history := thread.history(fold.id, ended_at)) is not None
         ),
         workers=tuple(
             told
-            for worker in fold.workers.values()
+            for worker in fold.workers.by_name.values()
             if (told := worker.told(fold.id, fold.workers_at, ended_at)) is not None
         ),
         recoveries=tuple(fold.recoveries.items),
@@ -199,12 +203,10 @@ def _open_stall_secs(fold: SessionFold, stalls: Sequence[Stall], ended_at: float
 
 
 def _silences(fold: SessionFold, started_at: float) -> tuple[Silence, ...]:
-    found: list[Silence] = []
-    before = 0.0
-    for at, secs in fold.silent_told.items:
-        found.append(Silence(session=fold.id, since=max(started_at, at - secs + before), until=at, secs=secs - before))
-        before = secs
-    return tuple(found)
+    return tuple(
+        Silence(session=fold.id, since=max(started_at, at - secs + before), until=at, secs=secs - before)
+        for at, before, secs in fold.silences.items
+    )
 
 
 def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
@@ -244,35 +246,36 @@ def _most_steps_per_sec(fold: SessionFold, first_step: int | None, last_step: in
     return found or None
 
 
-def _stalls(session: str, records: Iterable[tuple[float, StallRecord]], ended_at: float | None) -> tuple[Stall, ...]:
+def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
     found: list[Stall] = []
-    begun: tuple[float, StallRecord] | None = None
+    stacks = dict(fold.stacks.items)
+    begun: tuple[float, int, StallRecord] | None = None
 
     def close(until: float | None, secs: float | None) -> None:
         assert begun is not None
-        at, record = begun
-        since = number(record.since)
+        at, index, record = begun
+        since: float | None = record.since
         since = at if since is None else since
         found.append(
             Stall(
-                session=session,
-                phase=text(record.phase) or "training",
+                session=fold.id,
+                phase=record.phase,
                 since=since,
                 until=until,
-                step=whole(record.step),
+                step=record.step,
                 secs=secs if secs is not None else max(0.0, (until if until is not None else at) - since),
-                timeout_secs=number(record.timeout_secs),
-                stacks=record.stacks,
+                timeout_secs=record.timeout_secs,
+                stacks=stacks.get(index, {}),
             )
         )
 
-    for at, record in records:
+    for at, index, record in fold.stalls.items:
         if record.state == "begin":
             if begun is not None:  # its end was let go of
                 close(at, None)
-            begun = (at, record)
+            begun = (at, index, record)
         elif begun is not None:
-            close(at, number(record.secs))
+            close(at, record.secs)
             begun = None
     if begun is not None:
         close(ended_at, None)

@@ -85,7 +85,7 @@ class _Growing:
         self._sessions: list[Session] = []
         self._restarts: list[Restart] = []
         self._recoveries: list[Recovery] = []
-        self._workers: dict[str, WorkerTold] = {}
+        self._workers: dict[str, list[WorkerTold]] = {}
         self._checkpoints: list[Checkpoint] = []
         self._threads: list[ThreadHistory] = []
         self._walk = GoodputWalk()
@@ -98,7 +98,8 @@ class _Growing:
         other = _Growing(self._kept_spans)
         other.told, other._facts = list(self.told), list(self._facts)
         other._sessions, other._restarts = list(self._sessions), list(self._restarts)
-        other._recoveries, other._workers = list(self._recoveries), dict(self._workers)
+        other._recoveries = list(self._recoveries)
+        other._workers = {name: list(told) for name, told in self._workers.items()}
         other._checkpoints, other._threads = list(self._checkpoints), list(self._threads)
         other._walk, other._attempt = self._walk.copy(), self._attempt
         other._step, other._steps_lost = self._step, self._steps_lost
@@ -130,8 +131,7 @@ class _Growing:
         for recovery in told.recoveries:
             self._lose(recovery.rewind_steps or 0, recovery.rewind_steps)
         for worker in told.workers:
-            name = worker.history.name
-            self._workers[name] = followed(self._workers.get(name), worker, self._kept_spans)
+            self._workers.setdefault(worker.history.name, []).append(worker)
         self._checkpoints.extend(told.checkpoints)
         self._threads.extend(told.threads)
         if session.last_step is not None:
@@ -147,7 +147,9 @@ class _Growing:
             sessions=tuple(self._sessions),
             restarts=tuple(self._restarts),
             recoveries=tuple(sorted(self._recoveries, key=lambda recovery: recovery.at)),
-            workers=tuple(self._workers[name].history for name in sorted(self._workers, key=by_name)),
+            workers=tuple(
+                followed(self._workers[name], self._kept_spans) for name in sorted(self._workers, key=by_name)
+            ),
             checkpoints=tuple(self._checkpoints),
             threads=tuple(self._threads),
             walk=self._walk,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from itertools import pairwise
+from typing import Any, NamedTuple, get_args
 
 from supervisor_core.run.model import WorkerHistory, WorkerSpan
 from supervisor_core.run.numbers import number, text, whole
+from supervisor_core.run.pools import keep_newest
 from supervisor_core.run.status import WorkerState
 
 _STATES = frozenset(get_args(WorkerState))
@@ -25,6 +26,22 @@ class WorkerTold:
     """When its processes had begun."""
 
 
+class _Told(NamedTuple):
+    """What a heartbeat tells of a worker, but for its state; small, since a run has very many."""
+
+    last_seen_at: float | None = None
+    phase: str | None = None
+    waiting_for: str | None = None
+    step: int | None = None
+    steps: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    error: str | None = None
+
+
+_NOTHING = _Told()
+
+
 class WorkerFold:
     """Gathers what the heartbeats of one session tell of one worker; finished spans are only ever added to.
 
@@ -33,13 +50,14 @@ class WorkerFold:
         kept_spans: how many of its newest spans are kept; None: all.
     """
 
-    __slots__ = ("_error", "_last", "_since", "_spans", "_started_at", "_starts", "_state", "_until", "name")
+    __slots__ = ("_error", "_kept", "_last", "_since", "_spans", "_started_at", "_starts", "_state", "_until", "name")
 
     def __init__(self, name: str, kept_spans: int | None = None) -> None:
         self.name = name
-        self._spans: deque[WorkerSpan] = deque(maxlen=kept_spans)
+        self._kept = kept_spans
+        self._spans: list[WorkerSpan] = []
         self._starts: set[float] = set()
-        self._last: Mapping[str, Any] = {}
+        self._last = _NOTHING
         self._state: WorkerState | None = None
         self._since = self._until = 0.0
         self._started_at: float | None = None
@@ -53,8 +71,8 @@ class WorkerFold:
         at = max(at, self._until)
         self._enter(state, number(told.get("started_at")), at)
         self._until = at
-        self._error = text(told.get("error")) or self._error
-        self._last = told
+        self._last = _told(told)
+        self._error = self._last.error or self._error
 
     def absorb(self, later: WorkerFold) -> None:
         """Go on with what a later file of the same session told."""
@@ -63,7 +81,7 @@ class WorkerFold:
             self._until = max(self._until, span.until)
             self._error = span.error or self._error
         self._starts |= later._starts
-        self._last = later._last or self._last
+        self._last = self._last if later._state is None else later._last
 
     def told(self, session: str, told_at: float | None, until: float) -> WorkerTold | None:
         """Return all that the session told; None before anything was.
@@ -76,21 +94,13 @@ class WorkerFold:
         if self._state is None:
             return None
         is_in_last = told_at is None or self._until >= told_at
-        told = self._last
         history = WorkerHistory(
             name=self.name,
             state=self._state,
             spans=(*self._spans, self._span(max(until, self._until) if is_in_last else self._until)),
             starts=max(1, len(self._starts)),
             session=session,
-            last_seen_at=number(told.get("last_seen_at")),
-            phase=text(told.get("phase")),
-            waiting_for=text(told.get("waiting_for")),
-            step=_count(told.get("step")),
-            steps=_count(told.get("steps")),
-            host=text(told.get("host")),
-            pid=_count(told.get("pid")),
-            error=text(told.get("error")),
+            **self._last._asdict(),
         )
         return WorkerTold(history, frozenset(self._starts))
 
@@ -100,6 +110,7 @@ class WorkerFold:
         if state != self._state or not is_same:
             if self._state is not None:
                 self._spans.append(self._span(at))
+                keep_newest(self._spans, self._kept)
             self._state, self._since, self._error = state, at, None
         if started_at is not None:
             self._started_at = started_at
@@ -112,23 +123,23 @@ class WorkerFold:
         )
 
 
-def followed(before: WorkerTold | None, after: WorkerTold, kept_spans: int | None) -> WorkerTold:
-    """Return what is known of a worker when another chief has told of it.
+def followed(told: Sequence[WorkerTold], kept_spans: int | None) -> WorkerHistory:
+    """Return what is known of a worker of which several chiefs have told, one after the other.
 
     Args:
-        before: what the earlier chiefs told; None if nothing.
-        after: what the later one told.
+        told: what each told, at least one.
         kept_spans: how many of its newest spans are kept; None: all.
     """
-    if before is None:
-        return after
-    spans = before.history.spans + after.history.spans
-    if after.history.spans[0].since < before.history.spans[-1].since:  # the chiefs' clocks disagree
-        spans = tuple(sorted(spans, key=lambda span: span.since))
+    if len(told) == 1:
+        return told[0].history
+    newest = told if kept_spans is None else told[-max(1, kept_spans) :]  # each has at least one
+    spans = [span for each in newest for span in each.history.spans]
+    if any(after.since < before.since for before, after in pairwise(spans)):  # the chiefs' clocks disagree
+        spans.sort(key=lambda span: span.since)
     if kept_spans is not None:
-        spans = spans[-max(1, kept_spans) :]
-    starts = before.starts | after.starts
-    return WorkerTold(replace(after.history, spans=spans, starts=max(1, len(starts))), starts)
+        del spans[: -max(1, kept_spans)]
+    starts = set[float]().union(*(each.starts for each in told))
+    return replace(told[-1].history, spans=tuple(spans), starts=max(1, len(starts)))
 
 
 def by_name(name: str) -> tuple[list[tuple[int, str]], str]:
@@ -138,6 +149,14 @@ def by_name(name: str) -> tuple[list[tuple[int, str]], str]:
     return [(len(part) if index % 2 else 0, part) for index, part in enumerate(digits)], name
 
 
-def _count(value: Any) -> int | None:
-    found = whole(value)
-    return found if found is not None and found >= 0 else None
+def _told(told: Mapping[str, Any]) -> _Told:
+    return _Told(
+        last_seen_at=number(told.get("last_seen_at")),
+        phase=text(told.get("phase")),
+        waiting_for=text(told.get("waiting_for")),
+        step=whole(told.get("step")),
+        steps=whole(told.get("steps")),
+        host=text(told.get("host")),
+        pid=whole(told.get("pid")),
+        error=text(told.get("error")),
+    )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +18,8 @@ from supervisor_core.events import chunk_builder, event_format, payload, reader
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run import bounds, file_fold, inference, launches, session_fold
+from supervisor_core.run import bounds, file_fold, inference, launches
+from supervisor_core.run.model import Run
 from supervisor_core.run.run_status import run_status
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import WatchedRun
@@ -162,7 +165,7 @@ def test_history_is_let_go_of(
 ) -> None:
     """The newest saves, stalls, recoveries and silences of a session are kept, and what counts them counts all."""
     for name in ("MAX_HISTORY", "MAX_STALLS", "MAX_RECOVERIES", "MAX_SILENCES"):
-        monkeypatch.setattr(session_fold, name, 2)
+        monkeypatch.setattr(bounds, name, 2)
     parts = []
     for number in range(5):
         parts += [
@@ -177,20 +180,116 @@ def test_history_is_let_go_of(
     assert [saved.step for saved in run.run.checkpoints] == [3, 4]
     assert [stall.step for stall in run.run.stalls] == [3, 4]
     assert [lost.to_step for lost in run.run.recoveries] == [3, 4]
+    assert [silence.secs for silence in run.run.silences] == [1.0, 1.0]
     status = run_status(run.run, NOW)
     assert (status.checkpoint.saves, status.recoveries, run.problem) == (5, 5, None)
+
+
+def history_of(corpus: ModuleType, session: str) -> bytes:
+    """One of each kind of history."""
+    name = {"v": 1, "session": session}
+    threads = [{"name": "t", "state": "idle"}]
+    workers = [{"name": "worker:1", "state": "running"}]
+    records = [
+        ("checkpoint", {"trigger": "timer", "path": f"m-{session}", "step": 1}),
+        ("stall", {"state": "begin", "phase": "training", "since": NOW, "stacks": {"MainThread": ["x" * 99]}}),
+        ("stall", {"state": "end", "phase": "training", "since": NOW, "secs": 1.0}),
+        ("recovery", {"error": "x", "step": 9, "restored_step": 1}),
+        ("heartbeat", {"phase": "x", "activity_secs": {"silent": 1.0}, "threads": threads, "workers": workers}),
+    ]
+    return b"".join(corpus.telemetry(kind, json.dumps({**name, **fields})) for kind, fields in records)
+
+
+def sessions_in(run: Run) -> list[set[str]]:
+    """Of which sessions there is history, by kind."""
+    kinds = (run.checkpoints, run.stalls, run.recoveries, run.silences, run.threads)
+    return [{item.session for item in kind} for kind in kinds]
+
+
+def test_the_history_of_all_sessions_together_is_let_go_of(
+    tmp_path: Path, corpus: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions share one bound: those go first that were heard of longest ago, in this file or another, and also when
+    the run has been looked at before. What a file has taken is free again when another takes its place."""
+    for name in ("MAX_HISTORY", "MAX_STALLS", "MAX_RECOVERIES", "MAX_SILENCES", "MAX_OLD_THREADS", "MAX_OLD_WORKERS"):
+        monkeypatch.setattr(bounds, name, 2)
+    names = [f"events.out.tfevents.170000000{number}.host" for number in range(2)]
+    (tmp_path / "run").mkdir()
+    first, second = (tmp_path / "run" / name for name in names)
+    first.write_bytes(history_of(corpus, "a") + history_of(corpus, "b"))
+    watch = LogdirWatch(str(tmp_path))
+    run = watch.refresh().runs["run"].run
+    assert (sessions_in(run), run.dropped) == ([{"a", "b"}] * 5, {})
+    second.write_bytes(history_of(corpus, "c"))
+    assert sessions_in(watch.refresh().runs["run"].run) == [{"b", "c"}] * 5
+    with first.open("ab") as file:
+        file.write(history_of(corpus, "b"))
+    found = watch.refresh().runs["run"]
+    assert sessions_in(found.run)[0] == {"b"}
+    assert [item.name for item in found.run.workers] == ["worker:1"]
+    assert found.problem is None
+    kinds = {"checkpoints": 2, "stalls": 2, "stacks": 2, "recoveries": 2}
+    assert found.dropped == {**kinds, "silences": 1, "old_threads": 1, "old_workers": 1}
+    assert len(found.run.sessions) == 3
+    second.unlink()
+    first.unlink()
+    first.write_bytes(history_of(corpus, "d"))
+    run = watch.refresh().runs["run"].run
+    assert (sessions_in(run), run.dropped) == ([{"d"}] * 5, {})
+
+
+def test_the_texts_of_all_sessions_together_are_let_go_of(
+    watched: Callable[..., WatchedRun], corpus: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few saves there are: their paths and errors have a bound too."""
+    monkeypatch.setattr(bounds, "MAX_HISTORY_CHARS", 10_000)
+    parts = [
+        corpus.telemetry("checkpoint", json.dumps({"v": 1, "session": f"s{at}", "trigger": "", "error": "x" * 4_000}))
+        for at in range(5)
+    ]
+    run = watched(*parts)
+    assert [saved.session for saved in run.run.checkpoints] == ["s3", "s4"]
+    assert run.dropped == {"checkpoints": 3}
+
+
+def test_a_session_takes_little_memory(tmp_path: Path, corpus: ModuleType) -> None:
+    """Ten thousand of them, with a few heartbeats, a save and a recovery each, take some 100 MB and not hundreds."""
+    count = 300
+    parts = []
+    for at in range(count):
+        threads = [{"name": f"thread {number}", "state": "idle", "ticks": 1} for number in range(3)]
+        parts += [
+            told(corpus, "session", session=f"s{at}", host="h", pid=1, facade="x", started_at=NOW + at, attempt=at + 1),
+            told(corpus, "heartbeat", session=f"s{at}", phase="training", step=at, threads=threads),
+            told(corpus, "checkpoint", session=f"s{at}", trigger="timer", path=f"m-{at}", step=1),
+            told(corpus, "recovery", session=f"s{at}", error="x", step=9, restored_step=1),
+        ]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "events.out.tfevents.1700000000.host").write_bytes(b"".join(parts))
+    watch = LogdirWatch(str(tmp_path), kept_ticks=1)
+    watch.refresh()  # of a directory that is read first, and what is loaded then
+    watch = LogdirWatch(str(tmp_path), kept_ticks=1)
+    tracemalloc.start()
+    try:
+        shown = watch.refresh()
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(shown.runs["run"].run.sessions) == count
+    assert taken / count < 12_000
 
 
 def test_stacks_are_let_go_of(
     watched: Callable[..., WatchedRun], corpus: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Together they take so much and no more: those of the newest stall stay."""
-    monkeypatch.setattr(session_fold, "MAX_STACK_CHARS", 250)
+    """Together they take so much and no more: those of the newest stalls stay."""
+    monkeypatch.setattr(bounds, "MAX_HISTORY_CHARS", 250)
     stack = {"MainThread": ["x" * 99]}
     stalls = [told(corpus, "stall", state="begin", phase="x", since=NOW + at, stacks=stack) for at in range(3)]
     run = watched(*stalls)
-    assert [bool(stall.stacks) for stall in run.run.stalls] == [False, False, True]
-    assert run.dropped == {"stacks": 2}
+    assert [bool(stall.stacks) for stall in run.run.stalls] == [False, True, True]
+    assert run.dropped == {"stacks": 1}
 
 
 def test_names_have_a_length(watched: Callable[..., WatchedRun], corpus: ModuleType) -> None:
