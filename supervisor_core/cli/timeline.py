@@ -37,6 +37,7 @@ from supervisor_core.run.model import (
     Restart,
     Run,
     Session,
+    ThreadHistory,
     WorkerHistory,
 )
 from supervisor_core.run.status import WorkerState
@@ -68,6 +69,9 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
         parts += [Text(), workers(run, now)]
     if run.checkpoints:
         parts += [Text(), _checkpoints(run.checkpoints)]
+    troubled = [thread for thread in run.threads if _is_troubled(run, thread)]
+    if troubled:
+        parts += [Text(), _threads(troubled)]
     if run.stalls:
         parts += [Text(), _stalls(run)]
     if 0 < run.goodput.wall_secs < inf:
@@ -259,6 +263,26 @@ def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
             duration(item.blocked_secs),
             item.trigger or UNKNOWN,
             literal(what) if item.ok else f"[bold red]failed[/bold red] {literal(what)}",
+        )
+    return table
+
+
+def _is_troubled(run: Run, thread: ThreadHistory) -> bool:
+    """Say whether a service thread of the newest session has failed, ever or for good, or is late."""
+    is_newest = bool(run.sessions) and thread.session == run.sessions[-1].id
+    return is_newest and (thread.failures > 0 or thread.state in ("failed", "overdue"))
+
+
+def _threads(threads: Sequence[ThreadHistory]) -> Table:
+    table = headed("service thread", "state", "ticks", "failed", "late by", "last error")
+    for item in newest(threads):
+        table.add_row(
+            literal(item.name),
+            item.state,
+            count(item.ticks),
+            count(item.failures),
+            duration(item.overdue_secs) if item.overdue_secs else UNKNOWN,
+            literal(item.last_error or UNKNOWN),
         )
     return table
 

@@ -229,11 +229,28 @@ def test_threads_and_stalls_have_lanes() -> None:
         stacks={"MainThread": ("train.py:88 main", "input.py:12 next_batch")},
     )
     shown = text(timeline(run(threads=(history,), stalls=(stall,)), START + 1000.0, 120))
-    lanes = {line.split("  ")[0].strip(): line for line in shown.splitlines()}
-    assert {"─", "█", "✗"} <= set(lanes["summary"])
-    assert "!" in lanes["stalls"]
+    assert {"─", "█", "✗"} <= set(next(line for line in shown.splitlines() if line.startswith("summary  ")))
+    assert "!" in lane(shown, "stalls")
     assert "MainThread: input.py:12 next_batch" in shown
     assert "50 s so far" in shown
+
+
+def test_a_service_in_trouble_is_shown_with_its_last_error() -> None:
+    """One that fails, or is late, in the newest session; not one that is well, nor what was in an earlier session."""
+
+    def history(name: str, session: str = "s2", **more: Any) -> ThreadHistory:
+        told = {"interval_secs": 120.0, "ticks": 7, "failures": 0, "last_error": None, "state": "idle"}
+        return ThreadHistory(name=name, session=session, **{**told, "spans": (), "seen_ticks": (), **more})
+
+    bad = history("mine", state="failed", failures=3, last_error="OSError: no space left on [device]")
+    late = history("evaluate", state="overdue", overdue_secs=90.0)
+    old = history("mine", "s1", state="failed", failures=1, last_error="ValueError: old")
+    shown = text(timeline(run(threads=(old, history("summary"), bad, late)), START + 1000.0, 120))
+    rows = [line.split() for line in shown[shown.index("service thread") :].splitlines()[1:3]]
+    assert rows[0] == ["mine", "failed", "7", "3", "-", "OSError:", "no", "space", "left", "on", "[device]"]
+    assert rows[1] == ["evaluate", "overdue", "7", "0", "1", "min", "30", "s", "-"]
+    assert "old" not in shown
+    assert "service thread" not in text(timeline(run(threads=(history("summary"),)), START + 1000.0, 120))
 
 
 @pytest.mark.parametrize(
