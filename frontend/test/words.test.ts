@@ -214,12 +214,13 @@ test("hovering tells what is known, and nothing that is not", () => {
 });
 
 test("a stall's box says how long it lasted, however narrow it is, and where the process hung if there is room", () => {
-  const stacks = { worker: ["b.py:1 wait"], MainThread: ["/srv/job/train.py:88 main", "/srv/job/input.py:12 next_batch"] };
+  const stacks = { worker: ["b.py:1 wait"], MainThread: ["/srv/job/train.py:88 main", "/srv/job/input.py:12 next_batch", "/usr/lib/python3.12/queue.py:5 get"] };
   const stall = { session: "s", phase: "training", since: T0, until: null, step: 5, secs: 90, timeout_secs: 30, stacks };
   const labels = stallLabels(stall);
   assert.deepEqual(labels, ["‖ 1 min 30 s training: input.py:12 next_batch", "‖ 1 min 30 s training", "‖ 1 min 30 s"]);
   assert.deepEqual(stallLabels({ ...stall, stacks: {} }), labels.slice(1));
-  assert.ok(stallHover(stall).rows.some(([name, value]) => name === "Innermost line" && value === "input.py:12 next_batch"));
+  assert.match(stallLabels({ ...stall, stacks: { other: ["/x/site-packages/a.py:1 f"] } })[0]!, /: a.py:1 f$/);
+  assert.ok(stallHover(stall).rows.some(([name, value]) => name === "Waits in" && value === "input.py:12 next_batch"));
 
   const place = (lo: number, hi: number, free: number, next: number) => placeLabel((text) => text.length, labels, { lo, hi }, free, next);
   assert.deepEqual(place(100, 160, 0, 300), { text: labels[0], x: 104 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import inf, isfinite
@@ -47,6 +48,18 @@ Stretch = tuple[float, float, str]
 
 _KEPT, _UNKNOWN, _NOT_KEPT, _FAILED = "█", "░", "▒", "✗"
 _BAD_ENDS = ("lost", "error")
+MAIN_THREAD = "MainThread"
+_NEVER_THE_CAUSE = {
+    "supervisor_monitor",
+    "supervisor-metrics",
+    "supervisor_roster",
+    "supervisor-events-writer",
+    "signal-watch",
+}
+"""Threads that training never waits for."""
+_LIBRARY = re.compile(r"[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-packages|supervisor_core)[\\/]|^<frozen ")
+"""Finds a line of Python's library, of an installed package or of the supervisor in a stack."""
+SHOWN_STACKS, SHOWN_FRAMES = 5, 10
 SHOWN_NONFINITE = 5
 """Tags with values that are not finite; ``--json`` has all."""
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
@@ -57,9 +70,10 @@ _LEGEND_OF_CLUSTER = "↺ restarted   █ running  · waiting  ▒ lost  ▓ err
 def timeline(run: Run, now: float, width: int) -> RenderableType:
     """Return everything about one run, for a terminal of that many columns."""
     parts: list[RenderableType] = [Text.from_markup(_headline(run, now))]
+    parts.extend(Text(printable(line), style="dim") for line in _process(run))
     if run.at_risk is not None:
         parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
-    parts.extend(Text(printable(line), style="bold red") for line in nonfinite_lines(run))
+    parts.extend(Text(printable(line), style="bold red") for line in [*_writing(run), *nonfinite_lines(run)])
     parts.append(Text())
     parts.extend(_bars(run, now, width))
     parts.append(_sessions(run))
@@ -74,6 +88,8 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
         parts += [Text(), _threads(troubled)]
     if run.stalls:
         parts += [Text(), _stalls(run)]
+        if run.stalls[-1].until is None and run.stalls[-1].stacks:
+            parts += [Text(), *_stacks(run)]
     if 0 < run.goodput.wall_secs < inf:
         parts += [Text(), _goodput(run.goodput)]
     advice = advice_text(run.advice)
@@ -153,6 +169,28 @@ def _headline(run: Run, now: float) -> str:
         f"goodput {share(run.goodput.ratio)}  {f'silent for {duration(silent)}  ' if silent else ''}"
         f"last event {ago(run.last_event_at, now)}"
     )
+
+
+def _process(run: Run) -> list[str]:
+    """Return where the newest session runs, or ran."""
+    last = run.sessions[-1] if run.sessions else None
+    if last is None or last.pid is None or last.host is None:
+        return []
+    has_ended = not last.is_open and last.outcome != "lost"
+    return [f"Process {last.pid} on {last.host}{', has ended' if has_ended else ''}"]
+
+
+def _writing(run: Run) -> list[str]:
+    """Return what the newest session, which is alive, cannot write."""
+    last = run.sessions[-1] if run.sessions else None
+    if last is None or not last.is_open:
+        return []
+    lines = []
+    if last.events_error is not None:
+        lines.append(f"Events cannot be written; what is shown here may be old: {last.events_error}")
+    if last.save_failures_in_a_row > 1:
+        lines.append(f"The last {count(last.save_failures_in_a_row)} saves have failed.")
+    return lines
 
 
 def _bars(run: Run, now: float, width: int) -> Iterator[RenderableType]:
@@ -288,12 +326,32 @@ def _threads(threads: Sequence[ThreadHistory]) -> Table:
 
 
 def _stalls(run: Run) -> Table:
-    table = headed("stall since", "lasted", "phase", "step", "deepest frame of each thread")
+    table = headed("stall since", "lasted", "phase", "step", "main thread in")
     for item in newest(run.stalls):
-        frames = "; ".join(f"{thread}: {stack[-1]}" for thread, stack in item.stacks.items() if stack)
         lasts = "" if item.until else " so far"
-        table.add_row(moment(item.since), duration(item.secs) + lasts, item.phase, count(item.step), literal(frames))
+        line = _program_line(item.stacks.get(MAIN_THREAD) or next(iter(item.stacks.values()), ()))
+        table.add_row(moment(item.since), duration(item.secs) + lasts, item.phase, count(item.step), literal(line))
     return table
+
+
+def _program_line(stack: Sequence[str]) -> str:
+    """Return the innermost line of a stack that is the program's own, or else the innermost."""
+    own = [line for line in stack if not _LIBRARY.search(line)]
+    return own[-1] if own else stack[-1] if stack else UNKNOWN
+
+
+def _stacks(run: Run) -> Iterator[RenderableType]:
+    """Yield the stacks of the newest stall, of the threads that it may be about."""
+    stall = run.stalls[-1]
+    services = {thread.name for thread in run.threads} if stall.phase == "training" else set()
+    shown = {name: stack for name, stack in stall.stacks.items() if stack and name not in services | _NEVER_THE_CAUSE}
+    yield Text("Stacks when the stall began, innermost line last", style="bold")
+    for name in sorted(shown, key=lambda name: name != MAIN_THREAD)[:SHOWN_STACKS]:
+        yield Text(f"  {printable(name)}")
+        yield from (Text(f"    {printable(line)}") for line in shown[name][-SHOWN_FRAMES:])
+    left = len(stall.stacks) - min(len(shown), SHOWN_STACKS)
+    if left:
+        yield Text(f"  and {left} more threads (--json has all)", style="dim")
 
 
 def _goodput(goodput: Goodput) -> Table:

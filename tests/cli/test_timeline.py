@@ -231,8 +231,58 @@ def test_threads_and_stalls_have_lanes() -> None:
     shown = text(timeline(run(threads=(history,), stalls=(stall,)), START + 1000.0, 120))
     assert {"─", "█", "✗"} <= set(next(line for line in shown.splitlines() if line.startswith("summary  ")))
     assert "!" in lane(shown, "stalls")
-    assert "MainThread: input.py:12 next_batch" in shown
+    assert "input.py:12 next_batch" in shown
     assert "50 s so far" in shown
+
+
+def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
+    """The table has the program's own line; below are the stacks of the threads that it may be about, the main thread's
+    first, and not those of services that wait for their next tick. Of a stall that is over the table is enough."""
+    stacks = {
+        "thread 7": ("/srv/train.py:12 read_batch", "/usr/lib/python3.12/threading.py:331 wait"),
+        "summary": ("/x/supervisor_core/runtime/service.py:9 run",),
+        "supervisor_monitor": ("/x/supervisor_core/runtime/stall.py:30 python_stacks",),
+        "MainThread": ("/srv/train.py:88 main", "/x/site-packages/tensorflow/session.py:1477 run"),
+    }
+    stall = Stall(
+        session="s2", phase="training", since=START, until=None, step=5, secs=50.0, timeout_secs=30.0, stacks=stacks
+    )
+    summary = ThreadHistory(
+        name="summary", session="s2", interval_secs=1.0, ticks=1, failures=0, last_error=None, state="idle",
+        spans=(), seen_ticks=(),
+    )  # fmt: skip
+    shown = text(timeline(run(stalls=(stall,), threads=(summary,)), START + 1000.0, 120)).splitlines()
+    row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
+    assert row.endswith("/srv/train.py:88 main")
+    first = shown.index("Stacks when the stall began, innermost line last")
+    assert shown[first + 1 : first + 8] == [
+        "  MainThread",
+        "    /srv/train.py:88 main",
+        "    /x/site-packages/tensorflow/session.py:1477 run",
+        "  thread 7",
+        "    /srv/train.py:12 read_batch",
+        "    /usr/lib/python3.12/threading.py:331 wait",
+        "  and 2 more threads (--json has all)",
+    ]
+    saving = replace(stall, phase="checkpointing")
+    assert "  summary" in text(timeline(run(stalls=(saving,), threads=(summary,)), START + 1000.0, 120)).splitlines()
+    over = replace(stall, until=START + 50.0)
+    assert "Stacks when" not in text(timeline(run(stalls=(over,)), START + 1000.0, 120))
+
+
+def test_what_a_live_session_cannot_write_is_said() -> None:
+    """Its events, and why; its saves, and how many in a row. Nothing of it once the session is over."""
+    failing = {"events_error": "OSError: disk full", "save_failures_in_a_row": 8, "host": "vm", "pid": 4711}
+    alive = session(1, 0.0, 400.0, "running", **failing)
+    shown = text(timeline(run(sessions=(alive,), restarts=()), START + 1000.0, 120)).splitlines()
+    assert shown[1:4] == [
+        "Process 4711 on vm",
+        "Events cannot be written; what is shown here may be old: OSError: disk full",
+        "The last 8 saves have failed.",
+    ]
+    over = session(1, 0.0, 400.0, "error", **failing)
+    shown = text(timeline(run(sessions=(over,), restarts=()), START + 1000.0, 120)).splitlines()
+    assert shown[1:3] == ["Process 4711 on vm, has ended", ""]
 
 
 def test_a_service_in_trouble_is_shown_with_its_last_error() -> None:

@@ -178,7 +178,7 @@ export function stallHover(stall: Stall): Hover {
       ["Until", stall.until == null ? "it lasts" : formatMoment(stall.until)],
       ["At step", formatCount(stall.step)],
       ["Budget", formatDuration(stall.timeout_secs)],
-      ...(line ? ([["Innermost line", brief(line)]] as [string, string][]) : []),
+      ...(line ? ([["Waits in", brief(line)]] as [string, string][]) : []),
     ],
     note: Object.keys(stall.stacks).length ? "Click for the Python stacks." : "No stacks were taken.",
   };

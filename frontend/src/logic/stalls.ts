@@ -4,11 +4,15 @@ import { formatDuration } from "./format";
 
 const MAIN_THREAD = "MainThread";
 
-/** The innermost line of the main thread, or else of the first one: where it waits, without the file's directories. Null
- * where no stack was taken. */
+/** Python's library, an installed package, or the supervisor itself. */
+const LIBRARY = /[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-packages|supervisor_core)[\\/]|^<frozen /;
+
+/** Where the main thread waits, or else the first one: the innermost line of the program's own, or else the innermost.
+ * Without the file's directories. Null where no stack was taken. */
 export function innermost(stall: Stall): string | null {
-  const stacks = stall.stacks[MAIN_THREAD] ?? Object.values(stall.stacks)[0];
-  return stacks?.at(-1)?.replace(/^.*[\\/]/, "") ?? null;
+  const stack = stall.stacks[MAIN_THREAD] ?? Object.values(stall.stacks)[0] ?? [];
+  const line = stack.filter((each) => !LIBRARY.test(each)).at(-1) ?? stack.at(-1);
+  return line?.replace(/^.*[\\/]/, "") ?? null;
 }
 
 /** The box's label, the longest first: the last is short enough for most boxes. */
