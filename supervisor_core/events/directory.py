@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import heapq
 import stat
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.events.source import ReadFileSystem, source_of
+from supervisor_core.events.chunk_builder import created_at
+from supervisor_core.events.source import Entry, FileStatus, ReadFileSystem, source_of
 from supervisor_core.storage.local import join
 
 SETTLED_SECS = 2.0
@@ -17,7 +20,14 @@ RELIST_SECS = 60.0
 """Listed again after this at the latest: some network file systems keep no time of change for directories."""
 
 MAX_NAMES = 8
-"""Under so many names one directory is walked: links that lead to links could else double the runs at every level."""
+"""Under so many names one directory is walked through the links of one owner: links that lead to links could else
+double the runs at every level."""
+MAX_MORE_NAMES = 10_000
+"""Beyond them, through the links of one owner: names that one link of theirs leads to, one of a directory for each
+top-level directory that the link is in."""
+
+MAX_FILES = 5_000
+"""So many events files of one directory are read: the newest, by the seconds in their names."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
@@ -36,14 +46,28 @@ class Directory:
         clock: tells when a listing has become old.
     """
 
-    __slots__ = ("_clock", "_key", "_listed_at", "_settled", "_source", "events", "identity", "path", "problem", "subs")
+    __slots__ = (
+        "_clock",
+        "_key",
+        "_listed_at",
+        "_settled",
+        "_source",
+        "events",
+        "identity",
+        "left_out",
+        "path",
+        "problem",
+        "subs",
+    )
 
     def __init__(self, path: str, *, filesystem: ReadFileSystem | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.path = path
         self.events: tuple[str, ...] = ()
-        """Names of the events files, in TensorBoard's order: sorted."""
-        self.subs: tuple[tuple[str, bool], ...] = ()
-        """Names of the directories in it, sorted, and whether each is a symbolic link."""
+        """Names of the events files that are read, in TensorBoard's order: sorted."""
+        self.left_out = 0
+        """How many events files are not read, because there are too many."""
+        self.subs: tuple[Entry, ...] = ()
+        """The directories in it, sorted by name."""
         self.identity: tuple[int, int] | None = None
         """Device and inode; None where it could not be asked or the store has none."""
         self.problem: str | None = None
@@ -64,28 +88,114 @@ class Directory:
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", self.path)
             key = status.st_mtime_ns, status.st_ino, status.st_dev
-            self.identity = key[1:] if status.st_ino else None
+            self.identity = _identity(status)
             now = self._clock.monotonic()
             if key == self._key and self._settled and now - self._listed_at < RELIST_SECS:
                 return True
-            entries = sorted(self._source.list(self.path), key=lambda entry: entry.name)
+            events, found, subs = self._list()
         except (OSError, ValueError) as error:
             self._key = None
             if isinstance(error, OSError) and error.errno in _GONE:
-                self.events, self.subs, self.problem = (), (), None
+                self.events, self.subs, self.left_out, self.problem = (), (), 0, None
                 return False
             self.problem = f"{self.path} cannot be listed: {error}"
             return True
         self.problem = None
-        self.events = tuple(entry.name for entry in entries if not entry.is_directory and is_events_file(entry.name))
-        self.subs = tuple((entry.name, entry.is_link) for entry in entries if entry.is_directory)
+        self.events, self.subs, self.left_out = tuple(sorted(events)), tuple(subs), found - len(events)
         self._key, self._listed_at = key, now
         self._settled = 0 < key[0] < (self._clock.wall() - SETTLED_SECS) * 1e9
+        return True
+
+    def _list(self) -> tuple[list[str], int, list[Entry]]:
+        """Return the newest events files, how many there are, and the directories, without holding all names."""
+        events: list[str] = []
+        subs: list[Entry] = []
+        found = 0
+        for entry in self._source.list(self.path):
+            if entry.is_directory:
+                subs.append(entry)
+            elif is_events_file(entry.name):
+                found += 1
+                events.append(entry.name)
+                if len(events) >= 2 * MAX_FILES:
+                    events = _newest(events)
+        return _newest(events), found, sorted(subs, key=lambda entry: entry.name)
+
+
+def _newest(events: list[str]) -> list[str]:
+    if len(events) <= MAX_FILES:
+        return events
+    return heapq.nlargest(MAX_FILES, events, key=lambda name: (created_at(name) or 0.0, name))
+
+
+def _identity(status: FileStatus) -> tuple[int, int] | None:
+    return (status.st_ino, status.st_dev) if status.st_ino else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A directory to be walked."""
+
+    name: str
+    path: str
+    is_link: bool = False
+    above: tuple[Directory, ...] = ()
+    links: int = 0
+    """How many links are on the way."""
+    owner: int | None = None
+    """Of the first of them."""
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """The shallowest comes first, then the first by name."""
+        return self.name.count("/"), self.name
+
+    @property
+    def top(self) -> str:
+        return self.name.partition("/")[0]
+
+    def into(self, directory: Directory) -> Iterator[_Step]:
+        prefix = "" if self.name == "." else self.name + "/"
+        above = (*self.above, directory)
+        for sub in directory.subs:
+            owner = self.owner if self.links else sub.owner
+            yield _Step(
+                prefix + sub.name, join(self.path, sub.name), sub.is_link, above, self.links + sub.is_link, owner
+            )
+
+
+@dataclass(slots=True)
+class _Names:
+    """Under how many names each directory is walked."""
+
+    walked: Counter[tuple[tuple[int, int], int | None, bool]] = field(default_factory=Counter)
+    tops: set[tuple[tuple[int, int], str]] = field(default_factory=set)
+    more: Counter[int | None] = field(default_factory=Counter)
+    unfollowed: int = 0
+
+    def add(self, step: _Step, identity: tuple[int, int] | None) -> bool:
+        """Count a name of a directory, unless there are too many; return whether it is to be walked."""
+        if identity is None:
+            return True
+        if step.links:
+            known = self.walked[identity, None, False] + self.walked[identity, step.owner, True]
+            if known >= MAX_NAMES:
+                if step.links > 1 or (identity, step.top) in self.tops or self.more[step.owner] >= MAX_MORE_NAMES:
+                    self.unfollowed += 1
+                    return False
+                self.more[step.owner] += 1
+            self.walked[identity, step.owner, True] += 1
+        else:
+            self.walked[identity, None, False] += 1
+        self.tops.add((identity, step.top))
         return True
 
 
 class DirectoryTree:
     """All directories below a logdir, symbolic links followed, but not into a directory that is being walked already.
+
+    Of many names of one directory those without a link count first, then the shallowest, then the first by name. How
+    many are walked is bounded for each owner of links, so that nobody's links take the place of another's.
 
     Args:
         root: the logdir.
@@ -103,32 +213,40 @@ class DirectoryTree:
     def refresh(self) -> None:
         """Walk the tree."""
         known: dict[str, Directory] = {}
-        walked: Counter[tuple[int, int]] = Counter()
-        self._unfollowed = 0
-        pending: list[tuple[str, str, bool, tuple[Directory, ...]]] = [(".", self.root, False, ())]
-        linked: list[tuple[str, str, bool, tuple[Directory, ...]]] = []  # last, so that no link takes a name's place
+        names = _Names()
+        pending = [_Step(".", self.root)]
+        linked: list[tuple[tuple[int, str], _Step]] = []
         while pending or linked:
-            through_link = not pending
-            name, path, is_link, above = linked.pop() if through_link else pending.pop()
-            directory = self._known.get(name)
+            step = pending.pop() if pending else heapq.heappop(linked)[1]
+            directory = self._walk(step, names)
             if directory is None:
-                directory = Directory(path, filesystem=self._source, clock=self._clock)
-            if not directory.refresh():
                 continue
-            if is_link and directory.identity is not None and any(up.identity == directory.identity for up in above):
-                continue
-            if directory.identity is not None:
-                walked[directory.identity] += 1
-                if through_link and walked[directory.identity] > MAX_NAMES:
-                    self._unfollowed += 1
-                    continue
-            known[name] = directory
-            if directory.subs:
-                within = (*above, directory)
-                prefix = "" if name == "." else name + "/"
-                for sub, link in reversed(directory.subs):
-                    (linked if link or through_link else pending).append((prefix + sub, join(path, sub), link, within))
-        self._known = known
+            known[step.name] = directory
+            subs = list(step.into(directory))
+            pending += [sub for sub in reversed(subs) if not sub.links]
+            for sub in subs:
+                if sub.links:
+                    heapq.heappush(linked, (sub.rank, sub))
+        self._known, self._unfollowed = known, names.unfollowed
+
+    def _walk(self, step: _Step, names: _Names) -> Directory | None:
+        """List a directory; None where it is not there, or not to be walked under this name."""
+        if step.links:
+            try:
+                identity = _identity(self._source.stat(step.path))
+            except (OSError, ValueError):
+                identity = None  # the listing says what is the matter
+            circular = step.is_link and identity is not None and any(up.identity == identity for up in step.above)
+            if circular or not names.add(step, identity):
+                return None
+        directory = self._known.get(step.name)
+        if directory is None:
+            directory = Directory(step.path, filesystem=self._source, clock=self._clock)
+        if not directory.refresh():
+            return None
+        if not step.links:
+            names.add(step, directory.identity)
+        return directory
 
     def runs(self) -> Iterator[tuple[str, Directory]]:
         """Yield each directory that holds events files, by its name relative to the root: ``.`` for the root itself."""

@@ -50,6 +50,8 @@ class EventsFileReader:
         thorough: whether to check the checksums of skipped payloads, too.
         scalars_only: whether to skip the supervisor's own records unread: most of the work in a long run, and useless
             for drawing curves.
+        siblings: device and inode of each file -> the path that reads it, for readers of one run to share; whoever
+            has it read clears it before each look. A file that is there under a second name is read once.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -68,8 +70,10 @@ class EventsFileReader:
         filesystem: ReadFileSystem | None = None,
         thorough: bool = False,
         scalars_only: bool = False,
+        siblings: dict[tuple[int, int], str] | None = None,
     ) -> None:
         self.path = path
+        self._siblings = siblings
         self._thorough = thorough
         self._scalars_only = scalars_only
         self._source = source_of(path) if filesystem is None else filesystem
@@ -127,6 +131,10 @@ class EventsFileReader:
         except (OSError, ValueError) as error:
             return self._unreadable(error, ChunkBuilder(self._tags))
         seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
+        if self._siblings is not None and status.st_ino:
+            reads = self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
+            if reads != self.path:
+                return self._left_to(reads)
         if seen == self._seen:
             return None
         if not is_regular(status):
@@ -211,6 +219,14 @@ class EventsFileReader:
             self._guard = window.bytes(self._scan.at - length, length) if window is not None else b""
         except OSError:
             self._guard = b""
+
+    def _left_to(self, path: str) -> Chunk | None:
+        """Skip the file, which is read under another name; void what it gave before."""
+        was_read = self._started
+        self._forget()
+        self._seen, self._size, self._started = None, None, False
+        self._skipped = f"the same file as {path}"
+        return Chunk(path=self.path, from_start=True) if was_read else None
 
     def _unreadable(self, error: Exception, builder: ChunkBuilder) -> Chunk | None:
         self._seen, self._more = None, False

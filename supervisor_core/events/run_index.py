@@ -17,7 +17,8 @@ PIECE_BYTES = 64 * 1024 * 1024
 
 
 class RunIndex:
-    """Reads the events files of one directory, in TensorBoard's order: that of their names.
+    """Reads the events files of one directory, in TensorBoard's order: that of their names; the newest 5,000, each
+    once, also if it is there under several names.
 
     Args:
         name: the run's name, as TensorBoard shows it.
@@ -52,6 +53,7 @@ class RunIndex:
         self._source = source_of(self._directory.path) if filesystem is None else filesystem
         self._names: tuple[str, ...] = ()
         self._readers: dict[str, EventsFileReader] = {}
+        self._siblings: dict[tuple[int, int], str] = {}
 
     @property
     def directory(self) -> str:
@@ -62,6 +64,16 @@ class RunIndex:
     def files(self) -> tuple[FileFacts, ...]:
         """What is known of each file, in order."""
         return tuple(reader.facts() for reader in self._readers.values())
+
+    @property
+    def left_out(self) -> int:
+        """How many of its events files are not read, because there are too many (docs/limits.md)."""
+        return self._directory.left_out
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Inode and device of the directory; None where it could not be asked or the store has none."""
+        return self._directory.identity
 
     @property
     def problem(self) -> str | None:
@@ -83,6 +95,7 @@ class RunIndex:
             self._directory.refresh()
         if self._directory.events != self._names:
             yield from self._match_names()
+        self._siblings.clear()
         for reader in self._readers.values():
             goal: int | None = None  # its size when it was looked at: one that grows while it is read ends, too
             reading = True
@@ -117,4 +130,10 @@ class RunIndex:
 
     def _reader(self, name: str) -> EventsFileReader:
         path = join(self._directory.path, name)
-        return EventsFileReader(path, filesystem=self._source, thorough=self._thorough, scalars_only=self._scalars_only)
+        return EventsFileReader(
+            path,
+            filesystem=self._source,
+            thorough=self._thorough,
+            scalars_only=self._scalars_only,
+            siblings=self._siblings,
+        )

@@ -56,6 +56,8 @@ class Entry:
     is_directory: bool
     """Of what a symbolic link points to."""
     is_link: bool
+    owner: int | None = None
+    """User who owns the symbolic link; None for what is none, and where it is not known."""
 
 
 class ReadFileSystem(Protocol):
@@ -115,7 +117,15 @@ class LocalSource:
                     is_directory = entry.is_dir()
                 except OSError:  # a symbolic link that leads in a circle, or nowhere one may look
                     is_directory = False
-                yield Entry(entry.name, is_directory, entry.is_symlink())
+                is_link = entry.is_symlink()
+                yield Entry(entry.name, is_directory, is_link, _owner(entry) if is_link and is_directory else None)
+
+
+def _owner(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat(follow_symlinks=False).st_uid
+    except OSError:
+        return None
 
 
 LOCAL_SOURCE: ReadFileSystem = LocalSource()

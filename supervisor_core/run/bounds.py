@@ -13,6 +13,7 @@ from typing import Literal
 from supervisor_core.run.pools import Pool
 
 DroppedKind = Literal[
+    "files",
     "tags",
     "threads",
     "workers",
@@ -26,7 +27,7 @@ DroppedKind = Literal[
     "old_threads",
     "old_workers",
 ]
-UNSEEN: tuple[DroppedKind, ...] = ("tags", "threads", "workers", "sessions")
+UNSEEN: tuple[DroppedKind, ...] = ("files", "tags", "threads", "workers", "sessions")
 """Of these something is not known at all; of the others only history that is long past is."""
 
 MAX_THREADS = 256

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts
@@ -15,7 +16,6 @@ from supervisor_core.events.source import ReadFileSystem, source_of
 from supervisor_core.run.bounds import UNSEEN
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.lease_report import with_report
-from supervisor_core.run.model import Run
 from supervisor_core.watch.lease_reader import LeaseReader
 from supervisor_core.watch.presence import CheckpointPresence
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
@@ -168,14 +168,16 @@ class _RunWatch:
             self._lost = f"its events could not be understood: {error!r}"
 
     def look(self, now: float, unread: str | None = None) -> WatchedRun:
-        files, unreachable = self.index.files, self.index.problem is not None
+        index = self.index
+        files, left_out, identity, unreachable = index.files, index.left_out, index.identity, index.problem is not None
         problem = unread or self._lost or self.index.problem or _unreadable(files)
         last, stamp = self._last, self._presence.stamp(self.index.directory)
         if (
             last is not None
             and not self._fresh
             and last.run.state not in _MOVING
-            and (last.files, last.problem, self._stamp) == (files, problem or _dropped(last.run, files), stamp)
+            and (last.files, last.left_out_files, last.identity) == (files, left_out, identity)
+            and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
         ):
             return last
         self._fresh, self._stamp = False, stamp
@@ -187,8 +189,10 @@ class _RunWatch:
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
             problem = f"it could not be put together: {error!r}"
-        problem = problem or _dropped(run, files)
-        self._last = WatchedRun(run=run, files=files, problem=problem, unreachable=unreachable)
+        found = WatchedRun(
+            run=run, files=files, unreachable=unreachable, left_out_files=left_out, identity=identity, problem=problem
+        )
+        self._last = found if problem else replace(found, problem=_dropped(found))
         return self._last
 
 
@@ -196,11 +200,10 @@ def _unreadable(files: Sequence[FileFacts]) -> str | None:
     return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)
 
 
-def _dropped(run: Run, files: Sequence[FileFacts]) -> str | None:
-    found = WatchedRun(run=run, files=tuple(files)).dropped
-    parts = [
-        f"{found[kind]:,} {'scalars' if kind == 'tags' else 'mentions'} of further {kind}"
-        for kind in UNSEEN
-        if kind in found
-    ]
+_UNITS = {"files": "earlier", "tags": "scalars of further"}
+
+
+def _dropped(watched: WatchedRun) -> str | None:
+    found = watched.dropped
+    parts = [f"{found[kind]:,} {_UNITS.get(kind, 'mentions of further')} {kind}" for kind in UNSEEN if kind in found]
     return f"more than is kept of one run (docs/limits.md): {', '.join(parts)} were dropped" if parts else None

@@ -23,6 +23,12 @@ class WatchedRun:
     unreachable: bool = False
     """Whether its directory cannot be listed."""
 
+    left_out_files: int = 0
+    """Files that are not read, and not in `files`, because there are too many."""
+
+    identity: tuple[int, int] | None = None
+    """Inode and device of its directory; None where that is not known."""
+
     @property
     def read_ok(self) -> bool:
         """Whether all of it could be read."""
@@ -50,6 +56,8 @@ class WatchedRun:
         found: dict[str, int] = dict(self.run.dropped)
         if unread:
             found["tags"] = unread + found.get("tags", 0)
+        if self.left_out_files:
+            found["files"] = self.left_out_files
         return found
 
     @property

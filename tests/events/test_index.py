@@ -5,16 +5,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor_core.events import EventsWriter, run_index
+from supervisor_core.events import EventsWriter, directory, run_index
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.source import Entry, LocalReadFile, LocalSource
 
 
 def write(directory: Path, *steps: int, name: str | None = None) -> str:
@@ -305,3 +307,127 @@ def test_links_that_lead_to_links_do_not_multiply_runs(tmp_path: Path) -> None:
     assert len(index.runs) <= 14 * 8
     assert {f"d{level}" for level in range(14)} <= set(index.runs)
     assert "not followed" in index.problems[0].text
+
+
+def test_no_links_hide_anothers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shallowest names of a directory are walked, and of a further one those that a link of each top-level
+    directory leads to, at most so many: whoever links to the target of somebody's link takes no name from it."""
+    target = tmp_path / "target"
+    write(target / "sub", 1)
+    logs = tmp_path / "logs"
+    (logs / "deep" / "a" / "b").mkdir(parents=True)
+    (logs / "neighbour").mkdir()
+    (logs / "other").mkdir()
+    for number in range(9):
+        (logs / "deep" / "a" / "b" / f"link{number}").symlink_to(target)
+    index = LogdirIndex(str(logs))
+    index.refresh()
+    assert len(index.runs) == 8
+    (logs / "zzz").symlink_to(target)
+    index.refresh()
+    assert "zzz/sub" in index.runs and len(index.runs) == 8
+    for number in range(9):
+        (logs / "neighbour" / f"link{number}").symlink_to(target)
+    (logs / "other" / "link").symlink_to(target)
+    index.refresh()
+    found = {name for name in index.runs if not name.startswith("neighbour/")}
+    assert found == {"zzz/sub", "other/link/sub", "deep/a/b/link0/sub"} and len(index.runs) == 7 + 3
+    monkeypatch.setattr(directory, "MAX_MORE_NAMES", 2)  # other/link and what is in it
+    index.refresh()
+    assert len(index.runs) == 7 + 2
+    assert "not followed" in index.problems[0].text
+
+
+def test_links_of_one_owner_count_for_nobody_else(tmp_path: Path) -> None:
+    """Each owner of links has names of their own for the same directory, however early and shallow another's are."""
+    target = tmp_path / "target"
+    write(target, 1)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    owners = {f"a{number}": 1 for number in range(9)} | {"within": 2}
+    for name in owners:
+        (logs / name).symlink_to(target)
+    (target / "again").symlink_to(target / "inner")
+    write(target / "inner", 1)
+
+    class Owned(LocalSource):
+        def list(self, directory: str) -> Iterator[Entry]:
+            return (replace(entry, owner=owners.get(entry.name, 1)) for entry in super().list(directory))
+
+    index = LogdirIndex(str(logs), filesystem=Owned())
+    index.refresh()
+    assert {"within", "within/again", "within/inner"} <= set(index.runs)
+
+
+def test_a_directory_that_becomes_a_link_while_it_is_walked(tmp_path: Path) -> None:
+    """What was a directory in its parent's listing and leads back up when it is walked does not go on for ever."""
+    write(tmp_path / "a", 1)
+    (tmp_path / "a" / "b").mkdir()
+    write(tmp_path / "c", 1)
+
+    class Swapping(LocalSource):
+        def list(self, directory: str) -> Iterator[Entry]:
+            entries = list(super().list(directory))
+            if directory == str(tmp_path / "a"):
+                (tmp_path / "a" / "b").rmdir()
+                (tmp_path / "a" / "b").symlink_to(tmp_path)
+            return iter(entries)
+
+    index = LogdirIndex(str(tmp_path), filesystem=Swapping())
+    index.refresh()
+    assert {"a", "c"} <= set(index.runs) and len(index.runs) < 6
+
+
+def test_the_newest_files_of_a_run_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newest by the seconds in their names; how many are not read is known, and a newer file takes an older's place."""
+    monkeypatch.setattr(directory, "MAX_FILES", 3)
+    write(tmp_path, 9, name="tfevents")
+    for step in (1, 2, 3, 4, 10, 11):
+        write(tmp_path, step, name=f"events.out.tfevents.{step}.host")
+    index = LogdirIndex(str(tmp_path))
+    change = index.refresh()
+    assert sorted(steps(change.changed["."])) == [4, 10, 11]
+    run = index.runs["."]
+    assert (len(run.files), run.left_out) == (3, 4)
+    os.unlink(tmp_path / "events.out.tfevents.11.host")
+    assert steps(index.refresh().changed["."]) == [3]
+    assert run.left_out == 3
+
+
+def test_a_file_with_many_names_is_read_once(tmp_path: Path) -> None:
+    """Links to one events file in one directory cost and bring no more than the file; when its first name goes, the
+    next one is read."""
+    path = Path(write(tmp_path, 1, name="events.out.tfevents.2.host"))
+    os.link(path, tmp_path / "events.out.tfevents.3.host")
+    (tmp_path / "events.out.tfevents.1.host").symlink_to(path.name)
+    write(tmp_path, 2, name="events.out.tfevents.4.host")
+    index = LogdirIndex(str(tmp_path))
+    assert steps(index.refresh().changed["."]) == [1, 2]
+    assert index.refresh().changed == {}
+    assert [facts.skipped is None for facts in index.runs["."].files] == [True, False, False, True]
+    os.unlink(tmp_path / "events.out.tfevents.1.host")
+    assert steps(index.refresh().changed["."]) == [1]
+    os.link(path, tmp_path / "events.out.tfevents.0.host")
+    first, second = index.refresh().changed["."]
+    assert (steps([first]), second.path, second.from_start, second.records) == ([1], str(path), True, 0)
+
+
+def test_what_takes_a_files_place_before_it_is_opened(tmp_path: Path) -> None:
+    """A FIFO, between the look at a file and its opening: reading waits for nobody, and the next look has it right."""
+    path = Path(write(tmp_path / "a", 1))
+    write(tmp_path / "b", 1)
+
+    class Swapping(LocalSource):
+        def open(self, name: str) -> LocalReadFile:
+            if name == str(path) and path.is_file():
+                path.unlink()
+                os.mkfifo(path)
+            return super().open(name)
+
+    index = LogdirIndex(str(tmp_path), filesystem=Swapping())
+    assert list(index.refresh().changed) == ["a", "b"]
+    (facts,) = index.runs["a"].files
+    assert facts.unreadable and "not a regular file" in str(facts.skipped)
+    index.refresh()
+    (facts,) = index.runs["a"].files
+    assert (facts.skipped, facts.unreadable) == ("not a regular file", False)

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from supervisor_core.cli.inspect import run_json
-from supervisor_core.events import chunk_builder, event_format, payload, reader
+from supervisor_core.events import chunk_builder, directory, event_format, payload, reader
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
@@ -58,6 +58,25 @@ def told(corpus: ModuleType, kind: str, **fields: object) -> bytes:
     """A record of the session s."""
     text: bytes = corpus.telemetry(kind, json.dumps({"v": 1, "session": "s", **fields}))
     return text
+
+
+def test_the_files_of_a_run(
+    watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The newest are read, and how many are not is served; a file with a second name is no reason to say anything."""
+    monkeypatch.setattr(directory, "MAX_FILES", 3)
+    for number in range(5):
+        run = watched(records.HEAD, records.scalar(number), name=f"events.out.tfevents.170000000{number}.host")
+    assert (run.dropped, [file.path[-6] for file in run.files]) == ({"files": 2}, ["2", "3", "4"])
+    assert "2 earlier files were dropped" in str(run.problem)
+    exporter = Exporter([LogdirWatch(str(tmp_path / "logs"))])
+    exporter.refresh()
+    assert 'supervisor_exporter_dropped_total{kind="files",run="run"} 2.0\n' in exporter.scrape(TEXT).decode()
+    for number in range(3):
+        os.unlink(tmp_path / "logs" / "run" / f"events.out.tfevents.170000000{number}.host")
+    (tmp_path / "logs" / "run" / "tfevents").symlink_to("events.out.tfevents.1700000004.host")
+    run = LogdirWatch(str(tmp_path / "logs")).refresh().runs["run"]
+    assert (run.dropped, run.problem, run.skipped_files) == ({}, None, 1)
 
 
 @pytest.mark.parametrize("count", [3, 300], ids=["one by one", "in bulk"])
