@@ -31,9 +31,10 @@ $(TAB): $(TAB_SOURCES) | $(INSTALLED)
 demo: $(INSTALLED) $(TAB)
 	@$(BIN)/python -m examples.demo $(ARGS)
 
+# With bytecode: else each worker, and each process that a test starts, compiles everything for itself.
 test: $(INSTALLED) $(TAB)
 	@scripts/provision
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -57,22 +57,21 @@ def read_names(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
                     yield node.lineno, str(argument.value), owner in ("self", "cls")
 
 
-OWN = {
-    path: own_names(ast.parse(path.read_text()))
-    for path in sorted((ROOT / "supervisor_core").rglob("*.py"))
-    if path != KNOWS
-}
-ANYWHERE = set().union(*OWN.values())
+@pytest.fixture(scope="module")
+def own() -> dict[Path, set[str]]:
+    """Each module's own private names."""
+    paths = (ROOT / "supervisor_core").rglob("*.py")
+    return {path: own_names(ast.parse(path.read_text())) for path in paths if path != KNOWS}
 
 
 @pytest.mark.parametrize("path", [path for path in PACKAGE if path != KNOWS], ids=lambda path: path.stem)
-def test_no_other_module_touches_a_private_name_of_tensorflow(path: Path) -> None:
+def test_no_other_module_touches_a_private_name_of_tensorflow(path: Path, own: dict[Path, set[str]]) -> None:
     """What is not public is read through `private_symbols`: no import from inside TensorFlow, no name of its own."""
-    tree = ast.parse(path.read_text())
+    tree, anywhere = ast.parse(path.read_text()), set().union(*own.values())
     found = [
         f"line {line}: {name}"
         for line, name, of_itself in read_names(tree)
-        if name not in OWN[path] and (name not in ANYWHERE or (name in LISTED and not of_itself))
+        if name not in own[path] and (name not in anywhere or (name in LISTED and not of_itself))
     ]
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
