@@ -141,7 +141,7 @@ class Lifecycle:
 
     @property
     def stop_reason(self) -> StopReason:
-        """What has been seen so far of the session's end."""
+        """Why the session ends, as far as is known."""
         return self.stopping.reason
 
     @property

@@ -17,7 +17,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -29,11 +29,8 @@ from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.open_sessions import OpenSession
-from supervisor_core.tf1.stop_state import JOIN_SECS, StopDeadline, StopReason
+from supervisor_core.tf1.stop_state import JOIN_SECS, EndingSession, StopDeadline, StopReason
 from supervisor_core.tf1.tf_errors import error_text
-
-if TYPE_CHECKING:
-    from supervisor_core.tf1.lifecycle import Lifecycle
 
 _LOG = logging.getLogger("supervisor_core")
 _PAUSE = threading.Event()  # never set
@@ -81,7 +78,7 @@ class StopSignals:
         clock: the time.
     """
 
-    def __init__(self, stopping: StoppedSession, session: Lifecycle, options: Options, clock: Clock) -> None:
+    def __init__(self, stopping: StoppedSession, session: EndingSession, options: Options, clock: Clock) -> None:
         self._stopping = stopping
         self._session = session
         self._options = options

@@ -8,20 +8,57 @@ from __future__ import annotations
 import signal
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from supervisor_core.clock import Clock
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.supervision.session_recorder import StopInfo
+from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.tf_errors import error_text
 
 RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
 """The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""
 RECORDS_SECS, JOIN_SECS = 10.0, 5.0
 """How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
+
+
+class EndingSession(Protocol):
+    """What its end needs of a session; a `Lifecycle` has it."""
+
+    @property
+    def coord(self) -> Coordinator:
+        """The coordinator of the session's threads."""
+
+    @property
+    def begun(self) -> SessionRecorder | None:
+        """What records the session; None before the first one."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its model is ready."""
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether the logdir belongs to another process's run."""
+
+    @property
+    def session(self) -> Any:
+        """The TensorFlow session; None before it is ready."""
+
+    @property
+    def logdir(self) -> str | None:
+        """The run's directory; None where nothing is written."""
+
+    @property
+    def writer(self) -> Any:
+        """The summary writer, or None."""
+
+    @property
+    def checkpoints(self) -> CheckpointManager | None:
+        """Takes the checkpoints; None where none are taken."""
 
 
 @dataclass

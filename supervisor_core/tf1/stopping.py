@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -36,10 +36,7 @@ from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.stop_signals import AGAIN_SECS, StopSignals
-from supervisor_core.tf1.stop_state import StopDeadline, StopReason
-
-if TYPE_CHECKING:
-    from supervisor_core.tf1.lifecycle import Lifecycle
+from supervisor_core.tf1.stop_state import EndingSession, StopDeadline, StopReason
 
 _LOG = logging.getLogger("supervisor_core")
 _STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
@@ -54,7 +51,7 @@ class Stopping:
         clock: the time.
     """
 
-    def __init__(self, session: Lifecycle, options: Options, clock: Clock) -> None:
+    def __init__(self, session: EndingSession, options: Options, clock: Clock) -> None:
         self.reason = StopReason()
         """What has been seen so far of the session's end."""
         self.deadline = StopDeadline(options.signal_grace_secs, clock)
