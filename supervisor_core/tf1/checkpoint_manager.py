@@ -77,13 +77,12 @@ class CheckpointManager:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.interval_secs = interval_secs
-        self.serving = False
-        """Whether the checkpoint service was started in this session: without it nothing is saved at the end either."""
+        self._serving = False
         self._options = options
         self._save_path = save_path
         self._clock = clock
         place = place or SavePlace(save_path)
-        self._saver = CheckpointWriter(
+        self._checkpoint_writer = CheckpointWriter(
             graph=graph,
             saver=saver,
             save_path=save_path,
@@ -126,21 +125,30 @@ class CheckpointManager:
         with self._lock:
             self._sess, self._recorder, self._writer = sess, run, writer
             path = None if restored is None else restored.path
-            self._saver.attach(run.publisher, holds=run.holds, restored=path, skipped=skipped)
-            self.serving = False
+            self._checkpoint_writer.attach(run.publisher, holds=run.holds, restored=path, skipped=skipped)
+            self._serving = False
             self._last_failure = None
             self._newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.changes, run.progress.steps)
 
+    def serve(self) -> None:
+        """Record that the session's checkpoint service is started: without it nothing is saved at the end either."""
+        self._serving = True
+
+    @property
+    def serving(self) -> bool:
+        """Whether it was, in this session."""
+        return self._serving
+
     @property
     def consistent(self) -> bool:
         """Whether snapshots can be taken: if not, a save has to keep training waiting to be of one step."""
-        return self._saver.consistent
+        return self._checkpoint_writer.consistent
 
     @property
     def size_bytes(self) -> float:
         """How much a snapshot holds; infinite where that is not known."""
-        return self._saver.size_bytes
+        return self._checkpoint_writer.size_bytes
 
     @property
     def is_saved(self) -> bool:
@@ -160,7 +168,7 @@ class CheckpointManager:
 
     def settle(self, timeout_secs: float) -> None:
         """Wait until no save is under way, at most for this many seconds."""
-        self._saver.hurry()
+        self._checkpoint_writer.hurry()
         if self._lock.acquire(timeout=timeout_secs):
             self._lock.release()
 
@@ -178,7 +186,7 @@ class CheckpointManager:
             SaveFailedError: if there is no session, or another save takes too long.
             Exception: what kept it from being saved.
         """
-        self._saver.hurry()
+        self._checkpoint_writer.hurry()
         if not self._lock.acquire(timeout=deadline.timeout):
             raise SaveFailedError("Another save is still under way.")
         try:
@@ -208,13 +216,13 @@ class CheckpointManager:
 
         def is_new(step: int | None) -> bool:
             new = moment.is_new(step)
-            if self._saver.consistent:
+            if self._checkpoint_writer.consistent:
                 taken()
             return new
 
         _LOG.info("Saving checkpoint to path %s", self._save_path)
         longest = run.progress.longest_step_secs()
-        result = self._saver.save(sess, trigger, is_new, deadline.remaining() / 2, longest)
+        result = self._checkpoint_writer.save(sess, trigger, is_new, deadline.remaining() / 2, longest)
         if result.consistent and not isinstance(sess, SupervisedSession):
             result = replace(result, consistent=False)  # its runs pass no gate
         run.progress.moved()

@@ -28,7 +28,7 @@ class Engine:
         supervisor: whose attributes say what is supervised.
         options: how the run behaves.
         logdir: the run's directory, which a worker knows too.
-        announces: whether workers may wait for this process.
+        sets_ready_flag: whether workers may wait for this process.
         begin: begins a session, for a program that makes a TensorFlow session of its own before there is one.
     """
 
@@ -38,10 +38,10 @@ class Engine:
         options: Options,
         logdir: str | None,
         *,
-        announces: bool,
+        sets_ready_flag: bool,
         begin: Callable[[], object],
     ) -> None:
-        self._is_unsaved = not supervisor.saver and not announces
+        self._is_unsaved = not supervisor.saver and not sets_ready_flag
         self._gate = Gate(clock=SYSTEM_CLOCK)
         self._global_step = supervisor.global_step
         self._begin = begin

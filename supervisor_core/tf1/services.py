@@ -114,7 +114,7 @@ class StandardServices:
         if name == CHECKPOINT:
             checkpoints = self._lifecycle.checkpoints
             assert checkpoints is not None
-            checkpoints.serving = True
+            checkpoints.serve()
 
             def save() -> None:
                 check_open(self._sess)

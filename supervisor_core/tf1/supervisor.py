@@ -339,8 +339,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
     def _engine(self) -> Engine:
         if not isinstance(self._coord, Coordinator):  # a subclass's constructor has made TensorFlow's
             self._coord = Coordinator()
-        logdir, announces = self._shared_logdir or self._logdir, self._ready_flag is not None
-        return Engine(self, self._options, logdir, announces=announces, begin=self._begin)
+        logdir, flag = self._shared_logdir or self._logdir, self._ready_flag is not None
+        return Engine(self, self._options, logdir, sets_ready_flag=flag, begin=self._begin)
 
     @cached_property
     def _lifecycle(self) -> Lifecycle:

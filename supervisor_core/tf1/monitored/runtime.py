@@ -234,7 +234,7 @@ class MonitoredRuntime:
             policy=service_policy(self.options, self.lifecycle.session, max_failures=self.options.max_save_failures),
             on_failure=self.lifecycle.service_failed,
         )
-        checkpoints.serving = True
+        checkpoints.serve()
         self.lifecycle.services.add(service)
         return service
 
