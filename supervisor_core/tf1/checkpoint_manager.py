@@ -58,7 +58,7 @@ class CheckpointManager:
         options: how saves behave.
         place: what it shares with others of the same ``save_path``. Default: nothing.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None where there is none.
-        clock: the time.
+        clock: replaced in tests.
     """
 
     def __init__(

@@ -138,7 +138,7 @@ class CheckpointWriter:
         place: what it shares with others of the same ``save_path``. Default: nothing.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None as long as there is
             none.
-        clock: the time.
+        clock: replaced in tests.
 
     Raises:
         OptionsError: if ``options.watched_loss`` cannot be read.

@@ -23,7 +23,7 @@ class Coordinator(RuntimeCoordinator, tf.compat.v1.train.Coordinator):
 
     Args:
         clean_stop_exception_types: exceptions that end the run cleanly. Default: ``(tf.errors.OutOfRangeError,)``.
-        clock: the time.
+        clock: replaced in tests.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Lifecycle:
         task: what a worker is called in its cluster; None for a chief, and for a process that belongs to none.
         checkpoints: takes the checkpoints; None where none are taken, or they are not known yet: see `use`.
         checkpoint_interval_secs: seconds between two. Default: what ``checkpoints`` says.
-        clock: the time.
+        clock: replaced in tests.
     """
 
     def __init__(

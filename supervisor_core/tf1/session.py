@@ -61,7 +61,7 @@ class SupervisedSession(tf.compat.v1.Session):
         observer: called for every run that went well. Default: none.
         global_step: the variable (or a tensor that reads it) whose update makes a run a step. Default: every run
             counts as one.
-        clock: the time.
+        clock: replaced in tests.
 
     Example:
         with SupervisedSession(graph=graph, gate=gate, observer=progress, global_step=step) as sess:

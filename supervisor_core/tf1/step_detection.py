@@ -35,8 +35,7 @@ _QUEUE_OPS = frozenset(
         "Stage",
     }
 )
-
-
+"""What a queue runner runs."""
 _READS = frozenset(
     {
         "DestroyResourceOp",
@@ -50,7 +49,7 @@ _READS = frozenset(
         "_ReadVariablesOp",
     }
 )
-_HAND_ON = frozenset(
+_PASS_ON = frozenset(
     {
         "Enter",
         "Exit",
@@ -69,7 +68,7 @@ _HAND_ON = frozenset(
 )
 _HARMLESS = (
     _READS
-    | _HAND_ON
+    | _PASS_ON
     | {
         "Assert",
         "AutoReloadVariable",
@@ -247,7 +246,7 @@ class TrainingOps:
                 continue
             seen.add(tensor.name)
             for op in tensor.consumers():
-                if op.type in _HAND_ON:
+                if op.type in _PASS_ON:
                     pending.extend(output for output in op.outputs if _is_reference(output))
                 elif op.name not in initializers and self._writes(op, tensor):
                     yield op
@@ -344,7 +343,7 @@ def _op(element: Any) -> Any:
 def _variable_op(graph: Any, global_step: Any) -> Any:
     """The operation that holds the variable: back from whatever reads it."""
     op = _op(graph.as_graph_element(global_step))
-    while (op.type in _READS or op.type in _HAND_ON) and op.inputs:
+    while (op.type in _READS or op.type in _PASS_ON) and op.inputs:
         op = op.inputs[0].op
     return op
 
@@ -433,7 +432,7 @@ def _function_writes(graph: Any, name: str, argument: int, seen: set[tuple[str, 
             positions = [index for index, item in enumerate(node.input) if item.split(":")[0] in references]
             if not positions or node.op in _READS:
                 continue
-            if node.op in _HAND_ON:
+            if node.op in _PASS_ON:
                 grown = grown or node.name not in references
                 references.add(node.name)
                 continue

@@ -75,7 +75,7 @@ class StopSignals:
         stopping: ends the session.
         session: what ends.
         options: which signals are handled, and the grace time.
-        clock: the time.
+        clock: replaced in tests.
     """
 
     def __init__(self, stopping: StoppedSession, session: EndingSession, options: Options, clock: Clock) -> None:

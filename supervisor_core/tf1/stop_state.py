@@ -25,42 +25,6 @@ RECORDS_SECS, JOIN_SECS = 10.0, 5.0
 """How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
 
 
-class EndingSession(Protocol):
-    """What its end needs of a session; a `Lifecycle` has it."""
-
-    @property
-    def coord(self) -> Coordinator:
-        """The coordinator of the session's threads."""
-
-    @property
-    def begun(self) -> SessionRecorder | None:
-        """What records the session; None before the first one."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether its model is ready."""
-
-    @property
-    def is_guest(self) -> bool:
-        """Whether the logdir belongs to another process's run."""
-
-    @property
-    def session(self) -> Any:
-        """The TensorFlow session; None before it is ready."""
-
-    @property
-    def logdir(self) -> str | None:
-        """The run's directory; None where nothing is written."""
-
-    @property
-    def writer(self) -> Any:
-        """The summary writer, or None."""
-
-    @property
-    def checkpoints(self) -> CheckpointManager | None:
-        """Takes the checkpoints; None where none are taken."""
-
-
 @dataclass
 class StopReason:
     """What has been seen so far of one session's end; `outcome` says what it amounts to."""
@@ -72,7 +36,7 @@ class StopReason:
     handled_before: int = 0
     """The ``id`` of the exception that was being handled when the session began: none of its own."""
     stop_was_requested: bool = False
-    """Whether somebody had asked for a stop before the training loop ended."""
+    """Whether a stop had been requested before the training loop ended."""
     exhausted: bool = False
     """Whether the training loop ended because the input did, and no error is to be raised for that."""
     had_finished: bool = False
@@ -153,7 +117,7 @@ class StopDeadline:
 
     Args:
         signal_secs: `Options.signal_grace_secs`.
-        clock: the time.
+        clock: replaced in tests.
     """
 
     def __init__(self, signal_secs: float, clock: Clock) -> None:
@@ -203,3 +167,39 @@ class StopDeadline:
         """Return how many of a stop's seconds threads may be waited for."""
         left = self.for_work.remaining(grace_secs)
         return left if self._by_signal else max(left, min(grace_secs, JOIN_SECS))
+
+
+class EndingSession(Protocol):
+    """What its end needs of a session; a `Lifecycle` has it."""
+
+    @property
+    def coord(self) -> Coordinator:
+        """The coordinator of the session's threads."""
+
+    @property
+    def begun(self) -> SessionRecorder | None:
+        """What records the session; None before the first one."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its model is ready."""
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether the logdir belongs to another process's run."""
+
+    @property
+    def session(self) -> Any:
+        """The TensorFlow session; None before it is ready."""
+
+    @property
+    def logdir(self) -> str | None:
+        """The run's directory; None where nothing is written."""
+
+    @property
+    def writer(self) -> Any:
+        """The summary writer, or None."""
+
+    @property
+    def checkpoints(self) -> CheckpointManager | None:
+        """Takes the checkpoints; None where none are taken."""

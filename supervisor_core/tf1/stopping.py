@@ -48,7 +48,7 @@ class Stopping:
     Args:
         session: what ends.
         options: grace time and what is to be saved.
-        clock: the time.
+        clock: replaced in tests.
     """
 
     def __init__(self, session: EndingSession, options: Options, clock: Clock) -> None:
