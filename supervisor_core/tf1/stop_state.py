@@ -27,7 +27,7 @@ RECORDS_SECS, JOIN_SECS = 10.0, 5.0
 
 @dataclass
 class StopReason:
-    """What has been seen so far of one session's end; `outcome` says what it amounts to."""
+    """What has been seen so far of one session's end; `stop_info` says what it amounts to."""
 
     signum: int | None = None
     """The signal that asked for the end."""
@@ -81,7 +81,7 @@ class StopReason:
             return True
         return self.stop_was_requested and type(error) is tf.errors.CancelledError
 
-    def outcome(self, error: BaseException | None, coord: Coordinator) -> StopInfo:
+    def stop_info(self, error: BaseException | None, coord: Coordinator) -> StopInfo:
         """Return how the session ended.
 
         Args:

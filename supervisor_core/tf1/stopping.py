@@ -165,7 +165,7 @@ class Stopping:
             return
         try:
             open_sessions.closed(self)
-            run.end(self.reason.outcome(error, self._session.coord), deadline)
+            run.end(self.reason.stop_info(error, self._session.coord), deadline)
         finally:
             self._record_lock.release()
 
