@@ -95,17 +95,17 @@ class ChunkBuilder:
         self._take(offset, event)
 
     def add_decoded(
-        self, bulk: VectorDecoder, offsets: NDArray[np.int64], length: int, rest: dict[int, Decoded]
+        self, decoded: VectorDecoder, offsets: NDArray[np.int64], length: int, rest: dict[int, Decoded]
     ) -> None:
         """Add many records, ``length`` bytes long together.
 
         Args:
-            bulk: the records that were decoded together.
+            decoded: the records that were decoded together.
             offsets: the offset of each record in the file, including those of ``rest``.
             length: bytes of all good records, with their framing.
             rest: the records that were decoded one by one, by their number.
         """
-        walls, steps, good, summary = bulk.walls, bulk.steps, bulk.done.copy(), bulk.done.copy()
+        walls, steps, good, summary = decoded.walls, decoded.steps, decoded.done.copy(), decoded.done.copy()
         if len(walls) and not (walls.min() >= 0.0 and walls.max() <= LAST_WALL_SECS):  # NaN is in neither
             walls[:] = [wall_secs(wall) for wall in walls.tolist()]
         for number, event in rest.items():
@@ -116,7 +116,7 @@ class ChunkBuilder:
                 event.has_summary,
             )
             self._take(int(offsets[number]), event)
-        for members, column in bulk.columns:
+        for members, column in decoded.columns:
             self._points.add_column(column, offsets[members], steps[members], walls[members])
         if not good.all():
             walls, steps, summary = walls[good], steps[good], summary[good]

@@ -105,14 +105,14 @@ class RecordScan:
 
     def _read_together(self, window: Window, builder: ChunkBuilder, stop: int | None) -> bool:
         """Read the consecutive records of the window; return whether there were enough of them."""
-        chain, base = window.chain(), window.base
-        starts, lengths = chain.run(self.at - base, len(window.data) if stop is None else stop - base)
+        scan, base = window.vector_scan(), window.base
+        starts, lengths = scan.run(self.at - base, len(window.data) if stop is None else stop - base)
         if len(starts) < FEWEST:
             return False
-        bulk = VectorDecoder(window.data, starts, lengths)
+        decoded = VectorDecoder(window.data, starts, lengths)
         rest: dict[int, Decoded] = {}
         damaged, records, problems = 0, builder.records, len(builder.problems)
-        for number in np.flatnonzero(~bulk.done).tolist():
+        for number in np.flatnonzero(~decoded.done).tolist():
             at = base + int(starts[number])
             end = at + int(lengths[number]) + _FRAMING_BYTES
             event = self._small(window, at, end)
@@ -123,10 +123,10 @@ class RecordScan:
                 rest[number] = event
         last = len(starts) - 1
         end = base + int(starts[last] + lengths[last]) + _FRAMING_BYTES
-        builder.add_decoded(bulk, starts + base, end - self.at - damaged, rest)
+        builder.add_decoded(decoded, starts + base, end - self.at - damaged, rest)
         builder.problems[problems:] = sorted(builder.problems[problems:], key=lambda problem: problem.offset or 0)
         self.records += builder.records - records
-        self._suspect = None if bulk.done[last] or last in rest else base + int(starts[last])
+        self._suspect = None if decoded.done[last] or last in rest else base + int(starts[last])
         self._searched = None
         self.at = end
         return True

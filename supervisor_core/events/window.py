@@ -22,7 +22,7 @@ class Window:
         most_bytes: limit of the bytes fetched.
     """
 
-    __slots__ = ("_chain", "_file", "_piece_bytes", "base", "data", "fetched", "most_bytes", "size")
+    __slots__ = ("_file", "_piece_bytes", "_scan", "base", "data", "fetched", "most_bytes", "size")
 
     def __init__(self, file: ReadFile, size: int, piece_bytes: int = FIRST_BYTES, most_bytes: float = math.inf) -> None:
         self._file = file
@@ -35,7 +35,7 @@ class Window:
         self.base = 0
         """Offset of ``data`` in the file."""
         self.data = b""
-        self._chain: VectorScan | None = None
+        self._scan: VectorScan | None = None
 
     def fetch(self, offset: int, length: int) -> bool:
         """Load the bytes from ``offset`` to ``offset + length`` into ``data``; False where the file ends before that.
@@ -56,16 +56,16 @@ class Window:
         self.fetched += wanted
         self.data = self._file.pread(wanted, offset)
         self.base = offset
-        self._chain = None
+        self._scan = None
         if len(self.data) < wanted:
             self.size = offset + len(self.data)
         return length <= len(self.data)
 
-    def chain(self) -> VectorScan:
+    def vector_scan(self) -> VectorScan:
         """Return the records of ``data``."""
-        if self._chain is None:
-            self._chain = VectorScan(self.data)
-        return self._chain
+        if self._scan is None:
+            self._scan = VectorScan(self.data)
+        return self._scan
 
     def bytes(self, offset: int, length: int) -> bytes:
         """Return the bytes from ``offset`` on; fewer where the file ends."""

@@ -89,13 +89,13 @@ def test_a_record_that_is_not_whole_is_looked_for_again() -> None:
 def test_a_chain_is_proven_from_record_to_record() -> None:
     """It ends where a record is of another kind, and is taken up again behind it."""
     alike, other = event_format.frame(b"\x09" + bytes(30)), event_format.frame(b"\x10\x01")
-    chain = VectorScan(alike * 3 + other + alike * 2 + alike[:-1])
-    starts, lengths = chain.run(0, 10_000)
+    scan = VectorScan(alike * 3 + other + alike * 2 + alike[:-1])
+    starts, lengths = scan.run(0, 10_000)
     assert (starts.tolist(), lengths.tolist()) == ([0, 47, 94], [31, 31, 31])
-    assert chain.run(47, 94)[0].tolist() == [47]
-    assert chain.run(141, 10_000)[0].tolist() == []
+    assert scan.run(47, 94)[0].tolist() == [47]
+    assert scan.run(141, 10_000)[0].tolist() == []
     behind = 141 + len(other)
-    assert chain.run(behind, 10_000)[0].tolist() == [behind, behind + 47]
+    assert scan.run(behind, 10_000)[0].tolist() == [behind, behind + 47]
     assert [len(part) for part in VectorScan(b"").run(0, 1)] == [0, 0]
 
 
@@ -103,6 +103,6 @@ def test_a_torn_record_among_whole_ones_ends_a_chain() -> None:
     """Its header is good and its end is beyond the block; what follows it is not taken for whole on that account."""
     alike, long = event_format.frame(b"\x09" + bytes(30)), event_format.frame(b"\x09" + bytes(5000))
     block = alike * 2 + long[:30] + alike * 3
-    chain = VectorScan(block)
-    assert chain.run(0, len(block))[0].tolist() == [0, 47]
-    assert chain.run(124, len(block))[0].tolist() == [124, 171, 218]
+    scan = VectorScan(block)
+    assert scan.run(0, len(block))[0].tolist() == [0, 47]
+    assert scan.run(124, len(block))[0].tolist() == [124, 171, 218]
