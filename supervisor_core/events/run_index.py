@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.directory import Directory
-from supervisor_core.events.read_ahead import Range
 from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.events.remote_source import Range
 from supervisor_core.events.source import ReadFileSystem, source_of
 from supervisor_core.storage.local import join
 
