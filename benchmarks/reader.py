@@ -222,7 +222,7 @@ def many_runs(directory: Path, quick: bool) -> Iterator[Row]:
         return sum(1 for _ in tree.runs())
 
     def refresh(path: str) -> int:
-        return len(LogdirIndex(path).refresh().added)
+        return len(LogdirIndex(path).refresh().changed)
 
     peers = {
         "tensorboard GetLogdirSubdirectories": timed(

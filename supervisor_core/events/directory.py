@@ -1,4 +1,4 @@
-"""`DirectoryTree`: the directories below a logdir and their events files, without listing again what is the same."""
+"""`DirectoryTree`: the directories below a logdir and their events files; unchanged ones are not listed again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from supervisor_core.storage.local import join
 SETTLED_SECS = 2.0
 """A directory whose time of change is younger than this may change again within the same tick of its clock."""
 RELIST_SECS = 60.0
-"""Listed again after this at the latest: some network file systems keep no time of change for directories."""
+"""Longest age of a listing: some network file systems keep no time of change for directories."""
 
 MAX_NAMES = 8
-"""Under so many names one directory is walked through the links of one owner: links that lead to links could else
-double the runs at every level."""
+"""Limit of the names under which one directory is walked through the links of one owner: without it, links that lead
+to links could double the runs at every level."""
 MAX_MORE_NAMES = 10_000
-"""Beyond them, through the links of one owner: names that one link of theirs leads to, one of a directory for each
+"""Limit of further names through the links of one owner: names with a single link, one of a directory for each
 top-level directory that the link is in."""
 
 MAX_FILES = 5_000
-"""So many events files of one directory are read: the newest, by the seconds in their names."""
+"""Limit of the events files read of one directory: the newest, by the seconds in their names."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
@@ -38,12 +38,12 @@ def is_events_file(name: str) -> bool:
 
 
 class Directory:
-    """What was in one directory when it was last listed.
+    """The listing of one directory.
 
     Args:
         path: the directory; remote with ``://`` in it.
-        filesystem: where to read from; the one that the path says.
-        clock: tells when a listing has become old.
+        filesystem: lists it. Default: by the path's scheme.
+        clock: times the age of the listing.
     """
 
     __slots__ = (
@@ -65,13 +65,13 @@ class Directory:
         self.events: tuple[str, ...] = ()
         """Names of the events files that are read, in TensorBoard's order: sorted."""
         self.left_out = 0
-        """How many events files are not read, because there are too many."""
+        """Number of events files beyond `MAX_FILES`, which are not read."""
         self.subs: tuple[Entry, ...] = ()
         """The directories in it, sorted by name."""
         self.identity: tuple[int, int] | None = None
-        """Device and inode; None where it could not be asked or the store has none."""
+        """Inode and device; None where unknown, or the store has none."""
         self.problem: str | None = None
-        """Why it could not be listed; None where it could, or is not there."""
+        """Why it could not be listed; None where it could, or does not exist."""
         self._source = source_of(path) if filesystem is None else filesystem
         self._clock = clock
         self._key: tuple[int, int, int] | None = None
@@ -79,9 +79,9 @@ class Directory:
         self._listed_at = 0.0
 
     def refresh(self) -> bool:
-        """List the directory, unless it cannot have changed; return whether it is there.
+        """List the directory, unless it cannot have changed; return whether it exists.
 
-        One that cannot be listed keeps what was in it.
+        One that cannot be listed keeps its last listing.
         """
         try:
             status = self._source.stat(self.path)
@@ -107,7 +107,7 @@ class Directory:
         return True
 
     def _list(self) -> tuple[list[str], int, list[Entry]]:
-        """Return the newest events files, how many there are, and the directories, without holding all names."""
+        """Return the newest events files, the number of all, and the directories, without holding all names."""
         events: list[str] = []
         subs: list[Entry] = []
         found = 0
@@ -141,9 +141,9 @@ class _Step:
     is_link: bool = False
     above: tuple[Directory, ...] = ()
     links: int = 0
-    """How many links are on the way."""
+    """Number of links on the path."""
     owner: int | None = None
-    """Of the first of them."""
+    """Owner of the first of these links."""
 
     @property
     def rank(self) -> tuple[int, str]:
@@ -166,7 +166,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Names:
-    """Under how many names each directory is walked."""
+    """Counts the names under which each directory is walked."""
 
     walked: Counter[tuple[tuple[int, int], int | None, bool]] = field(default_factory=Counter)
     tops: set[tuple[tuple[int, int], str]] = field(default_factory=set)
@@ -194,13 +194,13 @@ class _Names:
 class DirectoryTree:
     """All directories below a logdir, symbolic links followed, but not into a directory that is being walked already.
 
-    Of many names of one directory those without a link count first, then the shallowest, then the first by name. How
-    many are walked is bounded for each owner of links, so that nobody's links take the place of another's.
+    Of many names of one directory those without a link count first, then the shallowest, then the first by name. Their
+    number is bounded for each owner of links, so that one user's links cannot displace another's.
 
     Args:
         root: the logdir.
-        filesystem: where to read from; the one that the path says.
-        clock: tells when a listing has become old.
+        filesystem: lists the directories. Default: by the path's scheme.
+        clock: times the age of listings.
     """
 
     def __init__(self, root: str, *, filesystem: ReadFileSystem | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -230,12 +230,12 @@ class DirectoryTree:
         self._known, self._unfollowed = known, names.unfollowed
 
     def _walk(self, step: _Step, names: _Names) -> Directory | None:
-        """List a directory; None where it is not there, or not to be walked under this name."""
+        """List a directory; None where it does not exist, or is not walked under this name."""
         if step.links:
             try:
                 identity = _identity(self._source.stat(step.path))
             except (OSError, ValueError):
-                identity = None  # the listing says what is the matter
+                identity = None  # the listing has the reason
             circular = step.is_link and identity is not None and any(up.identity == identity for up in step.above)
             if circular or not names.add(step, identity):
                 return None
@@ -254,12 +254,12 @@ class DirectoryTree:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the root is there and could be listed at the last `refresh`."""
+        """Whether the root existed and could be listed at the last `refresh`."""
         root = self._known.get(".")
         return root is not None and root.problem is None
 
     def problems(self) -> Iterator[str]:
-        """Yield what could not be listed, and why."""
+        """Yield the reasons why directories could not be listed."""
         yield from (directory.problem for directory in self._known.values() if directory.problem is not None)
         if self._unfollowed:
             yield (

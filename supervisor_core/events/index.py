@@ -1,4 +1,4 @@
-"""`LogdirIndex`: every run below a logdir, found and read as it appears, grows and goes."""
+"""`LogdirIndex`: every run below a logdir, read as it appears, grows and is deleted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from supervisor_core.events.source import ReadFileSystem, source_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogdirChange:
-    """What a refresh brought."""
+    """The result of a refresh."""
 
-    added: tuple[str, ...] = ()
-    """Names of runs that were not there the last time."""
     removed: tuple[str, ...] = ()
-    """Names of runs that are there no more."""
+    """Names of runs that no longer exist."""
     changed: Mapping[str, list[Chunk]]
-    """Run name -> its new chunks, in the order of its files; only of runs that have any."""
+    """Run name -> its new chunks, in the order of its files; only runs that have any."""
 
 
 class LogdirIndex:
@@ -31,19 +29,19 @@ class LogdirIndex:
     followed, named relative to the logdir (``.`` for the logdir itself).
 
     A directory that cannot be listed keeps the runs that were found in it and is named in ``problems``. Holds no
-    descriptor between two calls, and one or two during one. Used by one thread at a time.
+    descriptor between two calls, and one or two during one. Not thread-safe.
 
     Args:
         logdir: the directory; it need not exist yet. One with ``://`` in it is remote.
         include: a regular expression that a run's name must match somewhere.
         exclude: one that it must not match anywhere.
-        filesystem: where to read from; the one that the path says.
-        clock: tells when a listing has become old.
-        thorough: whether to look at the checksums of what is skipped as well.
+        filesystem: reads the files. Default: by the path's scheme.
+        clock: times the age of listings.
+        thorough: whether to check the checksums of skipped payloads, too.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
-        ValueError: if an expression is none.
+        ValueError: if an expression is invalid.
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class LogdirIndex:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the logdir is there and could be listed."""
+        """Whether the logdir exists and could be listed."""
         return self._tree.is_reachable
 
     @property
@@ -85,11 +83,11 @@ class LogdirIndex:
         *,
         take: Callable[[str, list[Chunk]], None] | None = None,
     ) -> LogdirChange:
-        """Look for runs, and read what is new in each.
+        """Find the runs, and read the new records of each.
 
         Args:
-            on_progress: called after each run with how many are read, and how many there are.
-            take: called with a run's name and some new chunks as soon as they are read; they are then not gathered in
+            on_progress: called after each run with the number of runs read, and of all runs.
+            take: called with a run's name and some new chunks as soon as they are read; they are then not collected in
                 ``changed``, so that no more than one piece of one file (64 MiB) is held at a time.
         """
         if isinstance(self._source, RemoteSource):
@@ -113,7 +111,6 @@ class LogdirIndex:
             if isinstance(self._source, RemoteSource):
                 self._source.end_look()
         return LogdirChange(
-            added=tuple(name for name in self._runs if name not in before),
             removed=tuple(name for name in before if name not in self._runs),
             changed=changed,
         )

@@ -50,8 +50,8 @@ class EventsFileReader:
         thorough: whether to check the checksums of skipped payloads, too.
         scalars_only: whether to skip the supervisor's own records unread: most of the work in a long run, and useless
             for drawing curves.
-        siblings: device and inode of each file -> the path that reads it, for readers of one run to share; whoever
-            has it read clears it before each look. A file that is there under a second name is read once.
+        siblings: device and inode of each file -> the path under which it is read; shared by the readers of one run
+            and cleared before each round, so that a file with several names is read once.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -134,7 +134,7 @@ class EventsFileReader:
         if self._siblings is not None and status.st_ino:
             reads = self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
             if reads != self.path:
-                return self._left_to(reads)
+                return self._skip_duplicate(reads)
         if seen == self._seen:
             return None
         if not is_regular(status):
@@ -220,8 +220,8 @@ class EventsFileReader:
         except OSError:
             self._guard = b""
 
-    def _left_to(self, path: str) -> Chunk | None:
-        """Skip the file, which is read under another name; void what it gave before."""
+    def _skip_duplicate(self, path: str) -> Chunk | None:
+        """Skip a file that is read under another name, and void its earlier chunks."""
         was_read = self._started
         self._forget()
         self._seen, self._size, self._started = None, None, False

@@ -1,4 +1,4 @@
-"""Reading events files on remote file systems, through the gfile that is at hand.
+"""Reads events files on remote file systems, through the gfile at hand, and fetches ahead.
 
 TensorFlow's where it is loaded and knows the scheme, as the writer's (`supervisor_core.storage.remote`); else fsspec
 where it has a package for that; else TensorBoard's own client. fsspec itself is asked directly, because it can list a

@@ -1,4 +1,4 @@
-"""`RunIndex`: the events files of one run, read as they grow, appear and go."""
+"""`RunIndex`: the events files of one run, read as they appear, grow and are deleted."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from supervisor_core.events.source import ReadFileSystem, source_of
 from supervisor_core.storage.local import join
 
 PIECE_BYTES = 64 * 1024 * 1024
-"""How much of a file is read before it is handed out: some 1.3 million scalars."""
+"""Size of the pieces in which a file is read: some 1.3 million scalars."""
 
 
 class RunIndex:
-    """Reads the events files of one directory, in TensorBoard's order: that of their names; the newest 5,000, each
-    once, also if it is there under several names.
+    """Reads the events files of one directory, in TensorBoard's order, that of their names: the newest 5,000, each once
+    even if it has several names.
 
     Args:
         name: the run's name, as TensorBoard shows it.
-        directory: where its files are; it need not exist yet.
-        filesystem: where to read from; the one that the path says.
-        clock: tells when a listing of the directory has become old.
-        thorough: whether to look at the checksums of what is skipped as well.
-        scalars_only: whether to pass over the supervisor's own records, unread: much the larger part of the work in a
-            long run, and nothing in it for who draws curves.
+        directory: the directory of its files; it need not exist yet.
+        filesystem: reads the files. Default: by the path's scheme.
+        clock: times the age of listings.
+        thorough: whether to check the checksums of skipped payloads, too.
+        scalars_only: whether to skip the supervisor's own records unread, see `EventsFileReader`.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -57,39 +56,38 @@ class RunIndex:
 
     @property
     def directory(self) -> str:
-        """Where the run's files are."""
+        """The directory of the run's files."""
         return self._directory.path
 
     @property
     def files(self) -> tuple[FileFacts, ...]:
-        """What is known of each file, in order."""
+        """The state of each file, in order."""
         return tuple(reader.facts() for reader in self._readers.values())
 
     @property
     def left_out(self) -> int:
-        """How many of its events files are not read, because there are too many (docs/limits.md)."""
+        """Number of events files beyond the limit, which are not read (docs/limits.md)."""
         return self._directory.left_out
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Inode and device of the directory; None where it could not be asked or the store has none."""
+        """Inode and device of the directory; None where unknown, or the store has none."""
         return self._directory.identity
 
     @property
     def problem(self) -> str | None:
-        """Why the directory cannot be listed; None where it can, or is not there."""
+        """Why the directory cannot be listed; None where it can, or does not exist."""
         return self._directory.problem
 
     def refresh(self) -> list[Chunk]:
-        """Return what is new in each file, in the files' order, as `pieces` yields it."""
+        """Return the new chunks of `pieces` as a list."""
         return list(self.pieces())
 
     def pieces(self) -> Iterator[Chunk]:
-        """Yield what is new in each file, in the files' order; a large file piece by piece, as each is asked for.
+        """Yield the new chunks of each file, in the files' order; a large file piece by piece.
 
-        What is appended while a file is read is left to the next time, so that no writer can keep a look from ending.
-
-        A file that is gone since the last time gives one chunk with ``from_start`` and nothing in it.
+        Records that are appended while a file is read wait for the next call, so that a fast writer cannot keep this
+        one from ending. A file that was deleted since the last call gives one empty chunk with ``from_start``.
         """
         if not self._is_listed:
             self._directory.refresh()
@@ -97,7 +95,7 @@ class RunIndex:
             yield from self._match_names()
         self._siblings.clear()
         for reader in self._readers.values():
-            goal: int | None = None  # its size when it was looked at: one that grows while it is read ends, too
+            goal: int | None = None  # its size at first: reading a growing file ends, too
             reading = True
             while reading:
                 chunk = reader.read(PIECE_BYTES)
@@ -110,7 +108,7 @@ class RunIndex:
                     reading = goal is None or facts.read_bytes < goal
 
     def grown(self) -> Iterator[Range]:
-        """Yield what `pieces` will read first, of each file in which there is something new."""
+        """Yield the range that `pieces` will read first, of each file with new bytes."""
         for name in self._directory.events:
             reader = self._readers.get(name) or self._reader(name)
             new = reader.grown()
@@ -118,7 +116,7 @@ class RunIndex:
                 yield new
 
     def _match_names(self) -> list[Chunk]:
-        """Have one reader for each name; return a chunk for each that is gone."""
+        """Update the readers to one for each name; return a chunk for each deleted file."""
         names, before = self._directory.events, self._readers
         self._readers = {name: before[name] if name in before else self._reader(name) for name in names}
         self._names = names

@@ -37,14 +37,14 @@ def test_runs_of_a_remote_logdir_are_found_and_followed(logdir: str) -> None:
         writer.flush()
         index = LogdirIndex(logdir)
         first = index.refresh()
-        assert first.added == ("a/b",) and index.refresh().changed == {}
+        assert tuple(first.changed) == ("a/b",) and index.refresh().changed == {}
         writer.scalar("loss", 2.0, 2)
         writer.flush()
         (chunk,) = index.refresh().changed["a/b"]
     assert chunk.scalars["loss"].values.tolist() == [2.0]
     with EventsWriter(logdir) as writer:
         writer.flush()
-    assert index.refresh().added == (".",)
+    assert tuple(index.refresh().changed) == (".",)
     assert index.runs["a/b"].files[0].path.startswith(logdir + "/a/b/events.out.tfevents.")
 
 
@@ -78,7 +78,7 @@ def test_a_look_is_one_listing(logdir: str, monkeypatch: pytest.MonkeyPatch) -> 
         writer.scalar("loss", 1.0, 1)
         writer.flush()
     index = LogdirIndex(logdir)
-    assert len(index.refresh().added) == 30
+    assert len(index.refresh().changed) == 30
     source = index._source
     assert isinstance(source, RemoteSource)
     asked: list[str] = []
@@ -207,7 +207,7 @@ def test_fsspec_comes_before_tensorboard_s_own_client(logdir: str, monkeypatch: 
         writer.scalar("loss", 1.0, 1)
     monkeypatch.setitem(gfile._REGISTERED_FILESYSTEMS, "memory", object())
     index = LogdirIndex(logdir)
-    assert index.refresh().added == ("run",)
+    assert tuple(index.refresh().changed) == ("run",)
     assert isinstance(index._source, RemoteSource) and index._source.requests == 2  # a listing, a range
 
 
