@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
 from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
-from monitoring_happenings import DOWN, Moments, ends
+from monitoring_happenings import DOWN, KILLED, Moments, ends
 from monitoring_scenarios import SCENARIOS
-from monitoring_served import HOUR, MINUTE, exporter, values
+from monitoring_served import HOUR, MINUTE, always, exporter, values
 from monitoring_silent_scenarios import SILENT_SCENARIOS
-from monitoring_state_scenarios import STATE_SCENARIOS
+from monitoring_state_scenarios import LOST, STATE_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
 
 from supervisor_core.monitoring.rules import rule_groups, to_yaml
@@ -141,6 +141,44 @@ def test_the_logdir_that_hangs_is_named(promtool: Callable[..., None], directory
         ],
     }
     path = directory / "named.yaml"
+    path.write_text(to_yaml({"rule_files": ["rules-15.yaml"], "evaluation_interval": "15s", "tests": [test]}))
+    promtool("test", "rules", path)
+
+
+def test_the_process_that_is_lost_is_named(promtool: Callable[..., None], directory: Path) -> None:
+    """The page says which process on which machine to look for; where no source reports that any more, it does not."""
+    info = 'supervisor_run_info{run="r",job="exporter",instance="exporter-1",host="trainer-0",pid="4711"}'
+    series = {
+        **exporter(**LOST).series(),
+        info: always(1),
+        **exporter(run="q", instance="exporter-2", **LOST).series(),
+    }
+    text = (
+        "was killed, is suspended, or its machine is down: there is no heartbeat or answer, and no stop record. First: "
+        "check whether the process still exists; if it does not, start the training again."
+    )
+    test = {
+        "interval": "15s",
+        "input_series": [{"series": key, "values": values(value, 10 * MINUTE, 15)} for key, value in series.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": "10m",
+                "alertname": KILLED,
+                "exp_alerts": [
+                    {
+                        "exp_labels": {"severity": "critical", "run": run},
+                        "exp_annotations": {
+                            "summary": f"The training {run} is lost.",
+                            "description": f"The training process of the run {run}{process} {text}",
+                            "runbook_url": f"{DEFAULT_RUNBOOK_BASE}#{KILLED.lower()}",
+                        },
+                    }
+                    for run, process in (("r", " (process 4711 on trainer-0)"), ("q", ""))
+                ],
+            }
+        ],
+    }
+    path = directory / "process.yaml"
     path.write_text(to_yaml({"rule_files": ["rules-15.yaml"], "evaluation_interval": "15s", "tests": [test]}))
     promtool("test", "rules", path)
 
