@@ -154,7 +154,7 @@ class StopDeadline:
         """Until when there is time to wait for what has to end first."""
         if not self._by_signal:
             return self.for_end
-        return self.for_end.earlier(min(RESERVE_SECS, RESERVE_SHARE * self._signal_secs))
+        return self.for_end.earlier(self._reserve_secs)
 
     @property
     def for_records(self) -> Deadline:
@@ -162,6 +162,15 @@ class StopDeadline:
         if self._by_signal:
             return self.for_end
         return Deadline.after(max(RECORDS_SECS, self.for_end.remaining()), self._clock)
+
+    def linger_secs(self, secs: float) -> float:
+        """Return how many of these seconds metrics may linger: after a signal, less than there is for work. So the
+        loop's thread comes to its end, and the signal's thread does not end the process as one that hangs."""
+        return self.for_work.earlier(self._reserve_secs).remaining(secs) if self._by_signal else secs
+
+    @property
+    def _reserve_secs(self) -> float:
+        return min(RESERVE_SECS, RESERVE_SHARE * self._signal_secs)
 
     def join_secs(self, grace_secs: float) -> float:
         """Return how many of a stop's seconds threads may be waited for."""

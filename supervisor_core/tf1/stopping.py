@@ -191,7 +191,7 @@ class Stopping:
         if (run := self._session.begun) is None or self.hands_off:
             return
         linger_secs = self._options.metrics_linger_secs if self.reason.signum != signal.SIGINT else 0.0
-        run.close(linger_secs if self.reason.signum is None else self.deadline.for_work.remaining(linger_secs))
+        run.close(linger_secs if self.reason.signum is None else self.deadline.linger_secs(linger_secs))
 
     # In a signal's thread, where the loop's may not get there; or at another session's end in this process.
 
