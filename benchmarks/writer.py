@@ -109,7 +109,7 @@ def open_summary_writer(module: str) -> Callable[[str], Writer]:
 
 def open_in_line(logdir: str) -> Writer:
     """Our encoder on the caller's thread, into a buffer: what the queue saves the caller."""
-    from supervisor_core.events.batch import BatchEncoder
+    from supervisor_core.events.event_format import BatchEncoder
 
     encode, buffer = BatchEncoder().encode, bytearray()
     os.makedirs(logdir)

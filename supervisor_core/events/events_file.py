@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 from supervisor_core.clock import Clock
 from supervisor_core.events import event_format
-from supervisor_core.events.batch import Batch
+from supervisor_core.events.event_format import Batch
 from supervisor_core.storage.local import AppendFile, AppendFilesystem, join
 
 _LOG = logging.getLogger("supervisor_core")

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 
 from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
-from supervisor_core.events.batch import Item
+from supervisor_core.events.event_format import Item
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutError
-from supervisor_core.events.batch import SUMMARY_ONCE, WHOLE_EVENT
-from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, PayloadKind
+from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, SUMMARY_ONCE, WHOLE_EVENT, PayloadKind
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.queue import EventQueue, Request
 from supervisor_core.events.writer_thread import OnError, WriterThread

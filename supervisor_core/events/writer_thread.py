@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from supervisor_core.errors import EventsWriteError, LogdirInUseError
-from supervisor_core.events.batch import Batch, BatchEncoder, Item
+from supervisor_core.events.event_format import Batch, BatchEncoder, Item
 from supervisor_core.events.events_file import EventsFile, SyncError, counted
 from supervisor_core.events.queue import EventQueue, Request
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.events import events_file
-from supervisor_core.events.batch import Batch, BatchEncoder
+from supervisor_core.events.event_format import Batch, BatchEncoder
 from supervisor_core.events.events_file import EventsFile, SyncError
 
 RECORD_BYTES = len(b"".join(BatchEncoder().encode([("a", 1.0, 1, 1.0)]).chunks))

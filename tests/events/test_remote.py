@@ -127,7 +127,7 @@ def test_a_failed_whole_write_is_not_taken_for_written() -> None:
 
 def test_after_a_remote_failure_nothing_is_lost(clock: Any, read_bytes: Callable[..., Any]) -> None:
     """A batch that a store refused goes into a file that it accepts, once, whatever the client raised."""
-    from supervisor_core.events.batch import BatchEncoder
+    from supervisor_core.events.event_format import BatchEncoder
 
     client = FakeClient()
     file = EventsFile("x://run", RemoteAppendFilesystem(client), clock, "")

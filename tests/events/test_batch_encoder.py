@@ -10,7 +10,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core.events import event_format
-from supervisor_core.events.batch import LARGE_BYTES, SUMMARY_ONCE, WHOLE_EVENT, Batch, BatchEncoder
+from supervisor_core.events.event_format import LARGE_BYTES, SUMMARY_ONCE, WHOLE_EVENT, Batch, BatchEncoder
 
 
 def events_in(batch: Batch, read_bytes: Callable[..., Any], **how: Any) -> list[Event]:
