@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from supervisor_core.checkpoint import lease_record, ledger
+from supervisor_core.checkpoint import lease_file, ledger
 from supervisor_core.supervision import task_record
 
 
 def check_lease(data: bytes) -> None:
     """Decode a lease; write and read again what was accepted."""
     try:
-        record = lease_record.decode(data)
+        record = lease_file.decode(data)
     except ValueError:
         return
     if record is None:
         assert not data.strip()
         return
-    written = lease_record.encode(record)
-    assert len(written) % lease_record.BLOCK_BYTES == 0
-    assert lease_record.decode(written) == record
+    written = lease_file.encode(record)
+    assert len(written) % lease_file.BLOCK_BYTES == 0
+    assert lease_file.decode(written) == record
     assert isinstance(record.holder, str)
     assert record.elapsed_secs is None or record.elapsed_secs >= 0
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from fuzz.targets import HERE, TARGETS
-from supervisor_core.checkpoint import lease_record, ledger
+from supervisor_core.checkpoint import lease_file, ledger
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.supervision import task_record
@@ -160,14 +160,14 @@ def of_state() -> Seeds:
 
 def of_lease() -> Seeds:
     """Leases that are held, that have ended, and none."""
-    record = lease_record.LeaseRecord(
+    record = lease_file.LeaseRecord(
         session="s", attempt=2, host="h", boot="b", pid=7, started_at=1.7e9, first_started_at=1.6e9, renewed_at=1.7e9,
         started_boot_secs=5.0, renewed_boot_secs=9.5, last_step=40, restarts={"lost": 2, "signal": 1}, steps_lost=3,
         trained_secs=9.0, timed_saves=2.0, save_secs=0.5, blocked_secs=0.25, phase="training", progress_at=1.7e9,
         progress_timeout_secs=600.0, save_failures=1, events_error="no space",
     )  # fmt: skip
-    yield "held", lease_record.encode(record).strip() + b" \n"
-    yield "ended", lease_record.encode(replace(record, ended="signal", ended_at=1.7e9, predecessor="t")).strip()
+    yield "held", lease_file.encode(record).strip() + b" \n"
+    yield "ended", lease_file.encode(replace(record, ended="signal", ended_at=1.7e9, predecessor="t")).strip()
     yield "spaces", b" " * 8
     yield "deep", b'{"v":1,"restarts":' + b"[" * 300
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from supervisor_core.checkpoint.lease_record import VERSION, LeaseRecord, decode
+from supervisor_core.checkpoint.lease_file import VERSION, LeaseRecord, decode
 from supervisor_core.storage.local import Check, Filesystem, Reader, unguarded
 
 READINGS = 5

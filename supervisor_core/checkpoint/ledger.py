@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_record import LARGEST_ATTEMPT, LATEST
+from supervisor_core.checkpoint.lease_file import LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, make_relative, read_state

@@ -15,7 +15,7 @@ has been, keeps no lock, and a session that writes checkpoints takes the logdir 
 never blocks a training, and is not part of the training's history.
 
 A holder that was suspended until another took over is stopped before its next publication: `check`, see `guard`. The
-lease also carries the history of the earlier sessions, see `SessionHistory`; `lease_record` describes the file byte by
+lease also carries the history of the earlier sessions, see `SessionHistory`; `lease_file` describes the file byte by
 byte.
 """
 
@@ -34,8 +34,14 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import READINGS, Token
-from supervisor_core.checkpoint.lease_file import LeaseFile, LocalLeaseFile, RemoteLeaseFile
-from supervisor_core.checkpoint.lease_record import LeaseRecord, decode, encode
+from supervisor_core.checkpoint.lease_file import (
+    LeaseFile,
+    LeaseRecord,
+    LocalLeaseFile,
+    RemoteLeaseFile,
+    decode,
+    encode,
+)
 from supervisor_core.checkpoint.process_identity import boot_id, is_running
 from supervisor_core.checkpoint.session_history import SessionHistory, history_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs

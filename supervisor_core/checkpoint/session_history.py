@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor_core.checkpoint.lease_record import COSTS, LARGEST, LARGEST_ATTEMPT, LATEST, LeaseRecord
+from supervisor_core.checkpoint.lease_file import COSTS, LARGEST, LARGEST_ATTEMPT, LATEST, LeaseRecord
 from supervisor_core.checkpoint.process_identity import boot_id
 
 CUT_OFF = ("lost", "signal")

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
-from supervisor_core.checkpoint.lease_record import LeaseRecord
+from supervisor_core.checkpoint.lease_file import LeaseRecord
 from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import RunFinishedError

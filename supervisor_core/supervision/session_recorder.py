@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_record import COSTS, ERROR_LETTERS
+from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supervisor_core.checkpoint.lease_record import LeaseRecord, decode
+from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.run.lease_report import FRESH_SECS, LeaseReport
 from supervisor_core.storage.local import Filesystem, filesystem_for

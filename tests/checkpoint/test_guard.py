@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.guard import GuardedFilesystem
-from supervisor_core.checkpoint.lease_file import LocalLeaseFile
-from supervisor_core.checkpoint.lease_record import encode
+from supervisor_core.checkpoint.lease_file import LocalLeaseFile, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.storage.local import LOCAL

@@ -15,7 +15,7 @@ import pytest
 
 from supervisor_core.checkpoint import bundle_writer, listing, table
 from supervisor_core.checkpoint.bundle import verify
-from supervisor_core.checkpoint.lease_record import decode as decode_lease
+from supervisor_core.checkpoint.lease_file import decode as decode_lease
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.checkpoint.schema import message_class

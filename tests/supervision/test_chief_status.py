@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease_record import LeaseRecord
+from supervisor_core.checkpoint.lease_file import LeaseRecord
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.supervision.chief_status import FINISHED, ChiefStatus

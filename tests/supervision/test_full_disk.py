@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease_record import BLOCK_BYTES, LeaseRecord, decode
+from supervisor_core.checkpoint.lease_file import BLOCK_BYTES, LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.errors import EventsWriteError
 from supervisor_core.events.file_writer import FileWriter

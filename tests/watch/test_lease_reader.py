@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.checkpoint.lease_record import LeaseRecord, encode
+from supervisor_core.checkpoint.lease_file import LeaseRecord, encode
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.watch.lease_reader import MAX_WAIT_SECS, LeaseReader
 
