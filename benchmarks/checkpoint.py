@@ -99,7 +99,7 @@ class Training:
         import tensorflow as tf
 
         from supervisor_core.options import Options
-        from supervisor_core.runtime.gate import Gate
+        from supervisor_core.runtime.step_lock import StepLock
         from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
         from supervisor_core.tf1.session import SupervisedSession
 
@@ -116,17 +116,17 @@ class Training:
             ]
             train = tf.group(v1.assign_add(step, 1), *[weight.assign_sub(ones) for weight in weights])
             self.saver = v1.train.Saver(max_to_keep=1)
-            gate = Gate()
+            step_lock = StepLock()
             self.checkpoints = CheckpointWriter(
                 graph=self.graph,
                 saver=self.saver,
                 save_path=f"{directory}/ours",
                 global_step=step,
                 meta_graph_def=None,
-                gate=gate,
+                step_lock=step_lock,
                 options=Options(),
             )
-            self.session = SupervisedSession(graph=self.graph, gate=gate)
+            self.session = SupervisedSession(graph=self.graph, step_lock=step_lock)
             self.session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
         self.global_step = step
         self._train = train
@@ -184,7 +184,7 @@ def measure_cost(megabytes: int, variables: int, kind: str, rounds: int) -> dict
     calls: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
         training = Training(variables, megabytes * 250_000 // variables, kind, directory)
-        plain = training.session.ungated()
+        plain = training.session.plain_session()
 
         def ours() -> None:
             result = training.checkpoints.save(training.session, "timer")
@@ -278,7 +278,7 @@ def measure_mixed(kind: str, saves: int) -> dict[str, int]:
             path = training.checkpoints.save(training.session, "timer").path
             mixed[OURS] += is_mixed(tf, path)
             path = training.saver.save(
-                training.session.ungated(),
+                training.session.plain_session(),
                 f"{directory}/original",
                 global_step=training.global_step,
                 write_meta_graph=False,

@@ -30,9 +30,9 @@ from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, 
 from supervisor_core.options import Options
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Run
-from supervisor_core.runtime.monitor import RunMonitor, SessionIdentity
+from supervisor_core.runtime.checkpoint_stats import CheckpointStats
+from supervisor_core.runtime.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.runtime.progress import Progress
-from supervisor_core.runtime.save_tally import SaveTally
 
 PEER = "ml-goodput-measurement"
 GOAL_POINTS = 0.1
@@ -99,11 +99,11 @@ class Script:
         self.id, self.progress = str(attempt), Progress(self, options.stall_timeout)
         before, self.lease, self.frozen_secs = self.lease, None, 0.0
         self.is_over = end in ("completed", "error")
-        self.monitor = RunMonitor(
+        self.monitor = SessionMonitor(
             SessionIdentity(session_id=self.id, run="scripted", started_at=self.now, attempt=attempt),
             options=options,
             progress=self.progress,
-            saves=SaveTally(SAVE_EVERY_SECS),
+            saves=CheckpointStats(SAVE_EVERY_SECS),
             recorder=self,  # type: ignore[arg-type]
             threads=lambda: (),
             on_renewal=self._renew,

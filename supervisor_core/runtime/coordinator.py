@@ -1,8 +1,9 @@
-"""`Coordinator`: how the threads of one training stop together, and how the error of one reaches the one who joins.
+"""`Coordinator`: stops the threads of one training together and raises the first error in ``join``.
 
-The promises are those of ``tf.train.Coordinator``, of which TensorFlow's own code uses the public methods only, so a
-class may inherit from both. What is different: nothing is locked, so a signal handler may call `request_stop` (see
-`Latch`); joins wake when the last thread ends; time is monotonic; threads that block are released in good time.
+The contract is that of ``tf.train.Coordinator``, of which TensorFlow's own code uses the public methods only, so a
+class may inherit from both. Differences: it holds no lock, so a signal handler may call `request_stop` (see
+`SignalSafeEvent`); joins wake when the last thread ends; time is monotonic; threads that block are released before the
+grace period is over.
 """
 
 from __future__ import annotations
@@ -17,18 +18,17 @@ from types import TracebackType
 from typing import NamedTuple
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.runtime.latch import Latch
+from supervisor_core.runtime.signal_safe_event import SignalSafeEvent
 
 logger = logging.getLogger("supervisor_core")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 RELEASE_AFTER_SECS = 5.0
-"""How long threads may take to stop by themselves before what they block on is released, in seconds."""
+"""How long threads have to stop by themselves before the release callback runs, in seconds."""
 
 LOOK_AGAIN_SECS = 0.05
-"""How often `Coordinator.join` looks whether the threads have ended, in seconds, where no thread can be had to watch
-them."""
+"""How often `Coordinator.join` checks the threads if no watcher thread can be started, in seconds."""
 
 
 class _Report(NamedTuple):
@@ -42,7 +42,7 @@ class _Release(NamedTuple):
 
 
 class Coordinator:
-    """Lets any thread ask all to stop, and hands the first error to whoever joins.
+    """Lets any thread stop all threads, and raises the first error in `join`.
 
     Example:
         >>> coord = Coordinator()
@@ -66,16 +66,16 @@ class Coordinator:
         """Prepare to coordinate; nothing is started.
 
         Args:
-            clean_stop_exception_types: exceptions that mean "done" rather than "broken": reporting one stops the
+            clean_stop_exception_types: exceptions that mean "done" rather than "failed": reporting one stops the
                 threads and is never raised. Default: none.
-            clock: whose monotonic hand measures the grace period.
+            clock: measures the grace period; replaced in tests.
         """
         self._clean_types = tuple(clean_stop_exception_types or ())
         self._clock = clock
-        self._latch: Latch[_Report | None] = Latch()
+        self._stop_event: SignalSafeEvent[_Report | None] = SignalSafeEvent()
         self._was_joined = False
-        self._join_tells = False
-        self._asked_by_main = False
+        self._join_raises = False
+        self._called_by_main = False
         self._to_join: dict[threading.Thread, None] = {}
         self._releases: list[_Release] = []
 
@@ -88,80 +88,80 @@ class Coordinator:
             ex: None, an exception (with or without a traceback), or what ``sys.exc_info()`` returned.
 
         Raises:
-            BaseException: the exception passed, if the coordinator was joined before and nobody would see it.
+            BaseException: the exception passed, if `join` has ended and would not raise it.
         """
         report = _report_of(ex)
         if report is not None and self.is_clean_stop(report.error):
             report = None
         if report is not None and self._was_joined:
             raise report.error
-        if not self._latch.set(report) or report is None:
+        if not self._stop_event.set(report) or report is None:
             return
         _log_report(report, exc_info=isinstance(ex, tuple))
-        if self._was_joined and not self._join_tells:  # a join without a stop has ended meanwhile
+        if self._was_joined and not self._join_raises:  # a join without a stop has ended meanwhile
             raise report.error
 
     def is_clean_stop(self, error: BaseException) -> bool:
-        """Return whether an exception means "done" rather than "broken"."""
+        """Return whether an exception means "done" rather than "failed"."""
         try:
             return isinstance(error, self._clean_types)
-        except Exception:  # types that cannot be compared with must not keep the threads from stopping
+        except Exception:  # unusable types must not prevent a stop
             logger.exception("clean_stop_exception_types cannot be used: %r", self._clean_types)
             return False
 
     def clear_stop(self) -> None:
-        """Start afresh: no stop requested, no error, not joined. Registered threads stay registered."""
-        self._was_joined = self._join_tells = self._asked_by_main = False
-        self._latch.clear()
+        """Reset: no stop requested, no error, not joined. Registered threads stay registered."""
+        self._was_joined = self._join_raises = self._called_by_main = False
+        self._stop_event.clear()
 
     def should_stop(self) -> bool:
         """Return whether a stop was requested; cheap enough for every step."""
-        if not self._asked_by_main:
-            self._note_who_asks()
-        return self._latch.is_set()
+        if not self._called_by_main:
+            self._note_caller()
+        return self._stop_event.is_set()
 
     @property
     def is_heeded(self) -> bool:
-        """Whether the main thread has asked for, or waited for, a stop since the start or the last `clear_stop`: then
-        its loop will end by itself when one is requested."""
-        return self._asked_by_main
+        """Whether the main thread has called `should_stop` or waited for a stop since the start or the last
+        `clear_stop`: then its loop will end by itself after a request."""
+        return self._called_by_main
 
-    def forget_who_asked(self) -> None:
-        """Begin to watch afresh whether the main thread asks: what asked until now was not the training loop."""
-        self._asked_by_main = False
+    def reset_heeded(self) -> None:
+        """Reset `is_heeded`: the calls until now were not the training loop's."""
+        self._called_by_main = False
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """Report whatever the body raises, `SystemExit` and `KeyboardInterrupt` too, and go on after the body."""
+        """Report whatever the body raises, `SystemExit` and `KeyboardInterrupt` too, and continue after the body."""
         try:
             yield
         except BaseException:
             self.request_stop(ex=sys.exc_info())
 
-    def wait_for_stop(self, timeout: float | None = None, *, bell: SimpleQueue[bool] | None = None) -> bool:
+    def wait_for_stop(self, timeout: float | None = None, *, wake_queue: SimpleQueue[bool] | None = None) -> bool:
         """Wait until a stop is requested; return whether it was.
 
         Args:
             timeout: seconds to wait at most; None waits forever, 0 and less answer at once.
-            bell: end the wait early, with False, as soon as somebody puts False here.
+            wake_queue: False in this queue ends the wait early, with False.
         """
-        self._note_who_asks()
-        return self._latch.wait(timeout, bell=bell)
+        self._note_caller()
+        return self._stop_event.wait(timeout, wake_queue=wake_queue)
 
-    def _note_who_asks(self) -> None:
+    def _note_caller(self) -> None:
         if threading.get_ident() == threading.main_thread().ident:
-            self._asked_by_main = True
+            self._called_by_main = True
 
     def register_thread(self, thread: threading.Thread) -> None:
-        """Have the next `join` wait for this thread too, if it is running by then."""
+        """Let the next `join` wait for this thread, if it is running by then."""
         self._to_join[thread] = None
 
     def register_release(self, callback: Callable[[], object], after_secs: float = RELEASE_AFTER_SECS) -> None:
-        """Say how threads that block can be released, as by closing a queue or a session.
+        """Register a callback that releases blocked threads, as by closing a queue or a session.
 
-        The next `join` calls it, once, if threads are still alive when ``after_secs`` of its grace period, or half of
-        it if that is less, are over. It runs in a thread of its own, so that it cannot hold up the join beyond the
-        grace period; what it raises is logged. Like the threads, it is forgotten when the join is over.
+        The next `join` calls it, once, if threads are still alive after ``after_secs`` of its grace period, or half of
+        it if that is less. It runs in its own thread, so that it cannot delay the join beyond the grace period; its
+        errors are logged. Like the threads, it is forgotten after the join.
         """
         self._releases.append(_Release(callback, after_secs))
 
@@ -183,20 +183,21 @@ class Coordinator:
 
         Raises:
             BaseException: the first error that was reported, the very object.
-            RuntimeError: threads are still alive, and no error was reported; names them and says where they are.
+            RuntimeError: threads are still alive, and no error was reported; the message names them and their stack
+                positions.
         """
-        self._note_who_asks()
+        self._note_caller()
         caller = threading.current_thread()
         named = dict.fromkeys([*self._to_join, *(threads or ())])
         waited_for = [thread for thread in named if thread is not caller]
         self._await_end_or_stop(waited_for)
         stragglers = self._await_end(waited_for, max(stop_grace_period_secs, 0.0))
-        self._join_tells = self._latch.reason is not None  # before the next line: who sees that one sees this
+        self._join_raises = self._stop_event.reason is not None  # before the next line, for its readers
         self._was_joined = True
         self._to_join = {}
         self._releases = []
         where = _describe(stragglers) if stragglers else ""
-        if where and (ignore_live_threads or self._latch.reason is not None):
+        if where and (ignore_live_threads or self._stop_event.reason is not None):
             logger.warning("%s", where)
         self.raise_requested_exception()
         if where and not ignore_live_threads:
@@ -209,32 +210,32 @@ class Coordinator:
 
     def raise_requested_exception(self) -> None:
         """Raise the error that was reported, if there is one; it stays reported."""
-        report = self._latch.reason
+        report = self._stop_event.reason
         if report is not None:
-            # Without the frames of earlier raises, which would pile up in a loop that asks at every step.
+            # Without the frames of earlier raises, which would accumulate in a loop that calls this at every step.
             raise report.error.with_traceback(report.traceback)
 
     def _await_end_or_stop(self, threads: Sequence[threading.Thread]) -> None:
         if self.should_stop() or not _alive(threads):
             return
-        bell: SimpleQueue[bool] = SimpleQueue()
+        wake_queue: SimpleQueue[bool] = SimpleQueue()
 
-        def ring_when_ended() -> None:
+        def wake_when_ended() -> None:
             while alive := _alive(threads):
                 for thread in alive:
                     thread.join()
-            bell.put(False)
+            wake_queue.put(False)
 
-        # Two things to wait for, of which a thread's end can only be waited for by joining it: hence the watcher. It
-        # ends with the threads it watches.
-        watcher = threading.Thread(target=ring_when_ended, name="Coordinator-join", daemon=True)
+        # A thread's end can only be waited for by joining it, and a stop request must end the wait too: hence the
+        # watcher. It ends with the threads it joins.
+        watcher = threading.Thread(target=wake_when_ended, name="Coordinator-join", daemon=True)
         try:
             watcher.start()
-        except RuntimeError:  # no more threads, or the interpreter is about to end
+        except RuntimeError:  # no thread can be started, as at interpreter exit
             while _alive(threads) and not self.wait_for_stop(LOOK_AGAIN_SECS):
                 pass
         else:
-            self.wait_for_stop(bell=bell)
+            self.wait_for_stop(wake_queue=wake_queue)
 
     def _await_end(self, threads: Sequence[threading.Thread], grace_secs: float) -> list[threading.Thread]:
         start = self._clock.monotonic()
@@ -247,7 +248,7 @@ class Coordinator:
         return _alive(threads)
 
     def _join_until(self, threads: Sequence[threading.Thread], moment: float) -> bool:
-        """Wait for the threads until a moment of the monotonic clock; return whether any is still alive."""
+        """Wait for the threads until a monotonic time; return whether any is still alive."""
         for thread in threads:
             while thread.is_alive() and (remaining := moment - self._clock.monotonic()) > 0:
                 thread.join(min(remaining, threading.TIMEOUT_MAX))
@@ -255,10 +256,10 @@ class Coordinator:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's text, or say that it has none to show."""
+    """Return an exception's text, or a placeholder if its ``__str__`` raises."""
     try:
         return str(error)
-    except Exception as unprintable:  # the error of an error's text is no reason not to go on with the first
+    except Exception as unprintable:  # the first error must be handled in any case
         return f"<no text: its __str__ raised {type(unprintable).__name__}>"
 
 
@@ -303,12 +304,12 @@ def _run_release(callback: Callable[[], object]) -> threading.Thread:
     def run() -> None:
         try:
             callback()
-        except Exception:  # the threads that it was to release are waited for and named in any case
-            logger.exception("Threads that do not stop could not be released")
+        except Exception:  # `join` waits for the threads and names them in any case
+            logger.exception("The release callback for threads that did not stop raised")
 
     thread = threading.Thread(target=run, name="Coordinator-release", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # no more threads: better held up than never released
+    except RuntimeError:  # no thread can be started: a late join is better than none
         run()
     return thread

@@ -1,4 +1,4 @@
-"""`RunMonitor`: the thread that says how the session is, though every other thread may hang.
+"""`SessionMonitor`: the thread that says how the session is, though every other thread may hang.
 
 It touches neither the session nor the disk's checkpoints: it reads counters, writes heartbeat and stall records through
 the recorder, and answers `status()` for the metrics. What it calls out to (the lease's renewal) must not block.
@@ -7,10 +7,13 @@ the recorder, and answers `status()` for the metrics. What it calls out to (the 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
@@ -18,12 +21,10 @@ from supervisor_core.options import Options
 from supervisor_core.run.advice import FAILURES, Costs
 from supervisor_core.run.goodput import PRODUCTIVE, SILENT
 from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
+from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import TelemetrySink
-from supervisor_core.runtime.save_tally import SaveTally
-from supervisor_core.runtime.stall import StallWatch, python_stacks
-from supervisor_core.runtime.worker_news import EVERY_BEATS, WorkerNews
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -54,7 +55,7 @@ class SessionIdentity:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-class RunMonitor:
+class SessionMonitor:
     """Watches one session; see the module's docstring.
 
     Args:
@@ -77,7 +78,7 @@ class RunMonitor:
         *,
         options: Options,
         progress: Progress,
-        saves: SaveTally,
+        saves: CheckpointStats,
         recorder: TelemetrySink,
         threads: Callable[[], Iterable[ThreadStatus]],
         workers: Callable[[], Iterable[WorkerStatus]] = lambda: (),
@@ -93,11 +94,11 @@ class RunMonitor:
         self._recorder = recorder
         self._threads = threads
         self._workers = workers
-        self._news = WorkerNews(workers, EVERY_BEATS * options.heartbeat_secs, clock.monotonic)
+        self._news = WorkerChanges(workers, EVERY_BEATS * options.heartbeat_secs, clock.monotonic)
         self._heartbeat_secs = options.heartbeat_secs if heartbeat_secs is None else heartbeat_secs
         self._on_renewal = on_renewal
         self._clock = clock
-        self._stalls = StallWatch()
+        self._stalls = StallDetector()
         self._loss_finite: bool | None = None
         self._silent_secs = 0.0
         self._ended: ServedState | None = None
@@ -293,3 +294,104 @@ class RunMonitor:
                 self.tick()
             except Exception:  # a broken record must not blind the monitor
                 _LOG.exception("The monitor failed once; it continues.")
+
+
+MAX_FRAMES = 40
+"""How many frames of a stack are kept, the innermost."""
+
+
+def is_stalled(progress_age_secs: float, timeout_secs: float | None) -> bool:
+    """Return whether nothing has moved for longer than the phase's budget.
+
+    Args:
+        progress_age_secs: seconds since anything moved.
+        timeout_secs: the budget; None where the phase cannot stall.
+    """
+    return timeout_secs is not None and progress_age_secs > timeout_secs
+
+
+def python_stacks() -> dict[str, tuple[str, ...]]:
+    """Return the Python stack of every thread: thread name -> ``"file:line function"``, outermost first."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks: dict[str, tuple[str, ...]] = {}
+    for ident, frame in sys._current_frames().items():
+        lines = [f"{entry.filename}:{entry.lineno} {entry.name}" for entry in traceback.extract_stack(frame)]
+        name = names.get(ident, f"thread {ident}")
+        stacks[name if name not in stacks else f"{name} ({ident})"] = tuple(lines[-MAX_FRAMES:])
+    return stacks
+
+
+@dataclass(frozen=True, kw_only=True)
+class StallChange:
+    """A stall has begun, or ended."""
+
+    state: Literal["begin", "end"]
+    since: float
+    """Monotonic time of the last progress before the stall."""
+    secs: float
+    """Seconds without progress: so far when it begins, altogether when it ends."""
+
+
+class StallDetector:
+    """Turns readings of the progress into the moments at which a stall begins and ends. For one thread's use."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a stall is under way."""
+        return self._since is not None
+
+    def look(self, now: float, progress_age_secs: float, timeout_secs: float | None) -> StallChange | None:
+        """Take one reading; return what it changes, or None.
+
+        Args:
+            now: monotonic seconds.
+            progress_age_secs: seconds since anything moved.
+            timeout_secs: the budget of the present phase; None where it cannot stall.
+        """
+        last_progress = now - progress_age_secs
+        if self._since is None:
+            if not is_stalled(progress_age_secs, timeout_secs):
+                return None
+            self._since = last_progress
+            return StallChange(state="begin", since=last_progress, secs=progress_age_secs)
+        if is_stalled(progress_age_secs, timeout_secs):
+            return None
+        since, self._since = self._since, None
+        return StallChange(state="end", since=since, secs=max(0.0, last_progress - since))
+
+
+EVERY_BEATS = 6
+"""Where nothing has changed but steps, every so many heartbeats tell of the others."""
+
+
+class WorkerChanges:
+    """Says what the next heartbeat tells of the cluster's other processes.
+
+    Args:
+        workers: returns them as they are.
+        every_secs: seconds after which they are told of though nothing has changed.
+        monotonic: the time.
+    """
+
+    def __init__(
+        self, workers: Callable[[], Iterable[WorkerStatus]], every_secs: float, monotonic: Callable[[], float]
+    ) -> None:
+        self._workers = workers
+        self._every_secs = every_secs
+        self._monotonic = monotonic
+        self._told: list[tuple[Any, ...]] = []
+        self._told_at: float | None = None
+
+    def take(self) -> tuple[Mapping[str, Any], ...] | None:
+        """Return what to tell now; None where there is nothing new."""
+        workers = tuple(self._workers())
+        now = self._monotonic()
+        states = [(each.name, each.state, each.started_at, each.waiting_for, each.error) for each in workers]
+        is_due = bool(workers) and (self._told_at is None or now - self._told_at >= self._every_secs)
+        if not is_due and states == self._told:
+            return None
+        self._told, self._told_at = states, now
+        return tuple(asdict(each) for each in workers)

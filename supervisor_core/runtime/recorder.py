@@ -1,4 +1,4 @@
-"""`Recorder`: the one way by which telemetry gets into the events file."""
+"""`TelemetryRecorder`: the one way by which telemetry gets into the events file."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class TelemetrySink(Protocol):
     def write(
         self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
     ) -> None:
-        """Take a record; see `Recorder.write`."""
+        """Take a record; see `TelemetryRecorder.write`."""
 
 
-class Recorder:
+class TelemetryRecorder:
     """Writes telemetry records through a summary writer. Never raises: telemetry must not end a training.
 
     Args:

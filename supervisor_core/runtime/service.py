@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Literal
 
@@ -12,8 +14,144 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import ServiceError
 from supervisor_core.run.status import ThreadState, ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator, text_of
-from supervisor_core.runtime.looper import LooperThread, next_due
-from supervisor_core.runtime.policy import Policy
+from supervisor_core.runtime.retry import Backoff
+
+
+def never(_error: BaseException) -> bool:
+    """Return False: no error counts as a fault of the outside world."""
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Which errors of a service are retried, which end the service, and which stop the run.
+
+    Example, for a checkpoint service:
+        >>> from supervisor_core.runtime.retry import is_outside_fault
+        >>> policy = Policy(transient=is_outside_fault, max_failures=10)
+        >>> policy.transient(OSError("disk full")), policy.transient(ValueError("not a number"))
+        (True, False)
+    """
+
+    on_error: Literal["stop", "continue"] = "stop"
+    """``"stop"``: an error stops the run. ``"continue"``: it ends the service, and training goes on."""
+    transient: Callable[[BaseException], bool] = never
+    """Whether an error is the outside world's and may pass: it is retried while training goes on. Default: none is."""
+    over: Callable[[BaseException], bool] = never
+    """Whether an error only says that there is nothing left to work on: the service ends as planned. Default: none
+    does."""
+    backoff: Backoff = field(default_factory=Backoff)
+    """How long to wait before each retry."""
+    max_failures: int | None = None
+    """How many transient failures in a row are borne; one more stops the run, whatever ``on_error`` says. Default: no
+    bound."""
+    give_up: Callable[[str, int, BaseException], BaseException] | None = None
+    """Makes the error that then stops the run, from the service's name, the number of failures and the last of them,
+    which becomes its cause. Default: a `ServiceError`."""
+    explain: Callable[[BaseException], str] | None = None
+    """Returns what the user can do about an error, in whole sentences; may be empty."""
+
+
+_COORDINATOR_METHODS = ("should_stop", "wait_for_stop", "request_stop", "register_thread", "stop_on_exception")
+
+
+class LooperThread(threading.Thread):
+    """A daemon thread that calls `run_loop`, or ``target``, until the coordinator stops; the first time at once.
+
+    What a call raises is reported to the coordinator, and ends the thread. Calls keep to the schedule's phase (start,
+    start + interval, ...): one that comes late does not shift those after it, and those missed altogether are left out,
+    never made up for in a burst. The schedule follows the monotonic clock; setting the machine's clock changes nothing.
+
+    Subclasses override `start_loop`, `run_loop` and `stop_loop`.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object] | None = None,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Register with the coordinator; ``start()`` starts it.
+
+        Args:
+            coord: a `Coordinator`, or anything with its methods.
+            timer_interval_secs: seconds from the start of one call to the start of the next; None calls back to back.
+            target: what to call. Default: nothing; a subclass overrides `run_loop`.
+            args: positional arguments of the target.
+            kwargs: named arguments of the target.
+            clock: whose monotonic hand the schedule follows.
+
+        Raises:
+            ValueError: ``coord`` is no coordinator, or there are arguments without a target.
+        """
+        if not all(callable(getattr(coord, method, None)) for method in _COORDINATOR_METHODS):
+            raise ValueError(f"'coord' argument must be a Coordinator: {coord}")
+        if not target and (args or kwargs):
+            raise ValueError("'args' and 'kwargs' argument require that you also pass 'target'")
+        super().__init__(target=target, daemon=True)
+        self._coord = coord
+        self._timer_interval_secs = timer_interval_secs
+        self._clock = clock
+        self._target = target
+        self._args = tuple(args or ())
+        self._kwargs = dict(kwargs or {})
+        self._coord.register_thread(self)
+
+    @staticmethod
+    def loop(
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object],
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> LooperThread:
+        """Start a thread that calls ``target(*args, **kwargs)`` at a fixed interval, and return it."""
+        looper = LooperThread(coord, timer_interval_secs, target=target, args=args, kwargs=kwargs)
+        looper.start()
+        return looper
+
+    def run(self) -> None:
+        """Loop until the coordinator stops; the thread's own body, not to be called."""
+        with self._coord.stop_on_exception():
+            self.start_loop()
+            interval_secs = self._timer_interval_secs
+            if interval_secs is None:
+                while not self._coord.should_stop():
+                    self.run_loop()
+            else:
+                due = self._clock.monotonic()
+                while not self._coord.wait_for_stop(due - self._clock.monotonic()):
+                    self.run_loop()
+                    due = next_due(due, interval_secs, self._clock.monotonic())
+            self.stop_loop()
+
+    def start_loop(self) -> None:
+        """Do nothing; called once in the thread, before the first call of `run_loop`."""
+
+    def stop_loop(self) -> None:
+        """Do nothing; called once in the thread at a clean end, so not after an exception."""
+
+    def run_loop(self) -> None:
+        """Call the target; this is what happens every ``timer_interval_secs``."""
+        if self._target:
+            self._target(*self._args, **self._kwargs)
+
+
+def next_due(due: float, interval_secs: float, now: float) -> float:
+    """Return when the call after the one due at ``due`` is due: at the next moment of the schedule not before ``now``.
+
+    Example:
+        >>> next_due(10.0, 2.0, 10.5), next_due(10.0, 2.0, 15.0)
+        (12.0, 16.0)
+    """
+    if interval_secs <= 0:
+        return now
+    return due + max(1, math.ceil((now - due) / interval_secs)) * interval_secs
+
 
 logger = logging.getLogger("supervisor_core")
 
@@ -83,7 +221,7 @@ class ServiceThread(LooperThread):
         self.name = name
         self._policy = policy or Policy()
         self._on_failure = on_failure
-        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._wake_queue: SimpleQueue[bool] = SimpleQueue()
         self._health = _Health()
         self._given_up: BaseException | None = None
 
@@ -92,7 +230,7 @@ class ServiceThread(LooperThread):
 
         Calls that come before the tick begins count as one. Safe in a signal handler.
         """
-        self._bell.put(False)
+        self._wake_queue.put(False)
 
     def status(self) -> ThreadStatus:
         """Return the service's health at this moment; any thread may ask.
@@ -142,9 +280,9 @@ class ServiceThread(LooperThread):
         interval_secs = self._timer_interval_secs
         regular_due = due = self._clock.monotonic()
         self._health = replace(self._health, state="idle", due=due)
-        while not self._coord.wait_for_stop(due - self._clock.monotonic(), bell=self._bell):
-            while not self._bell.empty():
-                self._bell.get()
+        while not self._coord.wait_for_stop(due - self._clock.monotonic(), wake_queue=self._wake_queue):
+            while not self._wake_queue.empty():
+                self._wake_queue.get()
             retry_secs = self._tick()
             now = self._clock.monotonic()
             if interval_secs is None:

@@ -19,7 +19,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.runtime.latch import Latch
+from supervisor_core.runtime.signal_safe_event import SignalSafeEvent
 
 logger = logging.getLogger("supervisor_core")
 
@@ -358,9 +358,9 @@ class _Episode:
     """A first signal, and what follows from it."""
 
     def __init__(self) -> None:
-        self.first: Latch[tuple[int, float]] = Latch()
-        self.again: Latch[int] = Latch()
-        self.interrupted: Latch[float] = Latch()
+        self.first: SignalSafeEvent[tuple[int, float]] = SignalSafeEvent()
+        self.again: SignalSafeEvent[int] = SignalSafeEvent()
+        self.interrupted: SignalSafeEvent[float] = SignalSafeEvent()
         self.handled = self.acted = self.interrupting = False
         self.work_done = 0
         self.following: dict[None, _Episode] = {}  # whoever comes first makes it, for a handler and a thread alike

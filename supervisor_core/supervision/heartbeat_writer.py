@@ -34,7 +34,7 @@ _LOG = logging.getLogger("supervisor_core")
 
 
 class HeartbeatWriter:
-    """Writes the heartbeats of one process of a cluster; takes telemetry records like `runtime.recorder.Recorder`.
+    """Writes the heartbeats of one process of a cluster; a `runtime.recorder.TelemetrySink`.
 
     Only the end blocks, for five seconds at most; nothing raises. Of two live processes with one name the later keeps
     the file; the earlier logs that once and stops writing.

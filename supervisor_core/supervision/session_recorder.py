@@ -30,12 +30,12 @@ from supervisor_core.run.advice import Costs
 from supervisor_core.run.model import RunState
 from supervisor_core.run.state import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
+from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.runtime.monitor import TICK_SECS, RunMonitor, SessionIdentity
+from supervisor_core.runtime.monitor import TICK_SECS, SessionIdentity, SessionMonitor
 from supervisor_core.runtime.progress import Progress
-from supervisor_core.runtime.recorder import Recorder, SummaryWriter, TelemetrySink
+from supervisor_core.runtime.recorder import SummaryWriter, TelemetryRecorder, TelemetrySink
 from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.runtime.save_tally import SaveTally
 from supervisor_core.storage.local import local_path
 from supervisor_core.supervision.environment import MetricsEndpoint, run_name, versions
 from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
@@ -99,12 +99,12 @@ class SessionRecorder:
     ) -> None:
         self.options = options
         self.progress = Progress(clock, options.stall_timeout)
-        self.saves = SaveTally(checkpoint_interval_secs)
+        self.saves = CheckpointStats(checkpoint_interval_secs)
         self._facade = facade
         self._interval_secs = checkpoint_interval_secs
         self._clock = clock
         self._writer = writer
-        self._recorder: TelemetrySink = Recorder(writer if options.write_telemetry else None, self._check)
+        self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
         self._gives_way = gives_way
         self._logdir_lock: LogdirLock | None = None
         self._worker_registry: WorkerRegistry | None = None
@@ -141,7 +141,7 @@ class SessionRecorder:
             info=info,
             versions=versions(),
         )
-        self._monitor = RunMonitor(
+        self._monitor = SessionMonitor(
             self._identity,
             options=options,
             progress=self.progress,

@@ -23,8 +23,8 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.runtime.gate import Gate
 from supervisor_core.runtime.retry import Backoff
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace, SaveResult
@@ -54,7 +54,7 @@ class CheckpointManager:
         global_step: the step in their names; None for none.
         meta_graph_def: what goes into ``.meta``.
         interval_secs: seconds between two checkpoints; None where they are not taken on the clock.
-        gate: keeps steps out while a snapshot is taken.
+        step_lock: keeps steps out while a snapshot is taken.
         options: how saves behave.
         place: what it shares with others of the same ``save_path``. Default: nothing.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None where there is none.
@@ -70,7 +70,7 @@ class CheckpointManager:
         global_step: Any,
         meta_graph_def: Any,
         interval_secs: float | None,
-        gate: Gate,
+        step_lock: StepLock,
         options: Options,
         place: SavePlace | None = None,
         watched: Callable[[], Any] | None = None,
@@ -88,7 +88,7 @@ class CheckpointManager:
             save_path=save_path,
             global_step=global_step,
             meta_graph_def=meta_graph_def,
-            gate=gate,
+            step_lock=step_lock,
             options=options,
             place=place,
             watched=watched,
@@ -164,7 +164,7 @@ class CheckpointManager:
     @property
     def _counts_all(self) -> bool:
         """Whether each run that changes the model is counted: not those of other processes, through a server."""
-        return isinstance(self._sess, SupervisedSession) and not getattr(self._sess.ungated(), "sess_str", "")
+        return isinstance(self._sess, SupervisedSession) and not getattr(self._sess.plain_session(), "sess_str", "")
 
     def settle(self, timeout_secs: float) -> None:
         """Wait until no save is under way, at most for this many seconds."""
@@ -224,7 +224,7 @@ class CheckpointManager:
         longest = run.progress.longest_step_secs()
         result = self._checkpoint_writer.save(sess, trigger, is_new, deadline.remaining() / 2, longest)
         if result.consistent and not isinstance(sess, SupervisedSession):
-            result = replace(result, consistent=False)  # its runs pass no gate
+            result = replace(result, consistent=False)  # its runs pass no step lock
         run.progress.moved()
         if result.skipped and newest is not None:
             self._counted = moment.counted
@@ -364,8 +364,8 @@ class CheckpointManager:
 class _Moment:
     """What had been counted when a snapshot was taken, and whether that is news.
 
-    A run is counted just after it has left the gate. So the one that ended last before a snapshot may be counted only
-    after it, and look like news at the next: a step has ended, and yet the global step is the same.
+    A run is counted just after it has released the step lock. So the last one before a snapshot may be counted only
+    after it, and look new at the next: a step has ended, and yet the global step is the same.
     """
 
     def __init__(self, progress: Any, newest_step: int | None, counted: tuple[int, int]) -> None:

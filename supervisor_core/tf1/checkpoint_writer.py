@@ -36,7 +36,7 @@ from supervisor_core.errors import CheckpointError, DamagedCheckpointError, Logd
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import text_of
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.storage.local import filesystem_for
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.global_step import read_global_step
@@ -131,7 +131,7 @@ class CheckpointWriter:
         save_path: what checkpoints' paths begin with; the step follows after a dash.
         global_step: the step in their names, an integer of size 1; None for none.
         meta_graph_def: what goes into ``.meta``; None writes none.
-        gate: keeps steps out while a snapshot is taken.
+        step_lock: keeps steps out while a snapshot is taken.
         options: how saves behave.
         blocking: whether the caller keeps training waiting for as long as a save takes, without a lock on the
             directory: then nothing is swept, which may be another's save under way.
@@ -152,7 +152,7 @@ class CheckpointWriter:
         save_path: str,
         global_step: Any,
         meta_graph_def: Any,
-        gate: Gate,
+        step_lock: StepLock,
         options: Options,
         blocking: bool = False,
         place: SavePlace | None = None,
@@ -163,7 +163,7 @@ class CheckpointWriter:
         self._save_path = os.fspath(save_path)
         self._global_step = global_step
         self._meta_graph_def = meta_graph_def
-        self._gate = gate
+        self._step_lock = step_lock
         self._options = options
         self._clock = clock
         self._place = place or SavePlace(self._save_path)
@@ -238,7 +238,7 @@ class CheckpointWriter:
         """Save a checkpoint now, and return when it is durable, or has failed.
 
         Args:
-            sess: the session; of a supervised one the plain session inside is used, past the gate.
+            sess: the session; of a supervised one the plain session inside is used, past the step lock.
             trigger: why, for the record.
             is_new: asked with the snapshot's step, between two steps, whether to write it at all.
             wait_secs: how long to wait for the steps under way, if that is less than `step_wait_secs`.
@@ -256,7 +256,7 @@ class CheckpointWriter:
                 self._tidy()
                 self._retention.set_aside_skipped()
                 self._wait_secs = min(wait_secs, step_wait_secs(self._options.snapshot_wait_secs, step_secs))
-                self._save(sess.ungated() if hasattr(sess, "ungated") else sess, result, is_new)
+                self._save(sess.plain_session() if hasattr(sess, "plain_session") else sess, result, is_new)
             except Exception as error:
                 result.failed(error)
             result.secs = self._clock.monotonic() - started
@@ -283,7 +283,7 @@ class CheckpointWriter:
             self._loss.bind(session)
         try:
             snapshot.prepare()
-            with self._gate.exclusive(self._wait_secs) as held:
+            with self._step_lock.exclusive(self._wait_secs) as held:
                 wanted = not self._refuses(session, result)
                 if wanted:
                     result.step = snapshot.take()
@@ -318,9 +318,9 @@ class CheckpointWriter:
         if self._loss is not None:
             self._loss.bind(session)
         staged: StagedCheckpoint | None = None
-        gate = self._gate.exclusive(self._wait_secs) if between_steps else nullcontext()
+        step_lock = self._step_lock.exclusive(self._wait_secs) if between_steps else nullcontext()
         try:
-            with gate as held:
+            with step_lock as held:
                 if self._refuses(session, result):
                     return
                 if self._global_step is not None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.runtime.coordinator import Coordinator as RuntimeCoordinator
-from supervisor_core.runtime.looper import LooperThread as RuntimeLooperThread
+from supervisor_core.runtime.service import LooperThread as RuntimeLooperThread
 from supervisor_core.runtime.service import ServiceThread as RuntimeServiceThread
 
 
@@ -47,7 +47,7 @@ class ServiceThread(RuntimeServiceThread, _OriginalLooperThread):
 
 
 class LooperThread(RuntimeLooperThread, _OriginalLooperThread):
-    """Calls a target periodically; see `supervisor_core.runtime.looper.LooperThread`."""
+    """Calls a target periodically; see `supervisor_core.runtime.service.LooperThread`."""
 
     @staticmethod
     def loop(

@@ -14,7 +14,7 @@ import tensorflow as tf
 from supervisor_core.clock import SYSTEM_CLOCK
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.lifecycle import Claim, Lifecycle
@@ -42,7 +42,7 @@ class Engine:
         begin: Callable[[], object],
     ) -> None:
         self._is_unsaved = not supervisor.saver and not sets_ready_flag
-        self._gate = Gate(clock=SYSTEM_CLOCK)
+        self._step_lock = StepLock(clock=SYSTEM_CLOCK)
         self._global_step = supervisor.global_step
         self._begin = begin
         self.writer = supervisor.summary_writer
@@ -59,7 +59,7 @@ class Engine:
             writer=self.writer,
             is_chief=supervisor.is_chief,
             task=None if supervisor.is_chief else task_name(options, supervisor._graph),
-            checkpoints=_checkpoints(supervisor, options, self._gate),
+            checkpoints=_checkpoints(supervisor, options, self._step_lock),
             clock=SYSTEM_CLOCK,
         )
 
@@ -72,7 +72,7 @@ class Engine:
     def supervise(self, sess: Any) -> Any:
         """Return a session that does what this one does, supervised; this one itself if it is none of TensorFlow's."""
         observer = self.lifecycle.recorder.progress
-        return supervise(sess, gate=self._gate, observer=observer, global_step=self._global_step)
+        return supervise(sess, step_lock=self._step_lock, observer=observer, global_step=self._global_step)
 
     def claim(self, *, serves: bool) -> Claim:
         """Return how the logdir is taken, by what this process can come to write there.
@@ -85,7 +85,9 @@ class Engine:
         return "required" if serves else "if free"
 
 
-def _checkpoints(supervisor: tf.compat.v1.train.Supervisor, options: Options, gate: Gate) -> CheckpointManager | None:
+def _checkpoints(
+    supervisor: tf.compat.v1.train.Supervisor, options: Options, step_lock: StepLock
+) -> CheckpointManager | None:
     if not (supervisor.is_chief and supervisor.save_path and supervisor.saver and supervisor.save_model_secs):
         return None
     return CheckpointManager(
@@ -95,7 +97,7 @@ def _checkpoints(supervisor: tf.compat.v1.train.Supervisor, options: Options, ga
         global_step=supervisor.global_step,
         meta_graph_def=supervisor._meta_graph_def,
         interval_secs=supervisor.save_model_secs,
-        gate=gate,
+        step_lock=step_lock,
         options=options,
         clock=SYSTEM_CLOCK,
     )

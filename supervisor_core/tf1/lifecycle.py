@@ -214,7 +214,7 @@ class Lifecycle:
         """Record that the session is ready, and where its model came from."""
         self._session = sess
         self._is_ready = True
-        self._coord.forget_who_asked()
+        self._coord.reset_heeded()
         restored = restore_info.restored
         if self.checkpoints is not None:
             self.checkpoints.attach(sess, self.recorder, self._writer, restored, restore_info.skipped)

@@ -1,7 +1,7 @@
 """The standard services of a session: which there are, how they start, what each does, and what their errors do.
 
 Source: the service threads of ``tf.compat.v1.train.Supervisor`` (contract, items 12 to 14). Each ticks at once, then on
-its interval. They run around the gate and uncounted (``run_internal``), so they neither hold a snapshot up nor pass for
+its interval. They run without the step lock and uncounted (``run_internal``), so they delay no snapshot and are no
 steps. Each is also an instance of the original's class for it, which programs may test for.
 
 Each takes the coordinator, its interval in seconds, its thread's name, an error `Policy`, and ``on_failure``, which is
@@ -23,9 +23,8 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.policy import Policy
 from supervisor_core.runtime.retry import Backoff
-from supervisor_core.runtime.service import OnFailure
+from supervisor_core.runtime.service import OnFailure, Policy
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import read_global_step, step_value
@@ -178,8 +177,8 @@ def start_loop(
 
 
 def start_queue_threads(sess: Any, queue_runners: Iterable[Any], coord: Coordinator) -> list[Any]:
-    """Start the threads of queue runners, around the gate, and return them."""
-    inner = sess.ungated() if isinstance(sess, SupervisedSession) else sess
+    """Start the threads of queue runners, around the step lock, and return them."""
+    inner = sess.plain_session() if isinstance(sess, SupervisedSession) else sess
     threads: list[Any] = []
     for queue_runner in queue_runners:
         threads.extend(queue_runner.create_threads(inner, coord=coord, daemon=True, start=True))
@@ -345,7 +344,7 @@ class StepReader(ServiceThread):
 
 
 def runner(sess: Any) -> Callable[..., Any]:
-    """Return the session's uncounted, ungated ``run``; plain ``run`` for a session that is not ours."""
+    """Return the session's uncounted, plain_session ``run``; plain ``run`` for a session that is not ours."""
     run: Callable[..., Any] = getattr(sess, "run_internal", sess.run)
     return run
 

@@ -2,11 +2,11 @@
 
 ``Session.run`` resolves its fetches and feeds for every run, which takes several times as long as a small step
 itself. Here that is done once per structure (`run_cache`), with the same results and the same errors; whatever has no
-plan goes through ``Session.run`` as it is. On the way each run passes the gate that keeps steps and snapshots apart,
-and is reported to an observer.
+plan goes through ``Session.run`` as it is. Each run holds the step lock, which keeps steps and snapshots apart, and
+is reported to an observer.
 
 The TensorFlow session proper is a plain one inside. It knows nothing of the outside, so it is closed and freed as soon
-as the last of its users is gone, and it is what goes around the gate: queue runners, and the supervisor's services.
+as the last of its users is gone. Queue runners and the supervisor's services use it, without the step lock.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from supervisor_core.tf1.run_cache import run_cache_for
 from supervisor_core.tf1.step_detection import RunAnalysis, RunTraits
 
 
-class SharedGate(Protocol):
-    """Keeps snapshots out while runs are inside; see `runtime.gate.Gate`."""
+class SharedLock(Protocol):
+    """Keeps snapshots out while runs are inside; see `runtime.step_lock.StepLock`."""
 
-    def enter(self) -> None:
+    def acquire_shared(self) -> None:
         """Go inside, which may have to wait."""
 
-    def leave(self) -> None:
+    def release_shared(self) -> None:
         """Go outside again."""
 
 
@@ -41,7 +41,7 @@ class RunObserver(Protocol):
 
         Args:
             is_step: whether the run moved the global step.
-            started: monotonic seconds when it began; waiting at the gate comes before that.
+            started: monotonic seconds when it began; waiting at the step lock comes before that.
             ended: monotonic seconds when its results were there.
             changes: whether the run may have changed what a checkpoint holds.
         """
@@ -51,20 +51,20 @@ class SupervisedSession(tf.compat.v1.Session):
     """A session whose repeated runs are cheap, watched, and kept apart from snapshots.
 
     It takes what ``tf.compat.v1.Session`` takes, does what it does, and raises what it raises. Runs that only fill or
-    close queues neither pass the gate nor reach the observer: they may block for long.
+    close queues neither pass the step lock nor reach the observer: they may block for long.
 
     Args:
         target: the execution engine to connect to; ``""`` for this process.
         graph: the graph to launch. Default: the default graph.
         config: a ``ConfigProto``.
-        gate: what every run passes. Default: none.
+        step_lock: what every run passes. Default: none.
         observer: called for every run that went well. Default: none.
         global_step: the variable (or a tensor that reads it) whose update makes a run a step. Default: every run
             counts as one.
         clock: replaced in tests.
 
     Example:
-        with SupervisedSession(graph=graph, gate=gate, observer=progress, global_step=step) as sess:
+        with SupervisedSession(graph=graph, step_lock=step_lock, observer=progress, global_step=step) as sess:
             while not coordinator.should_stop():
                 sess.run(train_op)
     """
@@ -75,20 +75,20 @@ class SupervisedSession(tf.compat.v1.Session):
         graph: Any = None,
         config: Any = None,
         *,
-        gate: SharedGate | None = None,
+        step_lock: SharedLock | None = None,
         observer: RunObserver | None = None,
         global_step: Any = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         plain = tf.compat.v1.Session(target, graph=graph, config=config)
-        self._supervise(plain, gate, observer, global_step, clock)
+        self._supervise(plain, step_lock, observer, global_step, clock)
 
     @classmethod
     def around(
         cls,
         session: Any,
         *,
-        gate: SharedGate | None = None,
+        step_lock: SharedLock | None = None,
         observer: RunObserver | None = None,
         global_step: Any = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -97,21 +97,21 @@ class SupervisedSession(tf.compat.v1.Session):
 
         Args:
             session: a ``tf.compat.v1.Session``; one that is supervised is taken for the plain one inside it.
-            gate: see the constructor.
+            step_lock: see the constructor.
             observer: see the constructor.
             global_step: see the constructor.
             clock: see the constructor.
         """
         supervised = cls.__new__(cls)
-        plain = session.ungated() if isinstance(session, SupervisedSession) else session
-        supervised._supervise(plain, gate, observer, global_step, clock)
+        plain = session.plain_session() if isinstance(session, SupervisedSession) else session
+        supervised._supervise(plain, step_lock, observer, global_step, clock)
         return supervised
 
     def _supervise(
-        self, plain: Any, gate: SharedGate | None, observer: RunObserver | None, global_step: Any, clock: Clock
+        self, plain: Any, step_lock: SharedLock | None, observer: RunObserver | None, global_step: Any, clock: Clock
     ) -> None:
         self._plain = plain
-        self._gate = gate
+        self._step_lock = step_lock
         self._observer = observer
         # Twice in every step, so without the detour.
         self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
@@ -132,10 +132,10 @@ class SupervisedSession(tf.compat.v1.Session):
         """Close the session, as ``tf.compat.v1.Session.close`` does; one whose cluster does not answer is left."""
         close_session(self._plain)
 
-    def ungated(self) -> Any:
+    def plain_session(self) -> Any:
         """Return the plain session inside: for queue runners, whose runs may block for as long as a queue is full.
 
-        It shares everything with this one, closing included; its runs pass no gate and reach no observer.
+        It shares everything with this one, closing included; its runs pass no step lock and reach no observer.
         """
         return self._plain
 
@@ -152,23 +152,23 @@ class SupervisedSession(tf.compat.v1.Session):
                 self._run_cache.remember(fetches, feed_dict, secs)
             return result
         supervised, is_step, changes = plan.traits
-        gate = self._gate if supervised else None
+        step_lock = self._step_lock if supervised else None
         try:  # an interrupt may come at any point, and must not leave the thread inside
-            if gate is not None:
-                gate.enter()
+            if step_lock is not None:
+                step_lock.acquire_shared()
             started = self._monotonic()
             values = plan.run(arrays)
             ended = self._monotonic()
         finally:
-            if gate is not None:
-                gate.leave()
+            if step_lock is not None:
+                step_lock.release_shared()
         if supervised and self._observer is not None:
             self._observer.run_ended(is_step, started, ended, changes)
         plan.ran(started, ended)
         return plan.results(fetches, values)
 
     def run_internal(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """Run on behalf of the supervisor: as `run`, but past the gate and unseen by the observer."""
+        """Run on behalf of the supervisor: as `run`, but past the step lock and unseen by the observer."""
         plan, arrays = None, None
         if options is None and run_metadata is None:
             plan = self._run_cache.find(fetches, feed_dict)
@@ -196,7 +196,7 @@ class SupervisedSession(tf.compat.v1.Session):
         return watched if traits.supervised else prepared
 
     def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
-        """Continue a partial run as ``tf.compat.v1.Session.partial_run`` does; each call passes the gate by itself."""
+        """Continue a partial run as ``tf.compat.v1.Session.partial_run`` does; each call holds the step lock."""
         return self._watched(self._traits(fetches, feed_dict), self._plain.partial_run, handle, fetches, feed_dict)[0]
 
     def _traits(self, fetches: Any, feed_dict: Any) -> RunTraits:
@@ -204,23 +204,23 @@ class SupervisedSession(tf.compat.v1.Session):
 
     def _watched(self, traits: RunTraits, call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
         """Make a call as the run that it is; return its result, and how many seconds it took."""
-        gate = self._gate if traits.supervised else None
+        step_lock = self._step_lock if traits.supervised else None
         try:  # an interrupt may come at any point, and must not leave the thread inside
-            if gate is not None:
-                gate.enter()
+            if step_lock is not None:
+                step_lock.acquire_shared()
             started = self._monotonic()
             result = call(*args, **kwargs)
             ended = self._monotonic()
         finally:
-            if gate is not None:
-                gate.leave()
+            if step_lock is not None:
+                step_lock.release_shared()
         if traits.supervised and self._observer is not None:
             self._observer.run_ended(traits.is_step, started, ended, traits.changes)
         return result, ended - started
 
 
 def supervise(
-    sess: Any, *, gate: SharedGate, observer: RunObserver, global_step: Any, clock: Clock = SYSTEM_CLOCK
+    sess: Any, *, step_lock: SharedLock, observer: RunObserver, global_step: Any, clock: Clock = SYSTEM_CLOCK
 ) -> Any:
     """Return a supervised session that runs in a session of TensorFlow's; any other session is returned as it is.
 
@@ -228,7 +228,7 @@ def supervise(
     """
     if isinstance(sess, SupervisedSession) or type(sess) is not tf.compat.v1.Session:
         return sess
-    return SupervisedSession.around(sess, gate=gate, observer=observer, global_step=global_step, clock=clock)
+    return SupervisedSession.around(sess, step_lock=step_lock, observer=observer, global_step=global_step, clock=clock)
 
 
 # Programs unwrap sessions until they come to one whose type has this name; what they run in it is supervised, too.

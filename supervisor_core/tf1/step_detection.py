@@ -117,7 +117,7 @@ class RunTraits(NamedTuple):
     """What is known of a run before it runs."""
 
     supervised: bool
-    """Passes the gate and is reported to the observer."""
+    """Passes the step lock and is reported to the observer."""
     is_step: bool
     """Moves the global step; where there is none to look at, every supervised run counts."""
     changes: bool = True

@@ -1,6 +1,6 @@
 """`StopSignals`: what SIGTERM and SIGINT do to a session, in the signal's own thread; `stopping` is the loop's part.
 
-    recorded      the signal's time begins the deadline; a C timer ends the process should Python hang (`DeadMan`)
+    recorded      the signal's time begins the deadline; a C timer ends the process should Python hang (`ExitTimer`)
     announced     ``should_stop()`` is true, except after a Ctrl-C that the program may catch to train on
     saved         a checkpoint, beside the loop: the loop may never get to its own save
     interrupted   Ctrl-C: a loop that has not ended by half of the time gets its `KeyboardInterrupt`
@@ -24,7 +24,7 @@ import tensorflow as tf
 from supervisor_core.clock import Clock
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
-from supervisor_core.runtime.dead_man import DeadMan
+from supervisor_core.runtime.deadline import ExitTimer
 from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
@@ -86,7 +86,7 @@ class StopSignals:
         self._watch: SignalWatch | None = None
         self._own_watch: SignalWatch | None = None  # that of `watch_until_stopped`
         self._finished = threading.Event()
-        self._dead_man = DeadMan()
+        self._exit_timer = ExitTimer()
 
     def begin(self, *, in_child: bool) -> int | None:
         """Forget the session before; return the signal that came while this one was prepared.
@@ -123,7 +123,7 @@ class StopSignals:
                 raise
             self._finish(watch)
         finally:
-            self._dead_man.disarm()
+            self._exit_timer.disarm()
 
     def watch_until_stopped(self) -> None:
         """Do as `watched`, where there is no block: until the session is stopped."""
@@ -142,7 +142,7 @@ class StopSignals:
             if threading.current_thread() is threading.main_thread():
                 self._finish(watch)
         finally:
-            self._dead_man.disarm()
+            self._exit_timer.disarm()
 
     def leave_alone(self) -> None:
         """End the watch, whoever had begun it."""
@@ -234,9 +234,9 @@ class StopSignals:
         else:
             _LOG.warning("%s: should_stop() is true now; another handler of the signal ends the process, or not.", name)
         if ends:
-            self._dead_man.arm(deadline.for_end)
+            self._exit_timer.arm(deadline.for_end)
             if self._watch is None:  # the block was left just before: its end has disarmed nothing
-                self._dead_man.disarm()
+                self._exit_timer.disarm()
         goes_on = ends and signum == signal.SIGINT and not heeded and self._session.is_ready
         if not goes_on:  # else the program may catch the interrupt and train on, with all of its services
             coord.request_stop()
@@ -253,7 +253,7 @@ class StopSignals:
                 if not self._await(watch.wait_interrupted):
                     watch.wait_interrupted(deadline.for_end.remaining() / 2)  # the save took all the time
                 if watch.interrupted:
-                    self._dead_man.disarm()  # the program's own clean-up takes the time that it takes
+                    self._exit_timer.disarm()  # the program's own clean-up takes the time that it takes
                     return
         elif not heeded and not has_left_loop.is_set():
             _LOG.warning("The training loop does not ask should_stop(): the process ends now.")
@@ -270,7 +270,7 @@ class StopSignals:
         deadline = self._stopping.deadline
         deadline.stopped(AGAIN_SECS)
         if signum == signal.SIGINT and watch.wait_interrupted(UNWIND_SECS):
-            self._dead_man.disarm()
+            self._exit_timer.disarm()
             return
         deadline.stopped(AGAIN_SECS)
         _LOG.error("%s again: the process ends at once.", signal.Signals(signum).name)

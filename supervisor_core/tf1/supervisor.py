@@ -275,7 +275,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._summary_writer.add_summary(summary, global_step)
 
     def start_queue_runners(self, sess: Any, queue_runners: Iterable[Any] | None = None) -> list[Any]:
-        """Start threads for queue runners, around the gate: a full queue must not hold up a checkpoint.
+        """Start threads for queue runners, around the step lock: a full queue must not hold up a checkpoint.
 
         Args:
             sess: the session.

@@ -40,7 +40,7 @@ class TimedCoordinator(Coordinator):
         self.hands = clock
         self.until = until
 
-    def wait_for_stop(self, timeout: float | None = None, *, bell: SimpleQueue[bool] | None = None) -> bool:
+    def wait_for_stop(self, timeout: float | None = None, *, wake_queue: SimpleQueue[bool] | None = None) -> bool:
         assert timeout is not None
         if self.should_stop():
             return True
@@ -48,7 +48,7 @@ class TimedCoordinator(Coordinator):
             self.hands.advance(max(self.until - self.hands.now, 0.0))
             self.request_stop()
             return True
-        if bell is None or bell.empty():
+        if wake_queue is None or wake_queue.empty():
             self.hands.advance(max(timeout, 0.0))
         return False
 

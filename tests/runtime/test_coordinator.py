@@ -212,7 +212,7 @@ def test_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_whether_the_main_thread_asks(clock: Any) -> None:
     """A coordinator knows whether the main thread asks for, or waits for, a stop; what other threads ask counts for
-    nothing, and neither does what was asked before `forget_who_asked`."""
+    nothing, and neither does what was asked before `reset_heeded`."""
     for ask in (Coordinator.should_stop, lambda coord: coord.wait_for_stop(0), lambda coord: coord.join()):
         coord = Coordinator(clock=clock)
         service = threading.Thread(target=coord.should_stop)
@@ -221,5 +221,5 @@ def test_whether_the_main_thread_asks(clock: Any) -> None:
         assert not coord.is_heeded
         ask(coord)
         assert coord.is_heeded
-        coord.forget_who_asked()
+        coord.reset_heeded()
         assert not coord.is_heeded

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor_core.clock import SystemClock
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.looper import LooperThread, next_due
+from supervisor_core.runtime.service import LooperThread, next_due
 
 
 class Recorded(LooperThread):

@@ -10,13 +10,13 @@ from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecor
 from supervisor_core.options import Options
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.status import ThreadStatus, WorkerStatus
-from supervisor_core.runtime.monitor import RunMonitor, SessionIdentity
+from supervisor_core.runtime.checkpoint_stats import CheckpointStats
+from supervisor_core.runtime.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.runtime.progress import Progress
-from supervisor_core.runtime.recorder import Recorder
-from supervisor_core.runtime.save_tally import SaveTally
+from supervisor_core.runtime.recorder import TelemetryRecorder
 
 
-class Heard(Recorder):
+class Heard(TelemetryRecorder):
     """Keeps the records instead of writing them."""
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ def make(clock):
         heard, progress = Heard(), Progress(clock, options.stall_timeout)
         who = SessionIdentity(session_id="s1", run="a", started_at=clock.wall_now, **identity)
         renewals: list[int | None] = []
-        monitor = RunMonitor(
+        monitor = SessionMonitor(
             who,
             options=options,
             progress=progress,
-            saves=SaveTally(600.0),
+            saves=CheckpointStats(600.0),
             recorder=heard,
             threads=lambda: (ThreadStatus(name="checkpoint", state="idle"),),
             workers=lambda: (WorkerStatus(name="worker:1", state="waiting", waiting_for="the chief"),),

@@ -8,7 +8,7 @@ from typing import Any
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.runtime.recorder import SYNC_SECS, Recorder
+from supervisor_core.runtime.recorder import SYNC_SECS, TelemetryRecorder
 
 RECORD = HeartbeatRecord(session="s", phase="training")
 
@@ -52,7 +52,7 @@ class WaitingWriter(Writer):
 def test_a_durable_record_is_synced_where_that_is_possible() -> None:
     """And flushed with a writer, like TensorFlow's own, that cannot."""
     for writer, how in ((SyncingWriter(), "sync"), (Writer(), "flush")):
-        Recorder(writer).write(RECORD, 1, durable=True)
+        TelemetryRecorder(writer).write(RECORD, 1, durable=True)
         assert writer.calls == ["add", how]
 
 
@@ -60,20 +60,20 @@ def test_a_disk_is_not_waited_for_without_end(clock: Any) -> None:
     """Neither where there is no deadline, nor where it is far away; a near one counts."""
     writer = SyncingWriter()
     for deadline in (NEVER, Deadline.after(3600.0, clock), Deadline.after(3.0, clock)):
-        Recorder(writer).write(RECORD, durable=True, deadline=deadline)
+        TelemetryRecorder(writer).write(RECORD, durable=True, deadline=deadline)
     assert writer.timeouts == [SYNC_SECS, SYNC_SECS, 3.0]
 
 
 def test_a_record_that_need_not_last_waits_for_nothing() -> None:
     """A heartbeat is handed over, and that is all."""
     writer = SyncingWriter()
-    Recorder(writer).write(RECORD)
+    TelemetryRecorder(writer).write(RECORD)
     assert writer.calls == ["add"]
 
 
 def test_a_broken_writer_is_said_once_and_never_raises(caplog) -> None:
     """Training goes on; the log does not fill."""
-    recorder = Recorder(Writer(broken=True))
+    recorder = TelemetryRecorder(Writer(broken=True))
     with caplog.at_level(logging.WARNING, "supervisor_core"):
         recorder.write(RECORD)
         recorder.write(RECORD, durable=True)
@@ -83,8 +83,8 @@ def test_a_broken_writer_is_said_once_and_never_raises(caplog) -> None:
 
 def test_what_the_writer_dropped_is_known() -> None:
     """And nothing is known of no writer."""
-    assert Recorder(Writer()).dropped == 7
-    assert Recorder(None).dropped == 0
+    assert TelemetryRecorder(Writer()).dropped == 7
+    assert TelemetryRecorder(None).dropped == 0
 
 
 def test_a_writer_that_waits_gets_what_cannot_be_checked() -> None:
@@ -95,7 +95,7 @@ def test_a_writer_that_waits_gets_what_cannot_be_checked() -> None:
 
     waiting, plain = WaitingWriter(), Writer()
     for writer in (waiting, plain):
-        Recorder(writer, cannot_tell).write(RECORD, 1)
+        TelemetryRecorder(writer, cannot_tell).write(RECORD, 1)
     assert (waiting.calls, plain.calls) == (["add"], [])
 
 
@@ -106,5 +106,5 @@ def test_a_chief_that_was_replaced_adds_nothing() -> None:
         raise LogdirInUseError("another chief")
 
     writer = WaitingWriter()
-    Recorder(writer, replaced).write(RECORD, 1)
+    TelemetryRecorder(writer, replaced).write(RECORD, 1)
     assert writer.calls == []

@@ -9,9 +9,8 @@ import pytest
 
 from supervisor_core.run.status import ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.policy import Policy
 from supervisor_core.runtime.retry import Backoff, is_outside_fault
-from supervisor_core.runtime.service import ServiceThread
+from supervisor_core.runtime.service import Policy, ServiceThread
 
 # Health.
 
@@ -58,7 +57,7 @@ def test_status_while_idle(clock: Any, scripted: Any) -> None:
     seen: list[tuple[str, float]] = []
 
     class Lazy(Coordinator):
-        def wait_for_stop(self, timeout: Any = None, *, bell: Any = None) -> bool:
+        def wait_for_stop(self, timeout: Any = None, *, wake_queue: Any = None) -> bool:
             if timeout <= 0:
                 return False
             for secs in (0, 10, 5, 5, 1):

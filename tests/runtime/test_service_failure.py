@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.runtime.policy import Policy
-from supervisor_core.runtime.service import ServiceThread
+from supervisor_core.runtime.service import Policy, ServiceThread
 
 
 class EndOfInputError(Exception):

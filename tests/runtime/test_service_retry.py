@@ -8,8 +8,8 @@ import pytest
 
 from supervisor_core.errors import SaveFailedError, ServiceError
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.policy import Policy
 from supervisor_core.runtime.retry import Backoff, is_outside_fault
+from supervisor_core.runtime.service import Policy
 
 PLAIN_BACKOFF = Backoff(initial_secs=1.0, max_secs=8.0, jitter=0.0)
 RETRY = Policy(transient=is_outside_fault, backoff=PLAIN_BACKOFF)
@@ -56,7 +56,7 @@ def test_keeps_failing(clock: Any, scripted: Any) -> None:
     states: list[str] = []
 
     class Looking(Coordinator):
-        def wait_for_stop(self, timeout: Any = None, *, bell: Any = None) -> bool:
+        def wait_for_stop(self, timeout: Any = None, *, wake_queue: Any = None) -> bool:
             states.append(service.status().state)
             clock.advance(max(timeout, 0.0))
             return len(states) == 6

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from supervisor_core.runtime.stall import StallWatch, is_stalled, python_stacks
+from supervisor_core.runtime.monitor import StallDetector, is_stalled, python_stacks
 
 
 @pytest.mark.parametrize(("age", "timeout", "stalled"), [(10, 10, False), (10.1, 10, True), (1e9, None, False)])
@@ -17,7 +17,7 @@ def test_a_stall_is_longer_than_the_budget(age: float, timeout: float | None, st
 
 def test_a_stall_begins_once_and_ends_once() -> None:
     """However often one looks: one beginning, one end, and the whole time between two steps in it."""
-    watch = StallWatch()
+    watch = StallDetector()
     readings = [(100.0, 5.0), (111.0, 11.0), (120.0, 20.0), (130.0, 1.0), (140.0, 2.0)]
     changes = [watch.look(now, age, 10.0) for now, age in readings]
     assert [change and (change.state, change.since, change.secs) for change in changes] == [

@@ -139,7 +139,7 @@ def test_request_stop_in_a_signal_handler(raised_by: Any) -> None:
     earlier = signal.signal(signal.SIGUSR1, lambda *_: coord.request_stop(error))
 
     def send() -> None:
-        while not coord._latch._bells:
+        while not coord._stop_event._waiters:
             pass
         os.kill(os.getpid(), signal.SIGUSR1)
 
@@ -156,7 +156,7 @@ def test_request_stop_in_a_signal_handler(raised_by: Any) -> None:
 def test_request_stop_interrupted_by_itself(raised_by: Any) -> None:
     """Contract part 2: a handler that interrupts request_stop at any line and calls it too never hangs."""
     module = sys.modules[Coordinator.__module__].__file__
-    latch = sys.modules["supervisor_core.runtime.latch"].__file__
+    event_module = sys.modules["supervisor_core.runtime.signal_safe_event"].__file__
     errors = ValueError("body"), ValueError("handler")
     number, seen = 0, 0
     while seen >= number:
@@ -165,7 +165,7 @@ def test_request_stop_interrupted_by_itself(raised_by: Any) -> None:
 
         def trace(frame: Any, event: str, _arg: object) -> Any:
             nonlocal seen
-            if frame.f_code.co_filename in (module, latch) and event == "line":
+            if frame.f_code.co_filename in (module, event_module) and event == "line":
                 seen += 1
                 if seen == number:  # noqa: B023  # called within the same round
                     signal.raise_signal(signal.SIGUSR1)

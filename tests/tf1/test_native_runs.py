@@ -73,7 +73,7 @@ def test_a_callable_is_made_when_it_has_paid_for_itself(sess: SupervisedSession)
     assert native is not None
 
     def plan(first_secs: float) -> RunPlan:
-        return RunPlan(native, sess.ungated(), RunAnalysis(sess.graph), one, [], first_secs)
+        return RunPlan(native, sess.plain_session(), RunAnalysis(sess.graph), one, [], first_secs)
 
     quick, slow, costly = plan(0.0), plan(0.0), plan(200 * run_cache.SAVED_SECS)
     for _ in range(run_cache.MIN_RUNS - 1):

@@ -124,8 +124,8 @@ def supervised(logdir: str) -> dict[str, Any]:
                     seen["cached"], seen["prepared"] = plan is not None, plan is not None and plan.prepared is not None
                     sess.run(reads)
                     seen["counted"] = sv.run_status().steps
-                    seen["snapshot_prepared"] = PreparedRun(sess.ungated(), fetches=[total])._callable is not None
-                is_over = service_policy(Options(), sess.ungated()).over
+                    seen["snapshot_prepared"] = PreparedRun(sess.plain_session(), fetches=[total])._callable is not None
+                is_over = service_policy(Options(), sess.plain_session()).over
                 sv.request_stop()
             seen["ends_with_its_session"] = is_over(RuntimeError("Attempted to use a closed Session."))
     found = {os.path.basename(path).removesuffix(".index") for path in glob.glob(f"{logdir}/*.index")}

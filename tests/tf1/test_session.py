@@ -1,4 +1,4 @@
-"""The supervised session: TensorFlow's own in every respect, with a gate and an observer on the way of each run."""
+"""The supervised session: TensorFlow's own in every respect, with a step lock and an observer of each run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.client import session as client
 from tensorflow.python.ops import session_ops
 
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.step_detection import TrainingOps
 
@@ -22,17 +22,17 @@ v1 = tf.compat.v1
 
 
 class Diary:
-    """A gate, an observer and a clock which write down what they see."""
+    """A step lock, an observer and a clock which write down what they see."""
 
     def __init__(self) -> None:
         self.lines: list[Any] = []
         self.now = 0.0
 
-    def enter(self) -> None:
+    def acquire_shared(self) -> None:
         self.now += 100.0
         self.lines.append("enter")
 
-    def leave(self) -> None:
+    def release_shared(self) -> None:
         self.lines.append("leave")
 
     def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
@@ -61,8 +61,8 @@ def model(graph: Any, build_model: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def sess(model: Any, diary: Diary) -> Iterator[SupervisedSession]:
-    """A session on the model, initialized, with an empty diary as gate, observer and clock."""
-    with SupervisedSession(gate=diary, observer=diary, global_step=model.global_step, clock=diary) as session:
+    """A session on the model, initialized, with an empty diary as step_lock, observer and clock."""
+    with SupervisedSession(step_lock=diary, observer=diary, global_step=model.global_step, clock=diary) as session:
         session.run_internal(v1.global_variables_initializer())
         yield session
 
@@ -107,8 +107,8 @@ def test_constructor_errors_are_the_originals(graph: Any) -> None:
         assert refusal(SupervisedSession, arguments) == refusal(v1.Session, arguments) != "taken"
 
 
-def test_every_run_passes_the_gate_and_is_observed(sess: SupervisedSession, model: Any, diary: Diary) -> None:
-    """First runs, planned ones and those that Session.run does pass the gate once, and are seen once, as they end."""
+def test_every_run_passes_the_step_lock_and_is_observed(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+    """First runs, planned ones and those of Session.run hold the step lock once, and are seen once, as they end."""
     for _ in range(4):
         sess.run(model.train_op)
     assert diary.lines == STEP * 4
@@ -124,7 +124,7 @@ def test_every_run_passes_the_gate_and_is_observed(sess: SupervisedSession, mode
     assert diary.lines == STEP * 2 + RUN * 2
 
 
-def test_steps_are_timed_without_the_wait_at_the_gate(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+def test_steps_are_timed_without_the_wait_for_the_step_lock(sess: SupervisedSession, model: Any, diary: Diary) -> None:
     """A step that had to wait for a snapshot took no longer for that."""
     for _ in range(3):
         sess.run(model.train_op)
@@ -135,11 +135,11 @@ def test_steps_are_timed_without_the_wait_at_the_gate(sess: SupervisedSession, m
 def test_a_failed_run_leaves_the_gate_and_is_not_counted(
     graph: Any, build_model: Callable[..., Any], diary: Diary
 ) -> None:
-    """Whatever a run raises, planned or not, the gate is left; the observer hears only of runs that went well."""
+    """Whatever a run raises, planned or not, the step lock is left; the observer hears only of runs that went well."""
     model = build_model()
     fed = v1.placeholder(tf.float32, [])
     checked = v1.check_numerics(fed, "not finite")
-    with SupervisedSession(gate=diary, observer=diary, global_step=model.global_step) as sess:
+    with SupervisedSession(step_lock=diary, observer=diary, global_step=model.global_step) as sess:
         for value in (1.0, 1.0, np.inf, 1.0):
             if np.isinf(value):
                 with pytest.raises(tf.errors.InvalidArgumentError):
@@ -154,7 +154,7 @@ def test_a_failed_run_leaves_the_gate_and_is_not_counted(
 def test_without_a_global_step_every_run_counts(graph: Any, diary: Diary) -> None:
     """Where nothing says what a step is, every supervised run is one."""
     constant = tf.constant(1)
-    with SupervisedSession(gate=diary, observer=diary) as sess:
+    with SupervisedSession(step_lock=diary, observer=diary) as sess:
         for _ in range(3):
             sess.run(constant)
     assert diary.lines == STEP * 3
@@ -178,7 +178,7 @@ def test_counting_never_costs_a_run(
 
 
 def test_made_callables_are_runs(sess: SupervisedSession, model: Any, diary: Diary) -> None:
-    """Each call of what make_callable returns passes the gate and is observed, with feeds and without."""
+    """Each call of what make_callable returns passes the step lock and is observed, with feeds and without."""
     step = sess.make_callable(model.train_op)
     look = sess.make_callable([model.weight], accept_options=True)
     feed = sess.make_callable(model.weight, [model.weight.value()])
@@ -190,13 +190,13 @@ def test_made_callables_are_runs(sess: SupervisedSession, model: Any, diary: Dia
 
 
 def test_partial_runs_are_runs(graph: Any, build_model: Callable[..., Any], diary: Diary) -> None:
-    """Each part of a partial run passes the gate, gives what it should, and is a step if it moves the step."""
+    """Each part of a partial run passes the step lock, gives what it should, and is a step if it moves the step."""
     model = build_model()
     a, b = v1.placeholder(tf.float32, []), v1.placeholder(tf.float32, [])
     first = a + 1.0
     with tf.control_dependencies([v1.assign_add(model.global_step, 1)]):
         second = first * b
-    with SupervisedSession(gate=diary, observer=diary, global_step=model.global_step) as sess:
+    with SupervisedSession(step_lock=diary, observer=diary, global_step=model.global_step) as sess:
         sess.run_internal(v1.global_variables_initializer())
         handle = sess.partial_run_setup([first, second], [a, b])
         assert sess.partial_run(handle, first, {a: 1.0}) == 2.0
@@ -205,7 +205,7 @@ def test_partial_runs_are_runs(graph: Any, build_model: Callable[..., Any], diar
 
 
 def test_internal_runs_go_unseen(sess: SupervisedSession, model: Any, diary: Diary) -> None:
-    """The supervisor's own runs pass no gate and count as nothing; they give what any run gives."""
+    """The supervisor's own runs pass no step lock and count as nothing; they give what any run gives."""
     for expected in range(1, 5):
         sess.run_internal(model.train_op)
         assert sess.run_internal({"w": model.weight}) == {"w": float(expected)}
@@ -217,9 +217,9 @@ def test_internal_runs_go_unseen(sess: SupervisedSession, model: Any, diary: Dia
     assert diary.lines == []
 
 
-def test_the_plain_session_goes_around_the_gate(sess: SupervisedSession, model: Any, diary: Diary) -> None:
-    """What ``ungated`` returns is a plain session on the same state; neither gate nor observer see its runs."""
-    plain = sess.ungated()
+def test_the_plain_session_goes_around_the_step_lock(sess: SupervisedSession, model: Any, diary: Diary) -> None:
+    """``plain_session`` returns a plain session on the same state; step lock and observer do not see its runs."""
+    plain = sess.plain_session()
     assert type(plain) is v1.Session
     plain.run(model.train_op)
     plain.make_callable(model.train_op)()
@@ -230,13 +230,13 @@ def test_the_plain_session_goes_around_the_gate(sess: SupervisedSession, model: 
         plain.run(model.train_op)
 
 
-def test_filling_queues_goes_around_the_gate(graph: Any, diary: Diary) -> None:
+def test_filling_queues_goes_around_the_step_lock(graph: Any, diary: Diary) -> None:
     """A run that only fills or closes a queue is not supervised, whoever runs it; one that also trains is."""
     queue = v1.FIFOQueue(100, tf.float32, shapes=[[]])
     enqueue, close = queue.enqueue(1.0), queue.close()
     grouped = tf.group(queue.enqueue(2.0))
     v1.train.add_queue_runner(v1.train.QueueRunner(queue, [grouped]))
-    with SupervisedSession(gate=diary, observer=diary) as sess:
+    with SupervisedSession(step_lock=diary, observer=diary) as sess:
         for _ in range(4):
             sess.run(enqueue)
             sess.run([enqueue, enqueue])
@@ -248,15 +248,15 @@ def test_filling_queues_goes_around_the_gate(graph: Any, diary: Diary) -> None:
         assert diary.lines == STEP
 
 
-class InterruptedGate(Gate):
-    """A gate in which Ctrl-C arrives, before or after a run is inside."""
+class InterruptedLock(StepLock):
+    """A step lock in which Ctrl-C arrives, before or after a run is inside."""
 
     when: str | None = None
 
-    def enter(self) -> None:
+    def acquire_shared(self) -> None:
         if self.when == "before":
             raise KeyboardInterrupt
-        super().enter()
+        super().acquire_shared()
         if self.when == "after":
             raise KeyboardInterrupt
 
@@ -264,26 +264,26 @@ class InterruptedGate(Gate):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("runs", [0, 3], ids=["without a plan", "planned"])
 def test_an_interrupt_at_the_gate_leaves_nobody_inside(graph: Any, build_model: Any, when: str, runs: int) -> None:
-    """A later snapshot has the gate to itself, wherever the interrupt came."""
-    model, gate = build_model(), InterruptedGate()
-    with SupervisedSession(gate=gate) as sess:
+    """A later snapshot has the step lock to itself, wherever the interrupt came."""
+    model, step_lock = build_model(), InterruptedLock()
+    with SupervisedSession(step_lock=step_lock) as sess:
         sess.run(v1.global_variables_initializer())
         for _ in range(runs):
             sess.run(model.train_op)
-        gate.when = when
+        step_lock.when = when
         with pytest.raises(KeyboardInterrupt):
             sess.run(model.train_op)
-        with gate.exclusive(timeout_secs=0.0) as held:
+        with step_lock.exclusive(timeout_secs=0.0) as held:
             assert held.consistent
 
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_blocked_enqueue_locks_no_snapshot_out(graph: Any, runs: int, wait_until: Any) -> None:
-    """While an enqueue waits for room, a snapshot has the gate to itself at once."""
-    gate = Gate()
+    """While an enqueue waits for room, a snapshot has the step lock to itself at once."""
+    step_lock = StepLock()
     queue = v1.FIFOQueue(runs, tf.float32, shapes=[[]])
     enqueue, size, cancel = queue.enqueue(1.0), queue.size(), queue.close(cancel_pending_enqueues=True)
-    with SupervisedSession(gate=gate) as sess:
+    with SupervisedSession(step_lock=step_lock) as sess:
         for _ in range(runs):
             sess.run(enqueue)
         full = sess.run(size)
@@ -298,19 +298,19 @@ def test_a_blocked_enqueue_locks_no_snapshot_out(graph: Any, runs: int, wait_unt
         thread = threading.Thread(target=fill)
         thread.start()
         blocking.wait()
-        with gate.exclusive(timeout_secs=60.0) as held:
+        with step_lock.exclusive(timeout_secs=60.0) as held:
             assert held.consistent
         sess.run(cancel)
         thread.join()
 
 
 def test_queue_runners_take_it(graph: Any, diary: Diary) -> None:
-    """TensorFlow's own queue runners start on the session, and stay out of the gate and the count."""
+    """TensorFlow's own queue runners start on the session, and stay out of the step lock and the count."""
     queue = v1.FIFOQueue(4, tf.float32, shapes=[[]])
     v1.train.add_queue_runner(v1.train.QueueRunner(queue, [queue.enqueue(1.0)]))
     item = queue.dequeue()
     coordinator = v1.train.Coordinator()
-    with SupervisedSession(gate=diary, observer=diary) as sess:
+    with SupervisedSession(step_lock=diary, observer=diary) as sess:
         threads = v1.train.start_queue_runners(sess, coordinator)
         for _ in range(20):
             assert sess.run(item) == 1.0
@@ -342,7 +342,7 @@ def test_it_is_freed_with_its_last_user(model: Any) -> None:
     """Without the garbage collector's help: plans and callables do not keep a session that nobody uses."""
     gc.disable()
     try:
-        sess = SupervisedSession(gate=Gate(), global_step=model.global_step)
+        sess = SupervisedSession(step_lock=StepLock(), global_step=model.global_step)
         sess.run(v1.global_variables_initializer())
         for _ in range(3):
             sess.run(model.train_op)
@@ -352,7 +352,7 @@ def test_it_is_freed_with_its_last_user(model: Any) -> None:
         assert plan.prepared is not None
         sess.run(model.train_op)
         del plan
-        plain = sess.ungated()
+        plain = sess.plain_session()
         gone = weakref.ref(plain)
         del sess
         plain.run(model.train_op)
@@ -366,9 +366,9 @@ def test_it_wraps_a_session_that_exists(model: Any, diary: Diary) -> None:
     """``around`` supervises a plain session, or takes the plain one out of a supervised one; all share its state."""
     plain = v1.Session()
     plain.run(v1.global_variables_initializer())
-    first = SupervisedSession.around(plain, gate=diary, observer=diary, global_step=model.global_step)
+    first = SupervisedSession.around(plain, step_lock=diary, observer=diary, global_step=model.global_step)
     second = SupervisedSession.around(first)
-    assert first.ungated() is second.ungated() is plain
+    assert first.plain_session() is second.plain_session() is plain
     first.run(model.train_op)
     second.run(model.train_op)
     assert diary.lines == STEP
@@ -383,7 +383,7 @@ def test_tensor_handles_live_in_it(graph: Any) -> None:
     handle = session_ops.get_session_handle(tf.constant([1.0, 2.0]))
     holder, value = session_ops.get_session_tensor("", tf.float32)
     doubled = value * 2.0
-    with SupervisedSession(gate=Gate()) as sess:
+    with SupervisedSession(step_lock=StepLock()) as sess:
         for _ in range(25):
             kept = sess.run(handle)
             assert kept.eval().tolist() == [1.0, 2.0]
@@ -406,7 +406,7 @@ def test_many_threads_run_at_once(model: Any) -> None:
     fed = v1.placeholder(tf.float32, [None])
     doubled = fed * 2.0
     wrong: list[Any] = []
-    with SupervisedSession(gate=Gate(), observer=Counter(), global_step=model.global_step) as sess:
+    with SupervisedSession(step_lock=StepLock(), observer=Counter(), global_step=model.global_step) as sess:
         sess.run_internal(v1.global_variables_initializer())
         start = threading.Barrier(6)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1
@@ -54,4 +54,4 @@ def test_callables_are_as_the_originals(model: Any, name: str) -> None:
                 found.append((type(error), str(error).replace("watched", "").replace("_single_operation_run", "")))
         return found
 
-    assert outcomes(SupervisedSession(gate=Gate(), global_step=model.global_step)) == outcomes(v1.Session())
+    assert outcomes(SupervisedSession(step_lock=StepLock(), global_step=model.global_step)) == outcomes(v1.Session())

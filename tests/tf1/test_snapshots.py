@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1.saver_graph import CannotSnapshot
 from supervisor_core.tf1.snapshot import Snapshot
 
@@ -227,14 +227,14 @@ def test_a_snapshot_between_steps_never_mixes_them(graph: Any, new_session: Any,
     ]
     train = tf.group(*[v1.assign_add(variable, tf.ones([50_000], tf.int64)) for variable in variables])
     snapshot = build(graph, v1.train.Saver(), variables[0][0])
-    session, gate, stop = new_session(), Gate(), threading.Event()
+    session, step_lock, stop = new_session(), StepLock(), threading.Event()
     step = session.make_callable(train)
 
     def loop() -> None:
         while not stop.is_set():
-            gate.enter()
+            step_lock.acquire_shared()
             step()
-            gate.leave()
+            step_lock.release_shared()
 
     thread = threading.Thread(target=loop)
     thread.start()
@@ -243,7 +243,7 @@ def test_a_snapshot_between_steps_never_mixes_them(graph: Any, new_session: Any,
         snapshot.bind(session)
         for number in range(30):
             snapshot.prepare()
-            with gate.exclusive(60.0) as held:
+            with step_lock.exclusive(60.0) as held:
                 taken = snapshot.take()
             assert held.consistent
             prefix = str(tmp_path / f"model.ckpt-{number}")

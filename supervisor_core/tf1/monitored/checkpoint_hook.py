@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.options import Options
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.global_step import collected_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
@@ -265,7 +265,7 @@ class BlockingHookSaver:
             save_path=self._save_path,
             global_step=collected_global_step(graph),
             meta_graph_def=meta_graph_def,
-            gate=Gate(),
+            step_lock=StepLock(),
             options=Options(),
             blocking=True,
         )

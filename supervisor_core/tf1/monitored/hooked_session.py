@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook
 
 _Hook = tf.compat.v1.train.SessionRunHook
@@ -181,23 +181,23 @@ class HookLosses:
 
     Args:
         hooks: the session's hooks.
-        gate: keeps snapshots out.
+        step_lock: keeps snapshots out.
     """
 
-    def __init__(self, hooks: Iterable[Any], gate: Gate) -> None:
+    def __init__(self, hooks: Iterable[Any], step_lock: StepLock) -> None:
         self.keys = frozenset(id(hook) for hook in hooks if isinstance(hook, tf.compat.v1.train.NanTensorHook))
         """The ids of the hooks whose results are losses."""
-        self._gate = gate
+        self._step_lock = step_lock
         self._newest: dict[int, Any] = {}
 
     @contextmanager
     def between_snapshots(self) -> Iterator[None]:
         """Keep snapshots out while the block runs."""
-        self._gate.enter()
+        self._step_lock.acquire_shared()
         try:
             yield
         finally:
-            self._gate.leave()
+            self._step_lock.release_shared()
 
     def saw(self, results: Mapping[int, Any]) -> None:
         """Record the results of a call, by hook id."""

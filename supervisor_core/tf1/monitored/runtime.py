@@ -20,7 +20,7 @@ import tensorflow as tf
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import SavePlace
@@ -87,8 +87,8 @@ class MonitoredRuntime:
         """The variable that counts the steps, once there is a session; None without one."""
         self._stop_grace_secs = stop_grace_secs
         self._clock = clock
-        self._gate = Gate(clock=clock)
-        self.losses = HookLosses(hooks, self._gate)
+        self._step_lock = StepLock(clock=clock)
+        self.losses = HookLosses(hooks, self._step_lock)
         """The losses that NaN hooks check."""
         own = [hook for hook in hooks if isinstance(hook, HostedHook)]
         self._savers = [hook for hook in own if isinstance(hook, CheckpointSaverHook)]
@@ -167,7 +167,7 @@ class MonitoredRuntime:
             with graph.as_default():
                 self.global_step = collected_global_step(graph)
         observer, step = self.lifecycle.recorder.progress, self.global_step
-        supervised = supervise(sess, gate=self._gate, observer=observer, global_step=step, clock=self._clock)
+        supervised = supervise(sess, step_lock=self._step_lock, observer=observer, global_step=step, clock=self._clock)
         restore_info = RestoreInfo.of(maker, supervised, self.global_step)
         step = None if self.global_step is None else read_global_step(supervised, self.global_step)
         self.losses.forget()
@@ -354,7 +354,7 @@ class MonitoredRuntime:
                 global_step=self.global_step,
                 meta_graph_def=self._meta_graph_def if hook.save_graph_def else None,
                 interval_secs=hook.interval_secs,
-                gate=self._gate,
+                step_lock=self._step_lock,
                 options=self.options,
                 place=place,
                 watched=self.losses.newest,

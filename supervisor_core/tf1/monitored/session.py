@@ -207,7 +207,7 @@ class Monitored(RunMethods):
         self._session = plain
         self._session = self._runtime.supervise(plain, self._creator)
         runners = self._default_graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
-        inner = self._session.ungated() if hasattr(self._session, "ungated") else self._session
+        inner = self._session.plain_session() if hasattr(self._session, "plain_session") else self._session
         for queue_runner in runners:
             queue_runner.create_threads(inner, coord=coord, daemon=True, start=True)
         for hook in self._hooks:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor_core.run.status import ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.policy import Policy
-from supervisor_core.runtime.service import OnFailure, ServiceThread
+from supervisor_core.runtime.service import OnFailure, Policy, ServiceThread
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 
 if TYPE_CHECKING:

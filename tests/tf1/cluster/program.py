@@ -50,7 +50,7 @@ def train(facade: str, task: Any, logdir: str) -> None:
             is_chief=task.is_chief,
             save_model_secs=0.5,
             recovery_wait_secs=0.5,
-            init_fn=gate if os.environ.get("GATE") else None,
+            init_fn=step_lock if os.environ.get("GATE") else None,
             options=OPTIONS,
         )
         with sv.managed_session(task.target, config=task.session_config()) as sess:
@@ -67,7 +67,7 @@ def train(facade: str, task: Any, logdir: str) -> None:
         loop(sess, sess.should_stop, step, train_op)
 
 
-def gate(sess: Any) -> None:
+def step_lock(sess: Any) -> None:
     """Let the model be half made until told to go on."""
     say("in init_fn")
     sys.stdin.readline()

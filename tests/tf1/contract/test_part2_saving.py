@@ -19,7 +19,7 @@ from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.options import Options
 from supervisor_core.runtime import recorder
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1 import stop_state
 
 v1 = tf.compat.v1
@@ -55,14 +55,14 @@ def test_a_snapshot_waits_for_a_step_that_takes_as_long_as_those_before(
     build_model()
     supervisor = ours.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0)
     supervisor.prepare_or_wait_for_session()
-    secs, exclusive = [], Gate.exclusive
+    secs, exclusive = [], StepLock.exclusive
 
     def record(self: Any, timeout_secs: float) -> Any:
         secs.append(timeout_secs)
         return exclusive(self, timeout_secs)
 
     supervisor.save_checkpoint()
-    monkeypatch.setattr(Gate, "exclusive", record)
+    monkeypatch.setattr(StepLock, "exclusive", record)
     supervisor._lifecycle.recorder.progress.run_ended(True, 0.0, step_secs)
     supervisor.save_checkpoint()
     supervisor.stop()

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.options import Options
-from supervisor_core.runtime.gate import Gate
+from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SaveResult
 from supervisor_core.tf1.session import SupervisedSession
 
@@ -25,7 +25,7 @@ class Bench:
     def __init__(self, graph: Any, directory: Path, *, resource: bool = True, size: int = 4, **changes: Any) -> None:
         directory.mkdir(exist_ok=True)
         self.logdir = directory
-        self.gate = Gate()
+        self.step_lock = StepLock()
         self.step = v1.get_variable("global_step", initializer=tf.constant(0, tf.int64), use_resource=resource)
         self.weight = v1.get_variable("weight", [size], initializer=v1.zeros_initializer(), use_resource=resource)
         self.train_op = tf.group(v1.assign_add(self.step, 1), v1.assign_add(self.weight, tf.ones([size])))
@@ -41,11 +41,11 @@ class Bench:
             "save_path": str(directory / "model.ckpt"),
             "global_step": self.step,
             "meta_graph_def": meta_graph,
-            "gate": self.gate,
+            "step_lock": self.step_lock,
             "options": Options(),
         }
         self.checkpoints = CheckpointWriter(**{**arguments, **changes})
-        self.session = SupervisedSession(target, graph=graph, gate=self.gate)
+        self.session = SupervisedSession(target, graph=graph, step_lock=self.step_lock)
         self.session.run(self.initializer)
 
     def train(self, steps: int = 1) -> None:

@@ -115,7 +115,7 @@ def test_a_checkpoint_for_ever_is_not_deleted(bench: Any, files: Any, tmp_path: 
     """What the saver was told to keep without a time, and what lies outside the logdir, stays on disk."""
     model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
     model.save()
-    elsewhere = model.saver.save(model.session.ungated(), str(tmp_path / "elsewhere"), write_state=False)
+    elsewhere = model.saver.save(model.session.plain_session(), str(tmp_path / "elsewhere"), write_state=False)
     model.saver.set_last_checkpoints([str(model.logdir / "model.ckpt-1"), elsewhere])
     model.save()
     model.save()

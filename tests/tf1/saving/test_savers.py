@@ -57,7 +57,7 @@ def test_a_saver_with_its_own_save_is_called_as_the_original_calls_it(bench: Any
 
     model = bench(make_saver=OwnSaver)
     result = model.save(steps=2)
-    assert calls == [(model.session.ungated(), str(model.logdir / "model.ckpt"), model.step)]
+    assert calls == [(model.session.plain_session(), str(model.logdir / "model.ckpt"), model.step)]
     assert (result.step, result.consistent, result.verified) == (2, False, True)
     assert result.path == str(model.logdir / "model.ckpt-2")
 

@@ -19,12 +19,12 @@ v1 = tf.compat.v1
 def test_a_step_under_way_is_waited_for(bench: Any, value: Any) -> None:
     """The snapshot is taken when those inside have left, and what they wait for is counted."""
     model = bench()
-    model.gate.enter()
+    model.step_lock.acquire_shared()
     results: list[SaveResult] = []
     thread = threading.Thread(target=lambda: results.append(model.checkpoints.save(model.session, "timer")))
     thread.start()
-    model.session.ungated().run(model.train_op)
-    model.gate.leave()
+    model.session.plain_session().run(model.train_op)
+    model.step_lock.release_shared()
     thread.join()
     assert results[0].consistent is True
     assert value(results[0].path or "") == [float(results[0].step or 0)] * 4
@@ -33,14 +33,14 @@ def test_a_step_under_way_is_waited_for(bench: Any, value: Any) -> None:
 def test_a_step_that_does_not_end_does_not_hold_saves_up(bench: Any) -> None:
     """When the wait is over a snapshot is taken regardless; its record says so, and its name is still its step."""
     model = bench(options=Options(snapshot_wait_secs=0.0))
-    model.session.ungated().run(model.train_op)
+    model.session.plain_session().run(model.train_op)
     inside, done = threading.Event(), threading.Event()
 
     def stuck() -> None:
-        model.gate.enter()
+        model.step_lock.acquire_shared()
         inside.set()
         done.wait()
-        model.gate.leave()
+        model.step_lock.release_shared()
 
     thread = threading.Thread(target=stuck)
     thread.start()

@@ -1,4 +1,4 @@
-"""`SaveTally`: what happened to this session's saves, counted for the metrics and the records."""
+"""`CheckpointStats`: what happened to this session's saves, counted for the metrics and the records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
 from supervisor_core.run.status import CheckpointStatus
 
 
-class SaveTally:
+class CheckpointStats:
     """Counts saves, good and bad, and remembers the newest good one. Thread-safe.
 
     Args:

@@ -1,4 +1,4 @@
-"""`WorkerNews`: what heartbeats tell of the cluster's other processes, and how often."""
+"""`WorkerChanges`: what heartbeats tell of the cluster's other processes, and how often."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor_core.run.status import WorkerStatus
-from supervisor_core.runtime.worker_news import WorkerNews
+from supervisor_core.runtime.monitor import WorkerChanges
 
 ONE = WorkerStatus(name="worker:1", state="running", steps=5)
 
@@ -18,7 +18,7 @@ class Cluster:
     def __init__(self, *workers: WorkerStatus) -> None:
         self.workers = workers
         self.now = 100.0
-        self.news = WorkerNews(lambda: self.workers, 60.0, lambda: self.now)
+        self.news = WorkerChanges(lambda: self.workers, 60.0, lambda: self.now)
 
 
 def test_no_cluster_is_no_news() -> None:

@@ -11,10 +11,10 @@ import supervisor_core
 
 PREAMBLE = """
 import ctypes, os, threading
-from supervisor_core.runtime.dead_man import DeadMan
+from supervisor_core.runtime.deadline import ExitTimer
 from supervisor_core.runtime.deadline import NEVER, Deadline
 
-dead_man = DeadMan()
+exit_timer = ExitTimer()
 """
 
 
@@ -30,7 +30,7 @@ def test_native_code_that_holds_the_lock() -> None:
     """At the deadline the process ends with status 1, though no Python code can run, and says where every thread is."""
     status, out, err = run(
         "def hold():\n    ctypes.PyDLL(None).sleep(3600)\n"
-        "dead_man.arm(Deadline.after(0.5))\nhold()\nprint('not reached')"
+        "exit_timer.arm(Deadline.after(0.5))\nhold()\nprint('not reached')"
     )
     assert (status, out) == (1, "")
     assert "in hold" in err
@@ -39,8 +39,8 @@ def test_native_code_that_holds_the_lock() -> None:
 def test_disarmed() -> None:
     """A process that has disarmed it lives on; so does one whose deadline was over, or never comes."""
     status, out, err = run(
-        "dead_man.arm(Deadline.after(3600.0))\ndead_man.disarm()\ndead_man.arm(Deadline.after(-1.0))\n"
-        "dead_man.disarm()\nprint('lives')"
+        "exit_timer.arm(Deadline.after(3600.0))\nexit_timer.disarm()\nexit_timer.arm(Deadline.after(-1.0))\n"
+        "exit_timer.disarm()\nprint('lives')"
     )
     assert (status, out, err) == (0, "lives\n", "")
 
@@ -48,7 +48,7 @@ def test_disarmed() -> None:
 def test_forked_child() -> None:
     """A forked child, which has no such timer, may disarm it without waiting for a thread that it does not have."""
     status, out, _ = run(
-        "dead_man.arm(Deadline.after(3600.0))\npid = os.fork()\ndead_man.disarm()\n"
+        "exit_timer.arm(Deadline.after(3600.0))\npid = os.fork()\nexit_timer.disarm()\n"
         "if not pid:\n    os._exit(5)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
     )
     assert (status, out) == (0, "5\n")

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.runtime.gate import Gate, Held
+from supervisor_core.runtime.step_lock import ExclusiveSection, StepLock
 
 
 class Inside:
-    """A thread that is inside a gate until it is let out."""
+    """A thread that is inside a step lock until it is let out."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, step_lock: StepLock) -> None:
         self.may_leave = threading.Event()
         self.is_inside = threading.Event()
-        self.gate = gate
+        self.step_lock = step_lock
         self.thread = threading.Thread(target=self._stay, daemon=True)
         self.thread.start()
 
     def _stay(self) -> None:
-        self.gate.enter()
+        self.step_lock.acquire_shared()
         self.is_inside.set()
         self.may_leave.wait()
-        self.gate.leave()
+        self.step_lock.release_shared()
 
     def leave(self) -> None:
         """Let the thread out, and wait for its end."""
@@ -37,17 +37,17 @@ class Inside:
 class Snapshot:
     """A thread that takes an exclusive section and stays in it until it is let out."""
 
-    def __init__(self, gate: Gate, timeout_secs: float = 1e6) -> None:
+    def __init__(self, step_lock: StepLock, timeout_secs: float = 1e6) -> None:
         self.may_end = threading.Event()
         self.has_begun = threading.Event()
-        self.held: Held | None = None
-        self.gate = gate
+        self.held: ExclusiveSection | None = None
+        self.step_lock = step_lock
         self.timeout_secs = timeout_secs
         self.thread = threading.Thread(target=self._take, daemon=True)
         self.thread.start()
 
     def _take(self) -> None:
-        with self.gate.exclusive(self.timeout_secs) as self.held:
+        with self.step_lock.exclusive(self.timeout_secs) as self.held:
             self.has_begun.set()
             self.may_end.wait()
 
@@ -65,47 +65,47 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    """An open gate."""
-    return Gate()
+def step_lock() -> StepLock:
+    """An open step_lock."""
+    return StepLock()
 
 
 @pytest.fixture
-def inside(gate: Gate) -> Iterator[Inside]:
+def inside(step_lock: StepLock) -> Iterator[Inside]:
     """A thread that is inside."""
-    holder = Inside(gate)
+    holder = Inside(step_lock)
     holder.is_inside.wait()
     yield holder
     holder.leave()
 
 
-def test_alone(gate: Gate) -> None:
+def test_alone(step_lock: StepLock) -> None:
     """With nobody inside a section begins at once, and is consistent."""
-    with gate.exclusive(timeout_secs=0) as held:
+    with step_lock.exclusive(timeout_secs=0) as held:
         assert held.consistent
 
 
-def test_enter_and_leave(gate: Gate) -> None:
+def test_enter_and_leave(step_lock: StepLock) -> None:
     """Many are inside at once, each thread as often as it likes; when all have left a section is consistent."""
-    others = [Inside(gate) for _ in range(3)]
+    others = [Inside(step_lock) for _ in range(3)]
     for other in others:
         other.is_inside.wait()
-    gate.enter()
-    gate.enter()
-    gate.leave()
-    gate.leave()
-    with gate.exclusive(0) as held:
+    step_lock.acquire_shared()
+    step_lock.acquire_shared()
+    step_lock.release_shared()
+    step_lock.release_shared()
+    with step_lock.exclusive(0) as held:
         assert not held.consistent
     for other in others:
         other.leave()
-    with gate.exclusive(0) as held:
+    with step_lock.exclusive(0) as held:
         assert held.consistent
 
 
-def test_waits_for_those_inside(gate: Gate, inside: Inside) -> None:
+def test_waits_for_those_inside(step_lock: StepLock, inside: Inside) -> None:
     """A section waits until everybody inside has left, and is consistent then."""
-    snapshot = Snapshot(gate)
-    wait_until(lambda: gate._turn)
+    snapshot = Snapshot(step_lock)
+    wait_until(lambda: step_lock._pending)
     assert not snapshot.has_begun.is_set()
     inside.leave()
     snapshot.has_begun.wait()
@@ -114,17 +114,17 @@ def test_waits_for_those_inside(gate: Gate, inside: Inside) -> None:
     assert snapshot.held.consistent
 
 
-def test_new_ones_wait_for_a_pending_section(gate: Gate, inside: Inside) -> None:
+def test_new_ones_wait_for_a_pending_section(step_lock: StepLock, inside: Inside) -> None:
     """Who enters while a section is pending or running waits until it has ended."""
-    snapshot = Snapshot(gate)
-    wait_until(lambda: gate._turn)
-    turn: Any = gate._turn
-    newcomer = Inside(gate)
-    wait_until(lambda: turn.over._bells)
+    snapshot = Snapshot(step_lock)
+    wait_until(lambda: step_lock._pending)
+    section: Any = step_lock._pending
+    newcomer = Inside(step_lock)
+    wait_until(lambda: section.over._waiters)
     inside.leave()
     snapshot.has_begun.wait()
-    late = Inside(gate)
-    wait_until(lambda: len(turn.over._bells) == 2)
+    late = Inside(step_lock)
+    wait_until(lambda: len(section.over._waiters) == 2)
     assert not newcomer.is_inside.is_set()
     assert not late.is_inside.is_set()
     snapshot.end()
@@ -133,64 +133,64 @@ def test_new_ones_wait_for_a_pending_section(gate: Gate, inside: Inside) -> None
         other.leave()
 
 
-def test_bounded_wait(gate: Gate, inside: Inside) -> None:
+def test_bounded_wait(step_lock: StepLock, inside: Inside) -> None:
     """When the wait is over the section runs inconsistently, and others can enter: nobody is locked out."""
-    snapshot = Snapshot(gate, timeout_secs=0.01)
+    snapshot = Snapshot(step_lock, timeout_secs=0.01)
     snapshot.has_begun.wait()
     assert snapshot.held is not None
     assert not snapshot.held.consistent
-    newcomer = Inside(gate)
+    newcomer = Inside(step_lock)
     newcomer.is_inside.wait()
     newcomer.leave()
     snapshot.end()
 
 
-def test_waiting_newcomers_are_let_in_when_the_wait_is_over(gate: Gate, inside: Inside) -> None:
-    """A blocked enqueue inside, and a dequeue that waits at the gate for the snapshot: the bound resolves it."""
-    snapshot = Snapshot(gate, timeout_secs=0.05)
-    newcomer = Inside(gate)
+def test_waiting_newcomers_are_let_in_when_the_wait_is_over(step_lock: StepLock, inside: Inside) -> None:
+    """A blocked enqueue inside, and a dequeue that waits at the step lock for the snapshot: the bound resolves it."""
+    snapshot = Snapshot(step_lock, timeout_secs=0.05)
+    newcomer = Inside(step_lock)
     newcomer.is_inside.wait()
     newcomer.leave()
     inside.leave()
     snapshot.end()
 
 
-def test_nested_run_passes(gate: Gate) -> None:
+def test_nested_run_passes(step_lock: StepLock) -> None:
     """A thread that is inside enters again while a section is pending: it would wait for itself otherwise."""
-    gate.enter()
-    snapshot = Snapshot(gate)
-    wait_until(lambda: gate._turn)
-    gate.enter()
-    gate.leave()
+    step_lock.acquire_shared()
+    snapshot = Snapshot(step_lock)
+    wait_until(lambda: step_lock._pending)
+    step_lock.acquire_shared()
+    step_lock.release_shared()
     assert not snapshot.has_begun.is_set()
-    gate.leave()
+    step_lock.release_shared()
     snapshot.has_begun.wait()
     snapshot.end()
 
 
-def test_runs_within_the_section_pass(gate: Gate) -> None:
+def test_runs_within_the_section_pass(step_lock: StepLock) -> None:
     """The thread of a section can run steps itself."""
-    with gate.exclusive(0) as held:
-        gate.enter()
-        gate.leave()
+    with step_lock.exclusive(0) as held:
+        step_lock.acquire_shared()
+        step_lock.release_shared()
     assert held.consistent
 
 
-def test_section_by_a_thread_that_is_inside(gate: Gate) -> None:
+def test_section_by_a_thread_that_is_inside(step_lock: StepLock) -> None:
     """A thread that takes a section within its own step does not wait for itself, and is told so."""
-    gate.enter()
-    with gate.exclusive(timeout_secs=1e6) as held:
+    step_lock.acquire_shared()
+    with step_lock.exclusive(timeout_secs=1e6) as held:
         assert not held.consistent
-    gate.leave()
-    with gate.exclusive(0) as held:
+    step_lock.release_shared()
+    with step_lock.exclusive(0) as held:
         assert held.consistent
 
 
-def test_sections_exclude_each_other(gate: Gate) -> None:
+def test_sections_exclude_each_other(step_lock: StepLock) -> None:
     """A section waits for another one to end, however short its own bound."""
-    first = Snapshot(gate)
+    first = Snapshot(step_lock)
     first.has_begun.wait()
-    second = Snapshot(gate, timeout_secs=0)
+    second = Snapshot(step_lock, timeout_secs=0)
     assert not second.has_begun.is_set()
     first.end()
     second.has_begun.wait()
@@ -199,12 +199,12 @@ def test_sections_exclude_each_other(gate: Gate) -> None:
     assert second.held.consistent
 
 
-def test_inconsistent_sections_exclude_each_other(gate: Gate, inside: Inside) -> None:
-    """Also sections that did not get the gate to themselves exclude each other."""
+def test_inconsistent_sections_exclude_each_other(step_lock: StepLock, inside: Inside) -> None:
+    """Also sections that did not get the step lock to themselves exclude each other."""
     running: list[int] = []
 
     def take() -> None:
-        with gate.exclusive(0) as held:
+        with step_lock.exclusive(0) as held:
             assert not held.consistent
             running.append(1)
             assert len(running) == 1
@@ -217,64 +217,58 @@ def test_inconsistent_sections_exclude_each_other(gate: Gate, inside: Inside) ->
         thread.join()
 
 
-def test_section_within_a_section(gate: Gate) -> None:
+def test_section_within_a_section(step_lock: StepLock) -> None:
     """A section within another one of the same thread is let through; others stay out until the outer one ends."""
-    with gate.exclusive(0) as outer:
-        with gate.exclusive(0) as inner:
+    with step_lock.exclusive(0) as outer:
+        with step_lock.exclusive(0) as inner:
             assert inner.consistent
-        newcomer = Inside(gate)
-        turn: Any = gate._turn
-        wait_until(lambda: turn.over._bells)
+        newcomer = Inside(step_lock)
+        section: Any = step_lock._pending
+        wait_until(lambda: section.over._waiters)
         assert not newcomer.is_inside.is_set()
     assert outer.consistent
     newcomer.leave()
 
 
-def test_an_error_in_the_section_opens_the_gate(gate: Gate) -> None:
-    """What the body raises is raised, and the gate is open again."""
-    with pytest.raises(OSError, match="disk full"), gate.exclusive(0):
+def test_an_error_in_the_section_releases_the_lock(step_lock: StepLock) -> None:
+    """What the body raises is raised, and the step lock is open again."""
+    with pytest.raises(OSError, match="disk full"), step_lock.exclusive(0):
         raise OSError("disk full")
-    newcomer = Inside(gate)
+    newcomer = Inside(step_lock)
     newcomer.is_inside.wait()
     newcomer.leave()
 
 
 def test_times(clock: Any) -> None:
-    """The time waited, and the time during which others were kept waiting, are told."""
-    gate = Gate(clock=clock)
-    with gate.exclusive(10) as held:
-        assert (held.waited_secs, held.held_secs) == (0, 0)
+    """The time waited is from the call to the section; without a wait it is 0."""
+    step_lock = StepLock(clock=clock)
+    with step_lock.exclusive(10) as held:
+        assert held.waited_secs == 0
         clock.advance(3)
-    assert (held.waited_secs, held.held_secs) == (0, 3)
-    holder = Inside(gate)
-    holder.is_inside.wait()
-    with gate.exclusive(0) as held:
-        clock.advance(5)
-    assert (held.consistent, held.held_secs) == (False, 0)
-    holder.leave()
+    assert held.waited_secs == 0
 
 
-def test_who_was_blocked_is_told_from_who_might_have_been(clock: Any) -> None:
-    """Only the time from the first newcomer on is time for which anybody was held up; without one there is none."""
-    gate = Gate(clock=clock)
-    with gate.exclusive(10) as held:
+def test_only_time_for_which_a_step_waited_is_blocked(clock: Any) -> None:
+    """It counts from the first newcomer; without one there is none."""
+    step_lock = StepLock(clock=clock)
+    with step_lock.exclusive(10) as held:
         clock.advance(3)
-    assert (held.held_secs, held.blocked_secs) == (3, 0)
-    with gate.exclusive(10) as held:
+    assert held.blocked_secs == 0
+    with step_lock.exclusive(10) as held:
         clock.advance(3)
-        turn: Any = gate._turn
-        newcomer = Inside(gate)
-        wait_until(lambda: turn.over._bells)
+        section: Any = step_lock._pending
+        newcomer = Inside(step_lock)
+        wait_until(lambda: section.over._waiters)
         clock.advance(2)
-    assert (held.held_secs, held.blocked_secs) == (5, 2)
+    assert held.blocked_secs == 2
     newcomer.is_inside.wait()
     newcomer.leave()
 
 
-def test_leaving_after_an_interrupted_entry(gate: Gate) -> None:
-    """An `enter` that an interrupt has kept from going inside is still followed by `leave`, which does nothing."""
-    gate.leave()
-    with gate.exclusive(0) as held:
+def test_leaving_after_an_interrupted_entry(step_lock: StepLock) -> None:
+    """An interrupted `acquire_shared` is still followed by `release_shared`, which does nothing."""
+    step_lock.release_shared()
+    with step_lock.exclusive(0) as held:
         assert held.consistent
 
 
@@ -288,7 +282,7 @@ def nervous() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("nervous")
-def test_never_mixed(gate: Gate) -> None:
+def test_never_mixed(step_lock: StepLock) -> None:
     """Design part 8: of many snapshots among many steps, not one sees a step half done; and steps go on."""
     state = {"a": 0, "b": 0}
     steps_lock = threading.Lock()
@@ -296,19 +290,19 @@ def test_never_mixed(gate: Gate) -> None:
 
     def train() -> None:
         while not stop.is_set():
-            gate.enter()
+            step_lock.acquire_shared()
             try:
                 with steps_lock:
                     state["a"] += 1
                     state["b"] += 1
             finally:
-                gate.leave()
+                step_lock.release_shared()
 
     threads = [threading.Thread(target=train) for _ in range(2)]
     for thread in threads:
         thread.start()
     for _ in range(100):
-        with gate.exclusive(timeout_secs=60) as held:
+        with step_lock.exclusive(timeout_secs=60) as held:
             assert held.consistent
             a = state["a"]
             for _ in range(20):
