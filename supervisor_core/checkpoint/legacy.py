@@ -19,14 +19,14 @@ from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.local import Filesystem
 
 _MAX_VALUE_BYTES = 4 << 20
-"""Names and types of all tensors are no longer: some 40,000."""
+"""Limit of an entry with the names and types of all tensors: some 40,000."""
 
 SHARDED = re.compile(r"-\?{5}-of-(\d{5})$")
-"""How the path of a sharded checkpoint of this format ends."""
+"""The end of the path of a sharded checkpoint of this format."""
 
 
 def files_of(filesystem: Filesystem, prefix: str) -> tuple[str, ...]:
-    """Return the files that a prefix stands for in this format; empty if it is none of this format."""
+    """Return the files of a prefix in this format; empty for a prefix of the newer one."""
     sharded = SHARDED.search(prefix)
     if sharded:
         count = sharded.group(1)
@@ -37,7 +37,7 @@ def files_of(filesystem: Filesystem, prefix: str) -> tuple[str, ...]:
 
 
 def first_file(filesystem: Filesystem, prefix: str) -> str | None:
-    """Return the first of these files, if it is there; costs two looks at most, however many shards are named."""
+    """Return the first of these files if it exists; at most two requests, whatever the number of shards."""
     sharded = SHARDED.search(prefix)
     if sharded:
         first = f"{prefix[: sharded.start()]}-00000-of-{sharded.group(1)}"

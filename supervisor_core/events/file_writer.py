@@ -19,27 +19,27 @@ from supervisor_core.storage.local import append_filesystem_for, join
 _LOG = logging.getLogger("supervisor_core")
 
 MIN_QUEUE = 65_536
-"""Events that may wait whatever ``max_queue`` says: the original's ten would hold the training up for no reason."""
+"""Lower bound of ``max_queue``: the original's ten events would block training without need."""
 
 _PLUGIN_ASSETS = "__tensorboard_plugin_asset__"
 
 
 class FileWriter:
-    """Writes summaries, graphs and session logs to an events file: same calls, same defaults as the original's.
+    """Writes summaries, graphs and session logs to an events file, with the calls and defaults of the original.
 
-    Messages may be TensorFlow's, TensorBoard's or anything else of the same name that serializes itself; they are
-    serialized before a call returns, so the caller may go on changing them. Thread-safe, which the original is not.
-    What else is different is to the better: each opening has a file name of its own, nothing is lost when two
-    openings fall into one second, a full disk neither ends nor stops the training (see `EventsWriter`), and
-    events reach a local file within 0.2 seconds rather than ``flush_secs``.
+    Messages may be TensorFlow's, TensorBoard's or any other of the same name that serializes itself; they are
+    serialized before a call returns, so the caller may change them afterwards. Differences from the original: it is
+    thread-safe; each opening has a file name of its own, so two openings within one second lose nothing; a full disk
+    neither ends nor blocks the training (see `EventsWriter`); events reach a local file within 0.2 seconds instead of
+    ``flush_secs``.
 
     Args:
         logdir: the directory; created where it is missing.
         graph: a ``Graph`` to add, with its meta graph.
-        max_queue: events that may wait to be written; at least `MIN_QUEUE` may in any case.
-        flush_secs: how long an event may stay in memory, on remote file systems.
+        max_queue: limit of queued events; at least `MIN_QUEUE`.
+        flush_secs: the longest time an event stays in memory, on remote file systems.
         graph_def: deprecated: use ``graph``.
-        filename_suffix: what the file's name ends with.
+        filename_suffix: the end of the file's name.
         session: not supported, only None: there is no writer in a session's graph to share.
 
     Raises:
@@ -171,7 +171,7 @@ class FileWriter:
         self._writer.close(timeout_secs)
 
     def reopen(self) -> None:
-        """Go on in a new file after `close`; does nothing if the writer is open."""
+        """Continue in a new file after `close`; does nothing if the writer is open."""
         self._writer.reopen()
 
     @property
@@ -186,17 +186,17 @@ class FileWriter:
 
     @property
     def written(self) -> int:
-        """How many events are in files."""
+        """Events in files."""
         return self._writer.written
 
     @property
     def dropped(self) -> int:
-        """How many events are lost for good."""
+        """Events lost for good."""
         return self._writer.dropped
 
     @property
     def pending(self) -> int:
-        """How many events are in memory and not in a file yet."""
+        """Events in memory that are not in a file yet."""
         return self._writer.pending
 
     @property

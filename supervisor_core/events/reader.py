@@ -37,8 +37,8 @@ class EventsFileReader:
     * A file that has become shorter than what was read of it, has another inode, or other bytes where reading
       stopped, is read again; that chunk has ``from_start`` and a problem ``replaced``.
     * Payloads above 64 KiB that hold no scalar, session log or telemetry (graphs, images) are skipped unread, by their
-      own lengths: their checksums are not looked at, and their wall time and step are taken on trust. Everything that
-      is handed out was checked.
+      own lengths: their checksums are not checked, and their wall time and step are trusted. Everything else that is
+      returned was checked.
     * A file that is no events file (empty, a Git LFS pointer, a pipe ...), unreadable or deleted is named in
       ``facts().skipped``, and checked again at the next call.
 

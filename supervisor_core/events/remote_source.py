@@ -22,7 +22,7 @@ from supervisor_core.events.source import Entry
 from supervisor_core.events.window import FIRST_BYTES
 
 NAMES_OF_A_REQUEST = 1000
-"""How many names a store lists in one request: S3's and GCS's page."""
+"""Names that a store lists in one request: the page size of S3 and GCS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Everything below a directory at one moment, by paths without their scheme."""
+    """A listing of everything below a directory, by paths without their scheme."""
 
     root: str
     sizes: Mapping[str, int]
@@ -60,7 +60,7 @@ class _FsspecClient:
         self._filesystem = filesystem
 
     def look(self, root: str) -> _Look:
-        """List everything below a directory, which object stores do by a thousand names a request."""
+        """List everything below a directory; object stores return a thousand names per request."""
         self._filesystem.invalidate_cache()
         own = self.key(root)
         sizes: dict[str, int] = {}
@@ -135,7 +135,7 @@ class _TensorFlowClient:
 
 
 class RemoteReadFile:
-    """A remote file; each reading is a request of its own, for a range."""
+    """A remote file; each read is a request for a range."""
 
     def __init__(self, source: RemoteSource, path: str) -> None:
         self._source = source
@@ -150,7 +150,7 @@ class RemoteReadFile:
 
 
 class RemoteSource:
-    """See `supervisor_core.events.source.ReadFileSystem`; whatever a store's library raises becomes ``OSError``."""
+    """See `supervisor_core.events.source.ReadFileSystem`; exceptions of a store's library become ``OSError``."""
 
     def __init__(self, client: _Client) -> None:
         self._client = client
@@ -158,25 +158,25 @@ class RemoteSource:
         self._ahead: ReadAhead | None = None
         self._count_lock = threading.Lock()
         self.requests = 0
-        """Requests so far, as far as they can be counted: a listing of many names as one for each thousand."""
+        """Number of requests so far; a listing of many names counts as one for each thousand."""
 
     def begin_look(self, root: str) -> None:
-        """List everything below a directory; until the next call this answers what is asked of it, files' bytes apart.
+        """List everything below a directory; until the next call `stat` and `list` answer from this listing.
 
-        Where the store's library cannot list so, or fails, each directory is listed when it is asked for.
+        Where the store's library has no such request, or fails, each directory is listed on demand.
         """
         self._look = None
         if isinstance(self._client, _FsspecClient):
             try:
                 look = self._client.look(root)
-            except Exception:  # whatever it is, the first directory that is asked for says it
+            except Exception:  # the request for the first directory raises it again
                 self._count(1)
                 return
             self._count(1 + len(look.sizes) // NAMES_OF_A_REQUEST)
             self._look = look if look.sizes else None  # empty, or no such directory: a request decides
 
     def names(self, directory: str) -> list[str] | None:
-        """Return the names in a directory, if the present look knows them."""
+        """Return the names in a directory, if they are part of the listing; None if not."""
         look, key = self._known(directory)
         return None if look is None else list(look.entries.get(key, ()))
 
@@ -214,13 +214,13 @@ class RemoteSource:
         return self._fetch(path, length, offset) if fetched is None else fetched
 
     def read_ahead(self, ranges: Sequence[Range]) -> None:
-        """Begin to fetch, side by side, what the files of the present look will be asked for, in the order in which
-        they will be read. Until `end_look`."""
+        """Begin to fetch the first ranges of the files in parallel, in the order in which they will be read; ends with
+        `end_look`."""
         if self._look is not None and ranges:
             self._ahead = ReadAhead(self._fetch, ranges)
 
     def end_look(self) -> None:
-        """Fetch nothing ahead any more."""
+        """Stop fetching ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.close()
@@ -301,15 +301,15 @@ def _fsspec_filesystem(path: str, scheme: str) -> Any | None:
 
 
 PARALLEL_REQUESTS = 8
-"""How many ranges are fetched, or wait to be taken, at once."""
+"""Limit of the ranges that are being fetched or wait to be taken."""
 
 RANGE_BYTES = FIRST_BYTES * (1 + 4 + 16 + 64)
-"""How much of one file is fetched ahead at most: the first four pieces of a `Window`, which asks for more by itself."""
+"""Limit of the bytes of one file fetched ahead: the first four pieces of a `Window`, which fetches further ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a reader will ask for first: bytes of a file."""
+    """The part of a file that a reader will read first."""
 
     path: str
     offset: int
@@ -325,7 +325,7 @@ class _Job:
 
 
 class ReadAhead:
-    """Fetches ranges in their order, at most `PARALLEL_REQUESTS` of them ahead of who takes them.
+    """Fetches ranges in their order, at most `PARALLEL_REQUESTS` ahead of the reader.
 
     Threads are daemons: a store that does not answer does not block the exit.
 
@@ -345,11 +345,11 @@ class ReadAhead:
             threading.Thread(target=self._work, name="supervisor_read_ahead", daemon=True).start()
 
     def take(self, path: str, length: int, offset: int) -> bytes | None:
-        """Return bytes of a file; None where they were not fetched ahead. Files are taken in their order: whatever is
-        before this one is let go of.
+        """Return bytes of a file; None where they were not fetched ahead. Files are taken in their order: the ranges of
+        earlier ones are released.
 
         Raises:
-            Exception: what fetching them has raised.
+            Exception: that of the fetch.
         """
         place = self._places.get(path)
         if place is None or not self._pass(place):
@@ -364,11 +364,11 @@ class ReadAhead:
         return job.data[start : start + length]
 
     def close(self) -> None:
-        """Let go of everything; begin no further request."""
+        """Release all ranges, and begin no further request."""
         self._pass(len(self._jobs))
 
     def _pass(self, place: int) -> bool:
-        """Let go of what is before a place; return whether the place itself is still held."""
+        """Release the ranges before a place; return whether the place itself is still held."""
         with self._lock:
             for job in self._jobs[self._passed : place]:
                 job.data = b""

@@ -1,6 +1,6 @@
-"""Where events files are read from: the few operations the read side needs, and the local implementation.
+"""The interfaces through which events files are read and listed, and local files.
 
-The counterpart of `supervisor_core.storage.local`. A path with ``://`` in it is remote
+A path with ``://`` in it is remote
 (`supervisor_core.events.remote_source`, loaded only then); every other path is local and needs nothing but ``os``.
 """
 
@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class FileStatus(Protocol):
-    """What is asked of a path; ``os.stat_result`` is one."""
+    """The part of ``os.stat_result`` that readers need."""
 
     @property
     def st_mode(self) -> int:
@@ -35,7 +35,7 @@ class FileStatus(Protocol):
 
     @property
     def st_dev(self) -> int:
-        """What ``st_ino`` is unique in."""
+        """The scope in which ``st_ino`` is unique."""
 
 
 class ReadFile(Protocol):
@@ -45,7 +45,7 @@ class ReadFile(Protocol):
         """Return ``length`` bytes from ``offset`` on; fewer only where the file ends."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ReadFileSystem(Protocol):
         """Open a file for reading."""
 
     def list(self, directory: str) -> Iterator[Entry]:
-        """Yield what is in a directory, in any order."""
+        """Yield the entries of a directory, in any order."""
 
 
 class LocalReadFile:
@@ -104,7 +104,7 @@ class LocalSource:
     def open(self, path: str) -> LocalReadFile:
         """See `ReadFileSystem.open`; waits for no device and no other end of a pipe, and opens nothing but a file."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it has taken a file's place since that was looked at
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it has replaced a file since the check of its status
             os.close(descriptor)
             raise OSError(errno.EINVAL, "not a regular file", path)
         return LocalReadFile(descriptor)
@@ -132,10 +132,10 @@ LOCAL_SOURCE: ReadFileSystem = LocalSource()
 
 
 def source_of(path: str) -> ReadFileSystem:
-    """Return where a path is read from: local, or by what stands in front of its ``://``.
+    """Return the source of a path: local, or that of its scheme.
 
     Raises:
-        EventsError: if no file system for it is installed; the text says which package brings it.
+        EventsError: if no file system for it is installed; the text names the package to install.
     """
     if "://" not in path:
         return LOCAL_SOURCE
