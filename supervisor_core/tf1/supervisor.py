@@ -163,7 +163,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             max_wait_secs: how long to wait, in seconds.
             start_standard_services: start the services and the queue runners.
 
-        A worker that comes when the run has finished gets a session in which nothing can be run, and a stop.
+        A worker that comes when the run has finished gets a closed session; ``should_stop()`` is True.
 
         Raises:
             LogdirInUseError: if another live chief holds the logdir.

@@ -234,7 +234,7 @@ def test_a_random_state_file_reads_the_same(tmp_path: Path) -> None:
         tf1.train.update_checkpoint_state(str(tmp_path), path)
         state = read_state(tmp_path / "checkpoint").state
         assert state is not None
-        if "\t" not in name:  # control characters are taken for a Windows path whose backslashes nobody doubled
+        if "\t" not in name:  # control characters are taken for a Windows path whose backslashes were not doubled
             assert state.model_checkpoint_path == path
 
 

@@ -38,7 +38,7 @@ def test_the_same_structure_written_anew_is_recognised(sess: SupervisedSession, 
 
 
 def test_other_leaves_or_another_form_make_another_run(sess: SupervisedSession, run_cache_of: Any) -> None:
-    """Structures that look alike are told apart: by their leaves, their form, and where in them a leaf is."""
+    """Structures that look alike are kept apart: by their leaves, their form, and where in them a leaf is."""
     one, two = tf.constant(1), tf.constant(2)
     cases: list[tuple[Any, Any]] = [
         ([one, two], [1, 2]),

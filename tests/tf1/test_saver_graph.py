@@ -1,4 +1,4 @@
-"""Reading off the graph what a saver writes: every way of making one, and what cannot be told."""
+"""Reading off the graph what a saver writes: every way of making one, and what stays unknown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_default_saver_is_read_back_to_its_variables(graph: Any) -> None:
 
 @pytest.mark.parametrize("resource", [True, False])
 def test_a_dictionary_renames_and_partitions_keep_their_slices(graph: Any, resource: bool) -> None:
-    """The names are the saver's, not the graph's; each part of a partitioned variable bears its slice."""
+    """The names are the saver's, not the graph's; each part of a partitioned variable has its slice."""
     plain = variable("plain", resource=resource)
     parts = v1.get_variable("parts", [4, 3], partitioner=v1.fixed_size_partitioner(2), use_resource=resource)
     [shard] = read_saver(graph, v1.train.Saver({"renamed": plain, "whole": parts})).shards
@@ -142,7 +142,7 @@ def test_a_builder_that_does_more_than_saving_is_refused(graph: Any) -> None:
 
 
 def test_an_iterator_is_refused(graph: Any) -> None:
-    """A value that is no tensor of numbers or text, like an iterator's state, is left to the saver."""
+    """A value that is no tensor of numbers or text, like an iterator's state, is for the saver."""
     iterator = v1.data.make_one_shot_iterator(tf.data.Dataset.range(3))
     graph.add_to_collection(v1.GraphKeys.SAVEABLE_OBJECTS, tf.data.experimental.make_saveable_from_iterator(iterator))
     assert "variant" in reason(graph, v1.train.Saver())
@@ -161,7 +161,7 @@ def test_variables_of_a_cluster_are_not_this_process_s_own(graph: Any) -> None:
     """Where a graph or a session reaches further than the variables' own task, other processes may change them."""
     worker, server = "/job:worker/task:0/device:CPU:0", "/job:ps/task:0/device:CPU:0"
     own, remote = sources("", "/job:ps/task:0")
-    check_is_local([own], lambda: pytest.fail("nobody needs to look"))
+    check_is_local([own], lambda: pytest.fail("no one needs to look"))
     check_is_local([own, remote], lambda: ["", server, "/job:ps/device:CPU:1"])
     for devices in ([worker, server], ["/job:ps/task:1"], [worker]):
         with pytest.raises(CannotSnapshot, match="/job:ps/task:0 of a cluster with /job:"):

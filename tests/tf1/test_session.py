@@ -339,7 +339,7 @@ def test_an_empty_graph_says_so() -> None:
 
 
 def test_it_is_freed_with_its_last_user(model: Any) -> None:
-    """Without the garbage collector's help: plans and callables do not keep a session that nobody uses."""
+    """Without the garbage collector's help: plans and callables do not keep a session without users."""
     gc.disable()
     try:
         sess = SupervisedSession(step_lock=StepLock(), global_step=model.global_step)

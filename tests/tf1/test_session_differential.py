@@ -145,7 +145,7 @@ FETCHES: dict[str, Callable[[Any], Any]] = {
     "tensor's name": lambda n: "constant:0",
     "operation's name": lambda n: n.increment_op.name,
     "names": lambda n: ["constant:0", n.vector, "vector:0"],
-    "names made anew": lambda n: ["".join(["const", "ant:0"])],
+    "names made each time": lambda n: ["".join(["const", "ant:0"])],
     "bytes name": lambda n: b"constant:0",
     "sparse": lambda n: n.sparse,
     "sparse in a list": lambda n: [n.sparse, n.constant],
@@ -244,7 +244,7 @@ FEEDS: dict[str, Callable[[Any], list[Run]]] = {
         ([n.loss, n.scaled], f) for f in ({n.x: _x(), n.rate: 1.0}, {n.rate: 2.0, n.x: _x(1)}) for _ in range(3)
     ],
     "by name": lambda n: [(n.loss, {"x:0": _x()})] * 4,
-    "by name made anew": lambda n: [(n.loss, {"".join(["x", ":0"]): _x()}) for _ in range(4)],
+    "by name made each time": lambda n: [(n.loss, {"".join(["x", ":0"]): _x()}) for _ in range(4)],
     "by bytes name": lambda n: [(n.loss, {b"x:0": _x()})] * 3,
     "by unknown name": lambda n: [(n.loss, {"nothing:0": _x()})] * 3,
     "an operation": lambda n: [(n.loss, {n.x.op: _x()})] * 3,
@@ -340,7 +340,7 @@ def promotion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 def described(value: Any) -> Any:
-    """Everything about a result that a program could tell, in a form that can be compared."""
+    """Everything about a result that a program could see, in a form that can be compared."""
     if isinstance(value, np.ndarray):
         flags = value.flags
         layout = (flags.writeable, flags.owndata, flags.c_contiguous, flags.f_contiguous, value.base is None)

@@ -130,7 +130,7 @@ def test_updates_inside_old_control_flow(step: Any, resource: bool) -> None:
 
 @pytest.mark.parametrize("resource", [True])
 def test_updates_inside_functions(step: Any) -> None:
-    """An update inside a function, a functional conditional or loop is found; one that only reads is told apart."""
+    """An update inside a function, a functional conditional or loop is found; one that only reads is not one."""
 
     @tf.function
     def adding(value: Any) -> Any:

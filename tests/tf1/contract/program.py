@@ -1,4 +1,4 @@
-"""A training in a process of its own. It says on standard output what it does, and trains until it is told to stop.
+"""A training in a process of its own. It says on standard output what it does, and trains until it is asked to stop.
 
 Usage: program.py LOGDIR GRACE_SECS heeds|ignores
 

@@ -187,7 +187,7 @@ def test_item_05_the_constructor_makes_the_logdir_and_finalizes_the_graph(
 def test_item_05_a_constructor_that_fails_leaves_the_graph_open(
     facade: Any, build_model: Callable[..., Any], graph: Any
 ) -> None:
-    """Finalizing comes last: a program that is told to set its variables' devices can still do so."""
+    """Finalizing comes last: a program that is asked to set its variables' devices can still do so."""
     build_model()
     with pytest.raises(ValueError, match="device"):
         facade.Supervisor(is_chief=False)

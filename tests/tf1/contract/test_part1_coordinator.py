@@ -1,4 +1,4 @@
-"""Contract part 1, items 22 to 26, 32 and 33: how threads stop together, and how the first error is told."""
+"""Contract part 1, items 22 to 26, 32 and 33: how threads stop together, and how the first error is reported."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_item_23_an_error_after_the_stop_is_ignored(facade: Any) -> None:
 
 
 def test_item_23_an_error_after_join_is_raised(facade: Any) -> None:
-    """After join nobody would see it any more, so it is raised at once; a clean one and a plain stop are not."""
+    """After join it would not be seen any more, so it is raised at once; a clean one and a plain stop are not."""
     coord = facade.Coordinator()
     coord.join([])
     with pytest.raises(ValueError, match="late"):
@@ -174,7 +174,7 @@ def test_item_25_stop_on_exception_keeps_everything_for_join(facade: Any, error:
 
 
 def test_item_26_a_looper_is_a_registered_daemon(facade: Any) -> None:
-    """A looper is a daemon thread that the coordinator's join waits for without being told."""
+    """A looper is a daemon thread that the coordinator's join waits for without being asked."""
     coord = facade.Coordinator()
     started, end = threading.Event(), threading.Event()
     looper = facade.LooperThread.loop(coord, 60, lambda: (started.set(), end.wait()))
@@ -309,7 +309,7 @@ def test_item_32_an_error_that_cannot_be_told_stops_all_the_same(ours: Any) -> N
 
 
 def test_item_32_waiting_for_no_time_answers_at_once(facade: Any) -> None:
-    """A timeout of 0 or less tells whether a stop was requested."""
+    """A timeout of 0 or less returns whether a stop was requested."""
     coord = facade.Coordinator()
     assert [coord.wait_for_stop(secs) for secs in (0, -1.5)] == [False, False]
     coord.request_stop()

@@ -36,7 +36,7 @@ def test_item_19_ready(facade: Any, build_model: Callable[..., Any], why: str) -
 
 
 def test_item_19_names_mean_not_ready(facade: Any, build_model: Callable[..., Any]) -> None:
-    """A ready op that names variables means not ready, and the names are told."""
+    """A ready op that names variables means not ready, and the reason has the names."""
     build_model()
     manager = facade.SessionManager(ready_op=v1.report_uninitialized_variables())
     with pytest.raises(RuntimeError, match="Variables not initialized: global_step, weight"):
@@ -74,7 +74,7 @@ def ready_at_look(number: int) -> Any:
 
 @pytest.mark.parametrize("max_wait_secs", [60, None, float("inf")])
 def test_item_21_each_poll_opens_a_session_of_its_own(facade: Any, sessions: Any, max_wait_secs: float | None) -> None:
-    """Polling goes on, for ever if asked, with a new session each time; those that were not ready are closed."""
+    """Polling goes on, without end if asked, with a new session each time; those that were not ready are closed."""
     manager = facade.SessionManager(ready_op=ready_at_look(3), recovery_wait_secs=0.01)
     sess = manager.wait_for_session("", max_wait_secs=max_wait_secs)
     assert len(sessions.opened) == 3

@@ -281,7 +281,7 @@ def test_item_20_recover_what_is_ready(
 
 
 def has_failed(supervisor: Any) -> bool:
-    """Whether a save has failed, as far as the facade tells."""
+    """Whether a save has failed, as far as the facade says."""
     return hasattr(supervisor, "run_status") and supervisor.run_status().checkpoint.failures > 0
 
 
@@ -295,7 +295,7 @@ def saving(facade: Any, model: Any, logdir: str, obstruct: str, until: Callable[
         saver=v1.train.Saver(max_to_keep=1),
         save_model_secs=0.02,
         save_summaries_secs=0,
-        stop_grace_secs=1,  # for so long ours tries to save the last step
+        stop_grace_secs=1,  # how long ours tries to save the last step
     )
     try:
         with supervisor.managed_session(start_standard_services=False) as sess:

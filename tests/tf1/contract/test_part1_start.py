@@ -334,7 +334,7 @@ def test_item_13_the_step_counters_tag_is_the_ops_name(
 def test_item_14_checkpoint_events_need_a_global_step(
     facade: Any, build_model: Callable[..., Any], logdir: str, read_events: Any, wait_until: Any, name: str
 ) -> None:
-    """Without a global step the checkpoint is ``model.ckpt``, and no CHECKPOINT event tells of it."""
+    """Without a global step the checkpoint is ``model.ckpt``, and there is no CHECKPOINT event for it."""
     build_model(name=name)
     supervisor = facade.Supervisor(logdir=logdir, save_model_secs=9999)
     with supervisor.managed_session():

@@ -97,7 +97,7 @@ def test_item_27_the_writer_can_be_left_open(supervisor: Any, stops: Callable[[]
 
 
 def test_item_27_the_session_is_closed_last_and_quietly(supervisor: Any, stops: Callable[[], int]) -> None:
-    """The managed session closes after STOP; an error of that close is nobody's."""
+    """The managed session closes after STOP; an error of that close is not raised."""
     seen: list[int] = []
     with supervisor.managed_session() as sess:
         close = sess.close

@@ -22,7 +22,7 @@ v1 = tf.compat.v1
 
 
 def test_a_second_chief_is_refused(ours: Any, build_model: Callable[..., Any], train: Any, logdir: str) -> None:
-    """While one chief is at work the second is refused, and told what holds the logdir; the first is not disturbed."""
+    """While one chief is at work the second is refused, with what holds the logdir; the first is not disturbed."""
     model = build_model()
     supervisor = ours.Supervisor(logdir=logdir)
     with supervisor.managed_session() as sess:
@@ -58,7 +58,7 @@ def test_the_logdir_is_free_again_after_the_end(train: Any) -> None:
 
 
 def test_a_second_chief_can_be_allowed(ours: Any, build_model: Callable[..., Any], train: Any, logdir: str) -> None:
-    """With `Options(exclusive_logdir=False)` nobody is refused."""
+    """With `Options(exclusive_logdir=False)` no chief is refused."""
     build_model()
     with ours.Supervisor(logdir=logdir).managed_session():
         assert train(options=Options(exclusive_logdir=False)) == (0, 0)
@@ -125,7 +125,7 @@ def test_a_worker_does_not_start_before_init_fn(ours: Any, build_model: Callable
 def test_a_worker_of_a_finished_run_waits_for_no_chief(
     ours: Any, build_model: Callable[..., Any], logdir: str, ended: str
 ) -> None:
-    """Nobody will come: it gets a session in which nothing can be run, and a stop, so that its program ends well."""
+    """The run is over: it gets a closed session, and a stop, so that its program ends well."""
     chief = LogdirLock(logdir)
     chief.acquire("chief")
     chief.release(ended)
@@ -183,7 +183,7 @@ def without_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterTask]:
 def test_a_cluster_that_does_not_answer_is_waited_for_as_long_as_was_asked(
     ours: Any, build_model: Callable[..., Any], logdir: str, without_server: ClusterTask, is_chief: bool
 ) -> None:
-    """TensorFlow waits for a parameter server for ever; chief and worker do not, and say that it is the one missing."""
+    """TensorFlow waits for a parameter server without end; chief and worker do not, and name it."""
     with without_server.device():
         build_model()
     supervisor = ours.Supervisor(logdir=logdir, is_chief=is_chief)

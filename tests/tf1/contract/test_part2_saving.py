@@ -150,7 +150,7 @@ def test_faults_of_the_world_do_not_stop_training(
     caplog: pytest.LogCaptureFixture,
     fault: Callable[[], Exception],
 ) -> None:
-    """A save that fails is tried again while training goes on; records and log tell of it."""
+    """A save that fails is tried again while training goes on; it is in records and log."""
     model = build_model()
     saver = FaultySaver(fault(), fault())
     supervisor = ours.Supervisor(logdir=logdir, saver=saver, save_model_secs=9999, options=Options(**QUICK))
@@ -167,7 +167,7 @@ def test_faults_of_the_world_do_not_stop_training(
 
 
 def test_too_many_failures_are_an_error_if_so_wished(ours: Any, build_model: Callable[..., Any], logdir: str) -> None:
-    """One failure more than `Options.max_save_failures` stops the run; the last cause is told."""
+    """One failure more than `Options.max_save_failures` stops the run, with the last cause."""
     build_model()
     saver = FaultySaver(*[disk_full() for _ in range(10)])
     supervisor = ours.Supervisor(logdir=logdir, saver=saver, options=Options(max_save_failures=2, **QUICK))

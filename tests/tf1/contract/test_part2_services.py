@@ -146,7 +146,7 @@ def test_a_failed_standard_service_can_be_borne(
 def test_the_first_steps_per_second_are_true(
     ours: Any, build_model: Callable[..., Any], logdir: str, summaries: Any, wait_until: Any
 ) -> None:
-    """No rate is told before there are two readings, so the first is never 0 in a run that trains."""
+    """There is no rate before there are two readings, so the first is never 0 in a run that trains."""
     model = build_model()
     supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0, save_summaries_secs=0.5)
 

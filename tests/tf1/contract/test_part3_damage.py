@@ -160,7 +160,7 @@ def session_record(read_telemetry: Any, logdir: str) -> Callable[[], Any]:
 
 @pytest.fixture
 def train_keeping(ours: Any, build_model: Any, run: Path) -> Callable[..., None]:
-    """Returns a function that does one step with so many checkpoints to keep, and saves: at the end, or before."""
+    """Returns a function that does one step with this many checkpoints to keep, and saves: at the end, or before."""
 
     def train_one(max_to_keep: int, *, before_the_end: bool = False) -> None:
         with tf.Graph().as_default():

@@ -69,7 +69,7 @@ def test_started_services(
 
 
 def test_services_run_every_10_and_every_2_minutes_by_default(logdir: str, read_telemetry: Any) -> None:
-    """Checkpoints every 600 s, summaries and step counts every 120 s, unless told otherwise."""
+    """Checkpoints every 600 s, summaries and step counts every 120 s, unless set otherwise."""
     my_model()
 
     sv = supervisor_core.Supervisor(logdir=logdir)

@@ -3,7 +3,7 @@
 Usage: program.py original|hooks|ours LOGDIR
 
 ``train N`` does N steps and writes a summary of each, ``save`` saves a checkpoint as the facade's own service would,
-``finish`` leaves the session in good order. Each is answered with the global step.
+``finish`` ends the session. Each is answered with the global step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 
 def main(facade: str, logdir: str) -> None:
-    """Train as told."""
+    """Train as asked."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         weight = v1.get_variable("weight", initializer=0.0)

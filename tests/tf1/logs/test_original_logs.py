@@ -22,7 +22,7 @@ FACADES = ("original", "hooks", "ours")
 
 @dataclass
 class Process:
-    """A training that does what it is told."""
+    """A training that does what it is asked."""
 
     process: Forked
 
@@ -85,7 +85,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> I
 
 @pytest.mark.parametrize("facade", FACADES)
 def test_a_killed_run_is_two_sessions(seen: dict[str, Seen], facade: str) -> None:
-    """Two sessions with the steps that were seen, exact where the run told of itself and inferred where not."""
+    """Two sessions with the steps that were seen, exact where the run recorded itself and inferred where not."""
     run, restored = seen[facade].run, seen[facade].restored
     assert [(session.first_step, session.last_step) for session in run.sessions] == [(0, 12), (restored, restored + 3)]
     assert {session.inferred for session in run.sessions} == {facade != "ours"}
@@ -123,7 +123,7 @@ def test_endings_are_told_as_far_as_they_are_known(
 
 @pytest.mark.parametrize("facade", FACADES)
 def test_checkpoints_are_those_on_disk(seen: dict[str, Seen], facade: str) -> None:
-    """The checkpoint that was restored is among those that the run tells of, and the last one, where it was told of
+    """The checkpoint that was restored is among those that the run lists, and the last one, where it was recorded
     (hooks write no event of their last)."""
     run, restored = seen[facade].run, seen[facade].restored
     expected = {restored} if facade == "hooks" else {restored, restored + 3}

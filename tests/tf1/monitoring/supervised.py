@@ -1,4 +1,4 @@
-"""A training under the real Supervisor that does as it is told, one line on its standard input at a time: ``hold``
+"""A training under the real Supervisor that does as it is asked, one line on its standard input at a time: ``hold``
 hangs inside the next step, ``go`` lets it go on; ``nan`` makes its loss NaN, ``finite`` finite. SIGTERM ends it. Run as
 a program.
 """

@@ -32,7 +32,7 @@ def disk(exporter: str, tmp_path: Path) -> Iterator[SmallDisk]:
 
 @pytest.fixture
 def worker(disk: SmallDisk, tmp_path: Path) -> Iterator[HeartbeatWriter]:
-    """Another process of the training's cluster, as far as its chief can tell."""
+    """Another process of the training's cluster, as far as its chief can see."""
     heartbeats = HeartbeatWriter(tmp_path / "logs" / "digits", "worker:1", "w" * 16, interval_secs=1.0)
     heartbeats.write(HeartbeatRecord(session="w" * 16, phase="training", step=5, steps=5))
     heartbeats.start()

@@ -49,12 +49,12 @@ class Bench:
         self.session.run(self.initializer)
 
     def train(self, steps: int = 1) -> None:
-        """Do so many steps."""
+        """Do this many steps."""
         for _ in range(steps):
             self.session.run(self.train_op)
 
     def save(self, steps: int = 1) -> SaveResult:
-        """Do so many steps and save; a failure is an error of the test."""
+        """Do this many steps and save; a failure is an error of the test."""
         self.train(steps)
         result = self.checkpoints.save(self.session, "timer")
         assert result.error is None, result.error

@@ -113,7 +113,7 @@ def test_a_failed_save_leaves_the_one_it_would_have_replaced(
 
 
 def test_shards_that_do_not_merge_are_damage(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What TensorFlow finds damaged as it merges shards is told, and tried again, like what we find."""
+    """What TensorFlow finds damaged as it merges shards is reported and tried again, like what we find."""
     model = bench()
 
     def fail(self: Any, prefix: str) -> None:
@@ -126,7 +126,7 @@ def test_shards_that_do_not_merge_are_damage(bench: Any, monkeypatch: pytest.Mon
 
 @contextmanager
 def small_disk(path: Path, size: str) -> Iterator[None]:
-    """A file system of so many bytes; skips the test where none can be mounted."""
+    """A file system of this size in bytes; skips the test where none can be mounted."""
     path.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
     try:

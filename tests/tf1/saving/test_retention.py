@@ -99,7 +99,7 @@ def test_the_hours_run_on_through_saves_by_hand(bench: Any) -> None:
 
 
 def test_a_restarted_session_goes_on_with_the_list(bench: Any, files: Any) -> None:
-    """Checkpoints of the session before count against ``max_to_keep``, though the saver was never told of them."""
+    """Checkpoints of the session before count against ``max_to_keep``, though the saver never knew of them."""
     model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
     model.save()
     model.save()
@@ -112,7 +112,7 @@ def test_a_restarted_session_goes_on_with_the_list(bench: Any, files: Any) -> No
 
 
 def test_a_checkpoint_for_ever_is_not_deleted(bench: Any, files: Any, tmp_path: Path) -> None:
-    """What the saver was told to keep without a time, and what lies outside the logdir, stays on disk."""
+    """What the saver keeps without a time, and what lies outside the logdir, stays on disk."""
     model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
     model.save()
     elsewhere = model.saver.save(model.session.plain_session(), str(tmp_path / "elsewhere"), write_state=False)

@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 
 
 def test_a_save_says_what_it_has_done(bench: Any, files: Any) -> None:
-    """The result tells path, step, size and durations of a checkpoint that is whole, listed and restorable."""
+    """The result has path, step, size and durations of a checkpoint that is whole, listed and restorable."""
     model = bench()
     result = model.save(steps=3)
     path = str(model.logdir / "model.ckpt-3")

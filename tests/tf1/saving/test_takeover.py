@@ -20,7 +20,7 @@ LEDGER = ".supervisor.checkpoints/attempt-000001-a-model.ckpt.json"
 
 
 class Check:
-    """A check that passes so many times, then refuses for good."""
+    """A check that passes this often, then always refuses."""
 
     def __init__(self) -> None:
         self.left = 1_000_000
