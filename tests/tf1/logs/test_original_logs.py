@@ -3,6 +3,8 @@ killed and started again, are understood: the model says what the test has seen.
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,6 +49,18 @@ class Seen:
     restarted_at: float
 
 
+def next_second() -> float:
+    """Wait for the clock's next whole second, and return it.
+
+    The original names an events file by the second, and dates its first event by it: a file of a program that was
+    started again in the same second would replace the one of the program that was killed.
+    """
+    second = math.floor(time.time()) + 1.0
+    while (left := second - time.time()) > 0:
+        threading.Event().wait(left)
+    return second
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Iterator[dict[str, Seen]]:
     """Each facade's run: 7 steps, a save, 5 steps, SIGKILL, a restart, 3 steps, a save, the end. All at once."""
@@ -66,7 +80,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> I
             process.process.close()
             killed_at[facade] = time.time()
             restored[facade] = max(int(path.stem.rpartition("-")[2]) for path in Path(logdirs[facade]).glob("*.index"))
-        restarted_at = time.time()
+        restarted_at = next_second()
         second = {facade: start(facade) for facade in FACADES}
         for facade, process in second.items():
             assert process.hear() == "ready"
