@@ -92,7 +92,7 @@ def test_a_callable_is_made_when_it_has_paid_for_itself(sess: SupervisedSession)
     assert costly.prepared is not None
 
 
-def test_callables_are_made_only_where_they_cannot_be_told_apart(graph: Any) -> None:
+def test_callables_are_made_only_where_results_are_the_same(graph: Any) -> None:
     """No callable for values that may never be computed, for functions' own state, for large values and constants."""
     fed, text = v1.placeholder(tf.float32, []), v1.placeholder(tf.string, [])
     flag = v1.placeholder(tf.bool, [])

@@ -29,7 +29,7 @@ def test_only_what_is_run_again_gets_a_plan(sess: SupervisedSession, run_cache_o
     assert len(run_cache_of(sess)) == 1
 
 
-def test_the_same_structure_written_anew_is_recognised(sess: SupervisedSession, run_cache_of: Any) -> None:
+def test_a_structure_written_again_is_recognised(sess: SupervisedSession, run_cache_of: Any) -> None:
     """Lists, dictionaries and names that are built for each run lead to one plan."""
     one, two = tf.constant(1, name="one"), tf.constant(2)
     for key in "abc":

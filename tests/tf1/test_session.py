@@ -263,7 +263,7 @@ class InterruptedLock(StepLock):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("runs", [0, 3], ids=["without a plan", "planned"])
-def test_an_interrupt_at_the_gate_leaves_nobody_inside(graph: Any, build_model: Any, when: str, runs: int) -> None:
+def test_an_interrupt_at_the_gate_leaves_no_thread_inside(graph: Any, build_model: Any, when: str, runs: int) -> None:
     """A later snapshot has the step lock to itself, wherever the interrupt came."""
     model, step_lock = build_model(), InterruptedLock()
     with SupervisedSession(step_lock=step_lock) as sess:

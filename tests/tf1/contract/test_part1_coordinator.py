@@ -297,7 +297,7 @@ def test_item_32_every_way_to_request_a_stop(facade: Any, how: str) -> None:
     assert raised.value is error
 
 
-def test_item_32_an_error_that_cannot_be_told_stops_all_the_same(ours: Any) -> None:
+def test_item_32_an_error_without_a_text_stops_all_the_same(ours: Any) -> None:
     """A stop is never lost for want of a traceback or a text, as it is in the original."""
     for error in (RuntimeError("never raised"), type("Mute", (Exception,), {"__str__": lambda self: 1 / 0})()):
         coord = ours.Coordinator()

@@ -207,7 +207,7 @@ def test_item_10_services_without_a_logdir(
     assert "Standard services need a 'logdir'" in caplog.text
 
 
-def test_item_11_start_bears_the_present_step(
+def test_item_11_start_has_the_present_step(
     facade: Any, build_model: Callable[..., Any], logdir: str, read_events: Any
 ) -> None:
     """START is logged with the step at which the session starts."""

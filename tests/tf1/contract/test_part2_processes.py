@@ -35,7 +35,7 @@ def statuses(read_events: Any, logdir: str) -> list[int]:
     return [event.session_log.status for file in read_events(logdir) for event in file if event.session_log.status]
 
 
-def test_sigterm_ends_in_good_order(trained: Any, saved_step: Any, read_events: Any, read_telemetry: Any) -> None:
+def test_sigterm_shuts_down(trained: Any, saved_step: Any, read_events: Any, read_telemetry: Any) -> None:
     """After SIGTERM the last step is on disk, STOP is written, and the process dies of the signal."""
     training = trained("SIGTERM")
     training.process.terminate()
@@ -50,9 +50,7 @@ def test_sigterm_ends_in_good_order(trained: Any, saved_step: Any, read_events: 
     assert (stop.reason, stop.signal, stop.final_checkpoint_step) == ("signal", "SIGTERM", last)
 
 
-def test_ctrl_c_ends_in_good_order(
-    train: Any, logdir: str, saved_step: Any, read_events: Any, read_telemetry: Any
-) -> None:
+def test_ctrl_c_shuts_down(train: Any, logdir: str, saved_step: Any, read_events: Any, read_telemetry: Any) -> None:
     """After SIGINT should_stop() is true, the last step is on disk, and KeyboardInterrupt comes when all is saved."""
 
     def body(supervisor: Any, sess: Any, model: Any) -> None:

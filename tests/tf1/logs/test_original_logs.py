@@ -127,7 +127,7 @@ def test_the_restart_is_where_it_was(seen: dict[str, Seen], facade: str) -> None
         ("ours", "lost", "completed", "completed"),
     ],
 )
-def test_endings_are_told_as_far_as_they_are_known(
+def test_endings_are_known_where_they_were_recorded(
     seen: dict[str, Seen], facade: str, reason: str, state: str, outcome: str
 ) -> None:
     """Ours says how each session ended; the original's STOP says that one did; hooks say nothing."""

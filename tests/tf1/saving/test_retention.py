@@ -111,7 +111,7 @@ def test_a_restarted_session_goes_on_with_the_list(bench: Any, files: Any) -> No
     assert later.names() == ["checkpoint", *files(2), *files(9)]
 
 
-def test_a_checkpoint_for_ever_is_not_deleted(bench: Any, files: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_to_keep_is_not_deleted(bench: Any, files: Any, tmp_path: Path) -> None:
     """What the saver keeps without a time, and what lies outside the logdir, stays on disk."""
     model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
     model.save()
@@ -154,7 +154,7 @@ def skipped(path: str | None) -> list[Skipped]:
     return [Skipped(path, "it was altered")]
 
 
-def test_only_so_many_damaged_ones_are_kept(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_damaged_ones_is_bounded(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Beyond five the oldest that was set aside is deleted, with a word about it; the newest is there."""
     model = bench()
     for _ in range(MAX_SET_ASIDE + 1):
