@@ -43,7 +43,7 @@ class Publisher:
 class CurrentLease(Protocol):
     """The part of a lease file that the check needs."""
 
-    def look(self) -> tuple[bytes, bool]:
+    def read_current(self) -> tuple[bytes, bool]:
         """Return the bytes of the file of that name, and whether it is the file that was taken; no bytes if deleted."""
 
 
@@ -73,7 +73,7 @@ class Token:
         Raises:
             OSError: if the file cannot be read.
         """
-        data, is_taken_file = file.look()
+        data, is_taken_file = file.read_current()
         if data.startswith(self._bytes) and is_taken_file:
             return None
         found: LeaseRecord | None = None
@@ -82,7 +82,7 @@ class Token:
                 found = decode(data)
                 break
             except ValueError:
-                data, is_taken_file = file.look()
+                data, is_taken_file = file.read_current()
         if not is_taken_file:
             return retake(found)
         if found is not None and found.session == self.session:

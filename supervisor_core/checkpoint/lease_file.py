@@ -240,7 +240,7 @@ class LeaseFile(Protocol):
     def write(self, data: bytes) -> None:
         """Replace its bytes."""
 
-    def look(self) -> tuple[bytes, bool]:
+    def read_current(self) -> tuple[bytes, bool]:
         """Return the bytes of the file that has the name now, and whether it is the file that was taken.
 
         For `guard`, before each publication; needs no lock; safe from any thread.
@@ -349,8 +349,8 @@ class LocalLeaseFile:
         self.release()
         self._fd, self._taken = fd, os.fstat(fd)
 
-    def look(self) -> tuple[bytes, bool]:
-        """See `LeaseFile.look`; opens the file for it, since that makes network file systems ask their server."""
+    def read_current(self) -> tuple[bytes, bool]:
+        """See `LeaseFile.read_current`; opens the file again, which makes network file systems ask their server."""
         try:
             fd = open_own(self.path, os.O_RDONLY)
             try:
@@ -419,8 +419,8 @@ class RemoteLeaseFile:
         """See `LeaseFile.write`."""
         self._filesystem.replace(self.path, data)
 
-    def look(self) -> tuple[bytes, bool]:
-        """See `LeaseFile.look`; one request. Objects have no identity but their names."""
+    def read_current(self) -> tuple[bytes, bool]:
+        """See `LeaseFile.read_current`; one request. Objects have no identity but their names."""
         return self.read(), True
 
     def is_in_place(self) -> bool:

@@ -91,7 +91,7 @@ class LogdirIndex:
                 ``changed``, so that no more than one piece of one file (64 MiB) is held at a time.
         """
         if isinstance(self._source, RemoteSource):
-            self._source.begin_look(self.logdir)
+            self._source.list_all(self.logdir)
         self._tree.refresh()
         found = {name: directory for name, directory in self._tree.runs() if self._is_asked_for(name)}
         before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}
@@ -109,7 +109,7 @@ class LogdirIndex:
                     on_progress(done, len(self._runs))
         finally:
             if isinstance(self._source, RemoteSource):
-                self._source.end_look()
+                self._source.stop_read_ahead()
         return LogdirChange(
             removed=tuple(name for name in before if name not in self._runs),
             changed=changed,

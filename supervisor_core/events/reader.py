@@ -169,7 +169,7 @@ class EventsFileReader:
         )
 
     def _read(self, file: ReadFile, status: FileStatus, builder: ChunkBuilder, max_bytes: int | None) -> Chunk | None:
-        # The status is the path's of a moment ago. If that was another file, the next look sees so.
+        # The status is the path's of a moment ago. If that was another file, the next read detects it.
         self._size = status.st_size
         blocks = getattr(status, "st_blocks", 0)  # 0: not known, as of an object store
         allowed = FREE_BYTES + PER_STORED_BYTE * 512 * blocks if blocks else math.inf

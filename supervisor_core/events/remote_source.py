@@ -46,7 +46,7 @@ class _Client(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Listing:
     """A listing of everything below a directory, by paths without their scheme."""
 
     root: str
@@ -59,7 +59,7 @@ class _FsspecClient:
     def __init__(self, filesystem: Any) -> None:
         self._filesystem = filesystem
 
-    def look(self, root: str) -> _Look:
+    def list_all(self, root: str) -> _Listing:
         """List everything below a directory; object stores return a thousand names per request."""
         self._filesystem.invalidate_cache()
         own = self.key(root)
@@ -77,7 +77,7 @@ class _FsspecClient:
                 above, _, name = above.rpartition("/")
                 known = above in entries
                 entries.setdefault(above, {})[name] = Entry(name, True, False)
-        return _Look(own, sizes, entries)
+        return _Listing(own, sizes, entries)
 
     def key(self, path: str) -> str:
         """Return a path without its scheme."""
@@ -154,46 +154,46 @@ class RemoteSource:
 
     def __init__(self, client: _Client) -> None:
         self._client = client
-        self._look: _Look | None = None
+        self._listing: _Listing | None = None
         self._ahead: ReadAhead | None = None
         self._count_lock = threading.Lock()
         self.requests = 0
         """Number of requests so far; a listing of many names counts as one for each thousand."""
 
-    def begin_look(self, root: str) -> None:
+    def list_all(self, root: str) -> None:
         """List everything below a directory; until the next call `stat` and `list` answer from this listing.
 
         Where the store's library has no such request, or fails, each directory is listed on demand.
         """
-        self._look = None
+        self._listing = None
         if isinstance(self._client, _FsspecClient):
             try:
-                look = self._client.look(root)
+                listing = self._client.list_all(root)
             except Exception:  # the request for the first directory raises it again
                 self._count(1)
                 return
-            self._count(1 + len(look.sizes) // NAMES_OF_A_REQUEST)
-            self._look = look if look.sizes else None  # empty, or no such directory: a request decides
+            self._count(1 + len(listing.sizes) // NAMES_OF_A_REQUEST)
+            self._listing = listing if listing.sizes else None  # empty, or no such directory: a request decides
 
     def names(self, directory: str) -> list[str] | None:
         """Return the names in a directory, if they are part of the listing; None if not."""
-        look, key = self._known(directory)
-        return None if look is None else list(look.entries.get(key, ()))
+        listing, key = self._known(directory)
+        return None if listing is None else list(listing.entries.get(key, ()))
 
-    def _known(self, path: str) -> tuple[_Look | None, str]:
-        look = self._look
-        if look is None or not isinstance(self._client, _FsspecClient):
+    def _known(self, path: str) -> tuple[_Listing | None, str]:
+        listing = self._listing
+        if listing is None or not isinstance(self._client, _FsspecClient):
             return None, ""
         key = self._client.key(path)
-        return (look if key == look.root or key.startswith(look.root + "/") else None), key
+        return (listing if key == listing.root or key.startswith(listing.root + "/") else None), key
 
     def stat(self, path: str) -> RemoteStatus:
         """See `supervisor_core.events.source.ReadFileSystem`."""
-        look, key = self._known(path)
-        if look is not None:
-            if key in look.sizes:
-                return RemoteStatus(look.sizes[key])
-            if key in look.entries:
+        listing, key = self._known(path)
+        if listing is not None:
+            if key in listing.sizes:
+                return RemoteStatus(listing.sizes[key])
+            if key in listing.entries:
                 return RemoteStatus(0, stat.S_IFDIR)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._count(1)
@@ -215,11 +215,11 @@ class RemoteSource:
 
     def read_ahead(self, ranges: Sequence[Range]) -> None:
         """Begin to fetch the first ranges of the files in parallel, in the order in which they will be read; ends with
-        `end_look`."""
-        if self._look is not None and ranges:
+        `stop_read_ahead`."""
+        if self._listing is not None and ranges:
             self._ahead = ReadAhead(self._fetch, ranges)
 
-    def end_look(self) -> None:
+    def stop_read_ahead(self) -> None:
         """Stop fetching ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
@@ -238,9 +238,9 @@ class RemoteSource:
 
     def list(self, directory: str) -> Iterator[Entry]:
         """See `supervisor_core.events.source.ReadFileSystem`."""
-        look, key = self._known(directory)
-        if look is not None:
-            yield from look.entries.get(key, {}).values()
+        listing, key = self._known(directory)
+        if listing is not None:
+            yield from listing.entries.get(key, {}).values()
             return
         self._count(1)
         try:
