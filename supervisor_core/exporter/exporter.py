@@ -24,6 +24,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
 from supervisor_core.exporter.logdir_facts import LogdirFacts, Look, facts_samples, shown_logdir
 from supervisor_core.exporter.page import Page, Reading, RunText, write_run
+from supervisor_core.exporter.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.process import process_samples
 from supervisor_core.metrics.render import Format
@@ -38,10 +39,6 @@ _STOP_SECS = 2.0
 _SHOW_SECS = 1.0
 _SHOW_SHARE = 0.1
 """Of the first look, how much may go into showing what it has read so far."""
-
-
-_UNFINISHED = ("running", "stalled", "lost", "failed")
-"""A run in one of these states has not ended as planned."""
 
 
 class Watch(Protocol):
@@ -100,10 +97,10 @@ class Exporter:
         self._faults = [0] * len(watches)
         self._writing = threading.Lock()
         self._unwritten = False
-        self._written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}
-        self._labels: dict[tuple[int, str], str] = {}
+        self._written: dict[Key, tuple[WatchedRun, RunText]] = {}
+        self._labels: dict[Key, str] = {}
         self._told: frozenset[str] = frozenset()
-        self._gone: dict[tuple[int, str], float] = {}
+        self._vanished = VanishedRuns(forget_after_secs)
         self._announced = False
         self._versions = _versions()
         self._show_next = clock.monotonic()
@@ -159,7 +156,8 @@ class Exporter:
         if labels != [facts.label for facts in self._up.logdirs]:
             self._up = replace(self._up, logdirs=tuple(LogdirFacts(label=label) for label in labels))
             self._faults = [0] * len(labels)
-            self._written, self._labels, self._gone = {}, {}, {}
+            self._written, self._labels = {}, {}
+            self._vanished.clear()
         self._looks = [Look(snapshot=found, at=at, secs=secs) for found in snapshots]
         self._put_up()
 
@@ -228,45 +226,46 @@ class Exporter:
 
     def _write(self) -> None:
         before, looks = self._up, {index: look for index, look in enumerate(self._looks) if look is not None}
-        places = [
-            (index, name, watched)
+        now = self._clock.wall()
+        live = {
+            (index, name): watched
             for index, look in looks.items()
             for name, watched in sorted(look.snapshot.runs.items())
-        ]
-        now = self._clock.wall()
-        places += self._vanished(looks, now)
-        known = self._labels
-        labels = run_labels(
-            [
-                RunPlace(shown_logdir(looks[index].snapshot.logdir), name, watched.own_name, known.get((index, name)))
-                for index, name, watched in places
-            ]
-        )
-        written: dict[tuple[int, str], tuple[WatchedRun, RunText]] = {}
+        }
         problems = {index: list(look.snapshot.problems) for index, look in looks.items()}
+        gone = self._missed(looks, problems, now)
+        own_names = {key: watched.own_name for key, watched in live.items()}
+        own_names |= {key: run.own_name for key, run in gone.items()}
+        places = [
+            RunPlace(shown_logdir(looks[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
+            for (index, name), own_name in own_names.items()
+        ]
+        labels = dict(zip(own_names, run_labels(places), strict=True))
+        written: dict[Key, tuple[WatchedRun, RunText]] = {}
         runs = dict.fromkeys(looks, 0)
-        for (index, name, watched), label in zip(places, labels, strict=True):
-            last = self._written.get((index, name))
-            gone = (index, name) in self._gone
-            if gone:
-                problems[index].append(f"Run {label!r}: its directory is gone, and it had not ended.")
-            elif watched.problem is not None:
+        for (index, name), watched in live.items():
+            label, last = labels[index, name], self._written.get((index, name))
+            if watched.problem is not None:
                 problems[index].append(f"Run {label!r}: {watched.problem}")
-            if last is not None and last[0] is watched and last[1].status.run == label and not gone:
+            if last is not None and last[0] is watched and last[1].status.run == label:
                 written[index, name] = last
             else:
                 try:
-                    written[index, name] = watched, self._write_run(index, watched, label, now, gone=gone)
+                    written[index, name] = watched, self._write_run(index, watched, label, now)
                 except Exception as error:  # a fault of ours; it must not cost the other runs
                     _LOG.debug("Run %r cannot be shown", label, exc_info=True)
                     problems[index].append(f"Run {label!r} cannot be shown: {error!r}")
                     continue
-            runs[index] += not gone
+            runs[index] += 1
+        texts = [text for _, text in written.values()]
+        for key, run in gone.items():
+            texts.append(run.written(labels[key], now))
+            problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
         self._written = written
         if all(look is not None and (look.at is not None or not look.snapshot.reachable) for look in self._looks):
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
-            self._labels = {(index, name): label for (index, name, _), label in zip(places, labels, strict=True)}
-        page = Page([text for _, text in written.values()])
+            self._labels = labels
+        page = Page(texts)
         logdirs = list(before.logdirs)
         for index, look in looks.items():
             new = (look.at is not None or not look.snapshot.reachable) and look is not logdirs[index].look
@@ -284,27 +283,30 @@ class Exporter:
             self._announced = True
             _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, max(look.secs or 0.0 for look in looks.values()))
 
-    def _vanished(self, looks: Mapping[int, Look], now: float) -> list[tuple[int, str, WatchedRun]]:
-        """Return the runs that were served, had not ended, and are gone; each until it is forgotten."""
-        vanished: list[tuple[int, str, WatchedRun]] = []
-        for (index, name), (watched, _) in self._written.items():
-            if index not in looks or name in looks[index].snapshot.runs or watched.run.state not in _UNFINISHED:
-                continue
-            if now - self._gone.get((index, name), now) <= self._forget_after_secs:
-                vanished.append((index, name, watched))
-        self._gone = {(index, name): self._gone.get((index, name), now) for index, name, _ in vanished}
-        return vanished
+    def _missed(
+        self, looks: Mapping[int, Look], problems: Mapping[int, list[str]], now: float
+    ) -> Mapping[Key, VanishedRun]:
+        """Return the runs that are gone; one whose directory was renamed keeps its label, and is not among them."""
+        found = {index: look.snapshot.runs for index, look in looks.items()}
+        logdirs = {index: self._up.logdirs[index].label for index in looks}
+        renamed, dropped = self._vanished.update(self._written, found, now, logdirs)
+        self._labels.update(renamed)
+        for index, count in dropped.items():
+            problems[index].append(
+                f"{logdirs[index]}: {count:,} runs whose directories are gone are not served any more (docs/limits.md)."
+            )
+        return self._vanished.runs
 
-    def _write_run(self, index: int, watched: WatchedRun, label: str, now: float, *, gone: bool) -> RunText:
+    def _write_run(self, index: int, watched: WatchedRun, label: str, now: float) -> RunText:
         reading = Reading(
             logdir=self._up.logdirs[index].label,
-            success=watched.read_ok and not gone,
+            success=watched.read_ok,
             last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
             corrupt_records=watched.corrupt_records,
             dropped=watched.dropped,
         )
         status = run_status(watched.run, now, label=label, forget_after_secs=self._forget_after_secs)
-        if gone or (watched.unreachable and watched.run.state in _UNFINISHED):
+        if watched.unreachable and watched.run.state in UNFINISHED:
             status = replace(status, state="unreachable")
         return write_run(status, reading)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.exporter import vanished
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
+from supervisor_core.run.model import Run
 
 Samples = Callable[[bytes], dict[str, float]]
 DAY = 86_400.0
@@ -89,6 +92,103 @@ def test_a_run_that_is_gone_is_forgotten(logs: Path, exporter_of: Any, samples_o
         clock.now += later
         exporter.refresh()
         assert state_of(samples_of(exporter.scrape(TEXT)), "lost") == state
+
+
+def test_a_renamed_directory_is_one_run(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
+    """A run whose directory gets another name, in this look or a later one, is served under that name alone; a new
+    directory with the inode of one that is gone is another run."""
+    exporter: Exporter = exporter_of(logs)
+    (logs / "trains").rename(logs / "moved")
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert [state_of(samples, name) for name in ("trains", "moved")] == [None, "running"]
+    (logs / "moved").rename(logs.parent / "outside")
+    exporter.refresh()
+    assert state_of(samples_of(exporter.scrape(TEXT)), "moved") == "unreachable"
+    (logs.parent / "outside").rename(logs / "back")
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert [state_of(samples, name) for name in ("moved", "back")] == [None, "running"]
+
+    (logs / "back").rename(logs / "again")
+    for file in (logs / "again").iterdir():
+        file.rename(file.with_name("events.out.tfevents.1600000000.other"))
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert [state_of(samples, name) for name in ("back", "again")] == ["unreachable", "running"]
+
+
+def test_a_renamed_run_keeps_its_label(
+    logs: Path, writing: Any, exporter_of: Any, samples_of: Samples, clock: Any
+) -> None:
+    """Under the name that it has given itself, although another run claims that too."""
+    writing.RunFile(logs / "named").ready(run="digits").beat(clock.now - 5, steps=5)
+    exporter: Exporter = exporter_of(logs)
+    writing.RunFile(logs / "rival").ready(run="digits").beat(clock.now - 5, steps=7)
+    exporter.refresh()
+    (logs / "named").rename(logs / "moved")
+    exporter.refresh()
+    assert samples_of(exporter.scrape(TEXT))['supervisor_global_step{run="digits"}'] == 5
+
+
+def test_so_many_vanished_runs_are_kept(
+    tmp_path: Path,
+    writing: Any,
+    exporter_of: Any,
+    samples_of: Samples,
+    clock: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
+) -> None:
+    """The newest of each top-level directory in turn, in number and in length: whoever has thousands of runs vanish
+    costs the others nothing. How many are not kept is logged."""
+    monkeypatch.setattr(vanished, "MAX_RUNS", 3)
+    names = ["honest/run", *(f"neighbour/{number}" for number in range(6))]
+
+    def write(name: str) -> None:
+        file = Path(writing.RunFile(tmp_path / "logs" / name).ready().beat(clock.now, steps=5).path)
+        file.rename(file.with_name(f"events.out.tfevents.1700000000.{names.index(name)}"))  # inodes are used again
+
+    write(names[0])
+    exporter: Exporter = exporter_of(tmp_path / "logs")
+    shutil.rmtree(tmp_path / "logs" / "honest")
+    for name in names[1:]:
+        clock.now += 1
+        write(name)
+        exporter.refresh()
+        shutil.rmtree(tmp_path / "logs" / "neighbour")
+    clock.now += 1
+    exporter.refresh()
+
+    def unreachable() -> list[str]:
+        samples = samples_of(exporter.scrape(TEXT))
+        return [name for name in names if state_of(samples, name) == "unreachable"]
+
+    assert unreachable() == ["honest/run", "neighbour/4", "neighbour/5"]
+    assert f"{tmp_path / 'logs'}: 1 runs whose directories are gone are not served any more" in caplog.text
+    kept = exporter._vanished.runs
+    monkeypatch.setattr(vanished, "MAX_BYTES", sum(kept[0, name].bytes for name in ("honest/run", "neighbour/5")))
+    exporter.refresh()
+    assert unreachable() == ["honest/run", "neighbour/5"]
+
+
+def test_little_is_kept_of_a_vanished_run(
+    logs: Path, exporter_of: Any, samples_of: Samples, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is served of it, and of one with very much of that not even its threads; its model is let go of."""
+    exporter: Exporter = exporter_of(logs)
+    monkeypatch.setattr(vanished, "MAX_BYTES_OF_RUN", 1_000)
+    before = samples_of(exporter.scrape(TEXT))
+    shutil.rmtree(logs)
+    exporter.refresh()
+    kept: list[object] = list(exporter._vanished.runs.values())
+    for thing in kept:
+        kept += [each for each in gc.get_referents(thing) if not isinstance(each, type | str | bytes | int | float)]
+        assert not isinstance(thing, Run)
+    after = samples_of(exporter.scrape(TEXT))
+    assert after['supervisor_global_step{run="trains"}'] == before['supervisor_global_step{run="trains"}'] == 5
+    assert len(exporter._vanished.runs) == 3
+    assert all(not run.text.status.threads for run in exporter._vanished.runs.values())
 
 
 def test_a_mistyped_logdir_is_not_ready(tmp_path: Path, exporter_of: Any, samples_of: Samples) -> None:

@@ -1,0 +1,176 @@
+"""`VanishedRuns`: runs that were served, had not ended, and whose directories are gone.
+
+Each stays on the page as ``unreachable`` until it is back or is forgotten. Whoever can rename directories can have any
+number of runs vanish, so only what is served of one is kept, and of a bounded number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from supervisor_core.exporter.page import Reading, RunText, write_run
+from supervisor_core.watch.snapshot import WatchedRun
+
+Key: TypeAlias = tuple[int, str]
+"""Number of the logdir, and name of the run below it."""
+
+UNFINISHED = ("running", "stalled", "lost", "failed")
+"""A run in one of these states has not ended as planned."""
+
+MAX_RUNS = 5_000
+MAX_BYTES = 32 << 20
+"""Of the text of the vanished runs of one logdir."""
+MAX_BYTES_OF_RUN = 64 << 10
+"""Of a run whose text is longer, neither threads, workers nor versions are served."""
+
+
+@dataclass(slots=True, kw_only=True)
+class VanishedRun:
+    """What is kept of one."""
+
+    own_name: str | None
+    since: float
+    """When it was first missed, as wall time."""
+    identity: tuple[int, int] | None
+    newest_file: str | None
+    given_up_at: float | None
+    """When a lost run is not active any more."""
+    reading: Reading
+    text: RunText = field(repr=False)
+
+    @property
+    def bytes(self) -> int:
+        """Length of what is served of it."""
+        return sum(map(len, self.text.fragments))
+
+    def written(self, label: str, now: float) -> RunText:
+        """Return what is served of it now."""
+        status = self.text.status
+        active = False if self.given_up_at is not None and now > self.given_up_at else status.active
+        if (status.run, status.active) != (label, active):
+            self.text = write_run(replace(status, run=label, active=active), self.reading)
+        return self.text
+
+
+class VanishedRuns:
+    """See the module's docstring.
+
+    Args:
+        forget_after_secs: how long one is kept, and how long nothing may be heard of a lost run until it is not active
+            any more.
+    """
+
+    def __init__(self, forget_after_secs: float) -> None:
+        self._forget_after_secs = forget_after_secs
+        self.runs: dict[Key, VanishedRun] = {}
+        """Those that are kept, in the order in which they were missed."""
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.runs = {}
+
+    def update(
+        self,
+        served: Mapping[Key, tuple[WatchedRun, RunText]],
+        found: Mapping[int, Mapping[str, WatchedRun]],
+        now: float,
+        logdirs: Mapping[int, str],
+    ) -> tuple[dict[Key, str], Counter[int]]:
+        """Take in what was found; return the former names of directories that were renamed, and how many runs of each
+        logdir are not kept because there are too many.
+
+        Args:
+            served: what the page had of each run that was there.
+            found: the runs that are there now, by logdir; only of these logdirs may runs have vanished.
+            now: the present wall time.
+            logdirs: the labels of the logdirs.
+        """
+        kept = {
+            key: run
+            for key, run in self.runs.items()
+            if key[0] in found and key[1] not in found[key[0]] and now - run.since <= self._forget_after_secs
+        }
+        for key, (watched, text) in served.items():
+            if key[0] in found and key[1] not in found[key[0]] and watched.run.state in UNFINISHED:
+                kept[key] = self._kept(watched, text, now, logdirs[key[0]])
+        renamed = _renamed(kept, served, found) if kept else {}
+        for _, old in renamed.values():
+            kept.pop(old, None)
+        self.runs, dropped = _bounded(kept)
+        return {new: label for new, (label, _) in renamed.items()}, dropped
+
+    def _kept(self, watched: WatchedRun, text: RunText, now: float, logdir: str) -> VanishedRun:
+        run, status = watched.run, text.status
+        if sum(map(len, text.fragments)) > MAX_BYTES_OF_RUN:
+            status = replace(status, threads=(), workers=(), versions={})
+        reading = Reading(
+            logdir=logdir,
+            success=False,
+            last_event_at=run.last_event_at or None,
+            corrupt_records=watched.corrupt_records,
+            dropped=dict(watched.dropped),
+        )
+        is_lost = run.state == "lost" and run.last_event_at is not None
+        return VanishedRun(
+            own_name=watched.own_name,
+            since=now,
+            identity=watched.identity,
+            newest_file=_base(watched.files[-1].path) if watched.files else None,
+            given_up_at=(run.last_event_at or 0.0) + self._forget_after_secs if is_lost else None,
+            reading=reading,
+            text=write_run(replace(status, state="unreachable"), reading),
+        )
+
+
+def _renamed(
+    vanished: Mapping[Key, VanishedRun],
+    served: Mapping[Key, tuple[WatchedRun, RunText]],
+    found: Mapping[int, Mapping[str, WatchedRun]],
+) -> dict[Key, tuple[str, Key]]:
+    """Return each run that is new and in the directory of a vanished one -> the label and the key that that had.
+
+    An inode is used again for another directory; so the newest file must be in it, too.
+    """
+    by_identity = {run.identity: key for key, run in vanished.items() if run.identity is not None}
+    renamed: dict[Key, tuple[str, Key]] = {}
+    for index, runs in found.items():
+        for name, watched in runs.items():
+            old = by_identity.get(watched.identity)
+            if old is None or (index, name) in served:
+                continue
+            run = vanished[old]
+            if any(_base(file.path) == run.newest_file for file in watched.files):
+                renamed[index, name] = run.text.status.run, old
+    return renamed
+
+
+def _bounded(runs: dict[Key, VanishedRun]) -> tuple[dict[Key, VanishedRun], Counter[int]]:
+    """Return the newest of each top-level directory in turn, until there are too many; and how many more there are."""
+    if len(runs) <= MAX_RUNS and sum(run.bytes for run in runs.values()) <= MAX_BYTES:
+        return runs, Counter()
+    turns: Counter[tuple[int, str]] = Counter()
+    ranked: list[tuple[int, float, Key]] = []
+    for key, run in sorted(runs.items(), key=lambda item: -item[1].since):
+        top = key[0], key[1].partition("/")[0]
+        turns[top] += 1
+        ranked.append((turns[top], -run.since, key))
+    count: Counter[int] = Counter()
+    taken: Counter[int] = Counter()
+    dropped: Counter[int] = Counter()
+    kept: set[Key] = set()
+    for _, _, key in sorted(ranked):
+        index, length = key[0], runs[key].bytes
+        if count[index] < MAX_RUNS and taken[index] + length <= MAX_BYTES:
+            count[index] += 1
+            taken[index] += length
+            kept.add(key)
+        else:
+            dropped[index] += 1
+    return {key: run for key, run in runs.items() if key in kept}, dropped
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
