@@ -138,7 +138,7 @@ def _renamed(
     renamed: dict[Key, tuple[str, Key]] = {}
     for index, runs in found.items():
         for name, watched in runs.items():
-            old = by_identity.get(watched.identity)
+            old = by_identity.get(watched.identity) if watched.identity is not None else None
             if old is None or (index, name) in served:
                 continue
             run = vanished[old]
