@@ -102,7 +102,7 @@ class Target:
             ("thread_overdue_seconds", "thread", "checkpoint"): self.overdue,
         }
         if self.state is not None:
-            for state in ("lost", "failed", "unreachable"):  # what the rules go by
+            for state in ("stalled", "lost", "failed", "unreachable"):  # what the rules and panels go by
                 served["run_state", "state", state] = lambda t, state=state: float(self.state(t) == state)
             served["run_error_info", "error", "ValueError"] = lambda t: 1 if self.state(t) == "failed" else None
         for phase in PHASES:

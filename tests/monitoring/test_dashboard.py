@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
+from monitoring_happenings import ends
+from monitoring_served import MINUTE, exporter, trainer, values
 
 from supervisor_core.metrics.table import ALL_METRICS, RUN_STATES
 from supervisor_core.monitoring.dashboard import dashboard
+from supervisor_core.monitoring.rules import to_yaml
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
 """Panels that every Grafana has, and that our users can read."""
@@ -80,6 +85,29 @@ def test_every_panel_explains_itself() -> None:
         if panel["type"] != "row":
             assert panel["description"].endswith(".") and panel["targets"]
             assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
+
+
+def test_a_lost_run_is_not_counted_as_stalled(promtool: Callable[..., str], tmp_path: Path) -> None:
+    """Of three runs, one that hangs, one that is lost and one that trains, one is stalled."""
+    (panel,) = [panel for panel in PANELS if panel["title"] == "Stalled"]
+    targets = [
+        trainer(run="hangs", progress=ends(MINUTE), state=lambda t: "stalled" if t > 6 * MINUTE else "running"),
+        exporter(run="is lost", progress=ends(MINUTE), seen=ends(MINUTE), state=lambda t: "lost"),
+        trainer(run="trains", instance="pod-2", state=lambda t: "running"),
+    ]
+    test = {
+        "interval": "15s",
+        "input_series": [
+            {"series": key, "values": values(value, 10 * MINUTE, 15)}
+            for target in targets
+            for key, value in target.series().items()
+        ],
+        "promql_expr_test": [
+            {"expr": panel["targets"][0]["expr"], "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": 1}]}
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(to_yaml({"evaluation_interval": "15s", "tests": [test]}))
+    promtool("test", "rules", tmp_path / "test.yaml")
 
 
 def test_what_is_to_be_seen() -> None:
