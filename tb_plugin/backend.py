@@ -19,8 +19,8 @@ from werkzeug.wrappers import Request
 
 from supervisor_core.events.run_index import RunIndex
 from supervisor_core.watch.logdir_watch import LogdirWatch
-from tb_plugin.data.segments import Segments
-from tb_plugin.http import BINARY, Answer, Arguments, Refused, json_answer, unavailable
+from tb_plugin.data.segments import segments_of
+from tb_plugin.http import BINARY, JSON, Answer, Arguments, Refused, json_answer, unavailable
 from tb_plugin.index import Index
 from tb_plugin.lanes import thread_lanes, worker_lanes
 from tb_plugin.logdirs import Logdir
@@ -141,7 +141,7 @@ def runs_route(context: PluginContext, arguments: Arguments) -> Answer:
 
 def run_route(context: PluginContext, arguments: Arguments) -> Answer:
     """Answer one run."""
-    return json_answer(details(*context.run(arguments)))
+    return Answer(body=details(*context.run(arguments)), content_type=JSON)
 
 
 def threads_route(context: PluginContext, arguments: Arguments) -> Answer:
@@ -199,7 +199,7 @@ def scalars_route(context: PluginContext, arguments: Arguments) -> Answer:
     if not files:
         named = tag if len(tag) <= 80 else tag[:80] + "..."
         raise Refused(404, f"The run {shown.name!r} has no scalars with the tag {named!r}; 'tags' lists what it has.")
-    segments = Segments(shown.run)
+    segments = shown.once(segments_of)
     window = scalar_window(files, segments, by_step=by_step, low=low, high=high, pixels=pixels, smoothing=smoothing)
     return Answer(body=encode_columns(window.columns, window.header), content_type=BINARY)
 

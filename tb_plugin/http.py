@@ -68,8 +68,13 @@ def unavailable(reason: str, text: str) -> Refused:
 
 
 def json_answer(value: Mapping[str, Any], *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Answer:
-    """Return plain values as an answer; there must be nothing in them that JSON cannot hold."""
-    body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    """Return plain values as an answer; a number that JSON cannot hold becomes null."""
+    try:
+        body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:  # hardly ever: `plain` takes longer than all the rest
+        from supervisor_core.run.plain import plain  # loads numpy
+
+        body = json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode()
     return Answer(body=body, content_type=JSON, code=code, headers=tuple(headers))
 
 

@@ -32,7 +32,7 @@ def thread_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
     for thread, seen, lasting in zip(run.threads, ticks, spans, strict=True):
         kept = _thinned(seen, min(1.0, MAX_TICKS / max(1, tick_counts[thread.name])))
         joined = _joined_threads(lasting, min(1.0, MAX_SPANS / max(1, span_counts[thread.name])))
-        lanes.append(plain(_thread_lane(thread, kept, joined, len(kept) < len(seen) or len(joined) < len(lasting))))
+        lanes.append(_thread_lane(thread, kept, joined, len(kept) < len(seen) or len(joined) < len(lasting)))
     return {"v": 1, "threads": lanes}
 
 
@@ -44,15 +44,15 @@ def _thread_lane(
     thread: ThreadHistory, ticks: Sequence[ThreadTick], spans: Sequence[ThreadSpan], thinned: bool
 ) -> dict[str, Any]:
     return {
-        "name": thread.name,
-        "session": thread.session,
+        "name": plain(thread.name),
+        "session": plain(thread.session),
         "interval_secs": thread.interval_secs,
         "state": thread.state,
         "ticks": thread.ticks,
         "failures": thread.failures,
-        "last_error": thread.last_error,
+        "last_error": plain(thread.last_error),
         "thinned": thinned,
-        "spans": [[span.since, span.until, span.state, span.overdue_secs, span.error] for span in spans],
+        "spans": [[span.since, span.until, span.state, span.overdue_secs, plain(span.error)] for span in spans],
         "seen_ticks": [[tick.at, tick.secs, tick.ok] for tick in ticks],
     }
 
@@ -119,7 +119,7 @@ def worker_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
     lanes = []
     for worker, lasting in zip(run.workers, spans, strict=True):
         joined = _joined_workers(lasting, level)
-        lanes.append(plain(_worker_lane(run, worker, joined, len(joined) < len(lasting))))
+        lanes.append(_worker_lane(run, worker, joined, len(joined) < len(lasting)))
     return {"v": 1, "workers": lanes}
 
 
@@ -138,11 +138,11 @@ def is_sick(run: Run, worker: WorkerHistory) -> bool:
 
 def _worker_lane(run: Run, worker: WorkerHistory, spans: Sequence[_Span], thinned: bool) -> dict[str, Any]:
     return {
-        **worker_json(worker),
+        **plain(worker_json(worker)),
         "present": is_present(run, worker),
         "sick": is_sick(run, worker),
         "thinned": thinned,
-        "spans": [[_ms(span[0]), _ms(span[1]), span[2], _ms(span[3]), *span[4:]] for span in spans],
+        "spans": [[_ms(span[0]), _ms(span[1]), span[2], _ms(span[3]), span[4], plain(span[5])] for span in spans],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -92,14 +93,16 @@ MOST_SILENCES = 1000
 """How many are sent, the newest."""
 
 
-def details(view: View, shown: RunView) -> dict[str, Any]:
-    """Return the run as ``run`` answers it."""
+def details(view: View, shown: RunView) -> bytes:
+    """Return the run as ``run`` answers it, as JSON."""
+    head = json.dumps({"v": 1, "at": view.at, "generation": shown.generation}, separators=(",", ":"))
+    return b"".join([head.encode()[:-1], b",", shown.once(_described)[1:]])
+
+
+def _described(shown: RunView) -> bytes:
     run, watched = shown.run, shown.watched
     good = next((item for item in reversed(run.checkpoints) if item.ok), None)
     values = {
-        "v": 1,
-        "at": view.at,
-        "generation": shown.generation,
         "run": shown.name,
         "state": run.state,
         "inferred": run.inferred,
@@ -134,8 +137,7 @@ def details(view: View, shown: RunView) -> dict[str, Any]:
         "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
         "workers": len(run.workers),
     }
-    described: dict[str, Any] = plain(values)
-    return described
+    return json.dumps(plain(values), allow_nan=False, separators=(",", ":")).encode()
 
 
 def _restart(item: Restart) -> dict[str, Any]:

@@ -42,6 +42,8 @@ class _Part:
     """Whether x never falls."""
 
     def thinned(self, edges: NDArray[np.float64]) -> _Part:
+        if len(self.x) == 1:
+            return self
         places = thin(self.x, self.columns.values, edges, rises=self.rises)
         is_smoothed = self.smoothed is not self.columns.values
         columns = _taken(self.columns, places)
@@ -131,8 +133,10 @@ def _smoothed(
     pieces = [(owner, columns) for path, points in files.items() for owner, columns in segments.split(path, points)]
     if not smoothing:
         return [(owner, columns, columns.values) for owner, columns in pieces]
-    owners = list(dict.fromkeys(owner for owner, _ in pieces))
-    of_owner = {owner: [columns for other, columns in pieces if other == owner] for owner in owners}
+    of_owner: dict[int, list[Columns]] = {}
+    for owner, columns in pieces:
+        of_owner.setdefault(owner, []).append(columns)
+    owners = list(of_owner)
     limits = [described["abandoned_after_step"] for described in segments.describe(owners)]
     whole = [
         (
@@ -226,9 +230,11 @@ def pixel_means(x: NDArray[Any], smoothed: Floats, edges: Floats, places: NDArra
     """Return, at places that thinning has left, the mean of the smoothed values in each one's pixel: extremes are what
     is left, and a line through them alone would not be the average's."""
     pixel = np.searchsorted(edges, x, side="right")
+    pixel -= pixel.min()
     finite = np.isfinite(smoothed)
-    sums = np.bincount(pixel[finite], smoothed[finite], minlength=len(edges) + 1)
-    counts = np.bincount(pixel[finite], minlength=len(edges) + 1)
+    most = int(pixel.max()) + 1
+    sums = np.bincount(pixel[finite], smoothed[finite], minlength=most)
+    counts = np.bincount(pixel[finite], minlength=most)
     means = sums / np.maximum(counts, 1)
     return np.where(finite[places], means[pixel[places]], smoothed[places])
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from supervisor_core.run.model import Run
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +25,19 @@ class RunView:
     """Its line of the overview, ready for JSON."""
     generation: int
     """Of the view in which its line was last another."""
+    _made: dict[Callable[[RunView], Any], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def run(self) -> Run:
         """What is known of it."""
         return self.watched.run
+
+    def once(self, make: Callable[[RunView], _T]) -> _T:
+        """Return what a function makes of the run: made at the first request, and kept until the run has changed."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: _T = self._made[make]
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,12 +206,19 @@ def problems_json(files: Sequence[FileFacts]) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:
     """Return a value with nothing in it that JSON cannot hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
+    if value is None or type(value) in _AS_THEY_ARE:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):  # file names may be bytes that are no text
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [plain(item) for item in value]
-    if isinstance(value, str):  # file names may be bytes that are no text
-        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
     return value
+
+
+_AS_THEY_ARE = (int, bool)

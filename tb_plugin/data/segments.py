@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from supervisor_core.events.columns import Columns
 from supervisor_core.run.model import Recovery, Run, Session
+from tb_plugin.view import RunView
 
 UNKNOWN = -1
 """The segment of a point in a file that belongs to no session."""
@@ -34,10 +36,12 @@ class Segments:
         self._segments: list[_Segment] = []
         self._of_file: dict[str, list[int]] = {}
         abandoned_after = abandoned_after_steps(run)
+        recoveries: dict[str, list[Recovery]] = {}
+        for item in run.recoveries:
+            recoveries.setdefault(item.session, []).append(item)
         for session in run.sessions:
-            recoveries = [item for item in run.recoveries if item.session == session.id]
             first = len(self._segments)
-            self._segments += _segments_of(session, recoveries, abandoned_after.get(session.id))
+            self._segments += _segments_of(session, recoveries.get(session.id, ()), abandoned_after.get(session.id))
             for path in session.files:
                 self._of_file.setdefault(path, []).extend(range(first, len(self._segments)))
 
@@ -49,10 +53,14 @@ class Segments:
             return
         starts = [-math.inf, *(self._segments[index].since for index in found[1:])]
         owners = np.searchsorted(np.maximum.accumulate(starts), columns.walls, side="right") - 1
-        for place, index in enumerate(found):
-            chosen = owners == place
-            if chosen.any():
-                yield index, Columns(columns.steps[chosen], columns.walls[chosen], columns.values[chosen])
+        if np.any(owners[1:] < owners[:-1]):
+            order = np.argsort(owners, kind="stable")
+            columns, owners = Columns(columns.steps[order], columns.walls[order], columns.values[order]), owners[order]
+        bounds = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
+        for first, last in pairwise(bounds):
+            if first < last:
+                part = slice(first, last)
+                yield found[owners[first]], Columns(columns.steps[part], columns.walls[part], columns.values[part])
 
     def describe(self, indices: Sequence[int]) -> list[dict[str, str | int | None]]:
         """Return what is told of these segments."""
@@ -65,6 +73,11 @@ class Segments:
             }
             for index in indices
         ]
+
+
+def segments_of(shown: RunView) -> Segments:
+    """Return the segments of a run's points; see `RunView.once`."""
+    return Segments(shown.run)
 
 
 def _segments_of(session: Session, recoveries: Sequence[Recovery], abandoned_after: int | None) -> list[_Segment]:

@@ -118,7 +118,7 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
     (inspected,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["runs"]
     index = Index(logdirs_of(str(demo.logdir), None), 60.0, LogdirWatch)
     index.refresh()
-    tab = details(index.view(), index.view().runs["digits"])
+    tab = json.loads(details(index.view(), index.view().runs["digits"]))
     exporter = Exporter([LogdirWatch(str(demo.logdir))])
     exporter.refresh()
     exported = samples(exporter.scrape(TEXT).decode())

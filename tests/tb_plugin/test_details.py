@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from supervisor_core.events.chunk import FileFacts, Problem
-from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run, watched
+from supervisor_core.run.model import Session
+from supervisor_core.run.plain import session_json
+from tb_plugin import run_data
+from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
 
 def test_one_run_is_told_whole(bench: Callable[..., Bench]) -> None:
@@ -27,6 +33,30 @@ def test_one_run_is_told_whole(bench: Callable[..., Bench]) -> None:
     assert (answer["workers"], second["adopted"]) == (2, False)
     assert answer["at"] == NOW
     assert sum(answer["goodput"]["secs"].values()) == answer["goodput"]["wall_secs"]
+
+
+def test_a_run_is_described_once_for_each_look_that_changed_it(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that asks again, of a run that stands still, costs nothing of what the run holds; the time is that of the
+    newest look."""
+    made: list[Session] = []
+
+    def counted(item: Session) -> dict[str, Any]:
+        made.append(item)
+        return session_json(item)
+
+    monkeypatch.setattr(run_data, "session_json", counted)
+    watch = FakeWatch(watched(a_rich_run()))
+    tab = bench(watch)
+    first = tab.json("run", run="a")
+    watch.at += 5.0
+    tab.index.refresh()
+    assert tab.json("run", run="a") == {**first, "at": first["at"] + 5.0}
+    assert len(made) == len(first["sessions"])
+    watch.runs["a"] = changed(a_rich_run(), state="stalled")
+    tab.index.refresh()
+    assert tab.json("run", run="a")["state"] == "stalled"
 
 
 def test_files_are_counted_and_their_problems_named(bench: Callable[..., Bench]) -> None:

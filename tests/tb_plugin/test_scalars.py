@@ -11,8 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
+from supervisor_core.run.model import Run
+from tb_plugin.data import segments
+from tb_plugin.data.segments import Segments
 from tb_plugin.scalars import smooth, thin
-from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, a_run, a_session, points
+from tests.tb_plugin.conftest import (
+    LOGDIR,
+    NOW,
+    Bench,
+    FakeSource,
+    FakeWatch,
+    a_rich_run,
+    a_run,
+    a_session,
+    changed,
+    points,
+    watched,
+)
 
 DIRECTORY = f"{LOGDIR}/a"
 
@@ -67,6 +82,28 @@ def test_a_window_is_cut_by_wall_time_or_step(restarted: Bench) -> None:
     assert (header["segments"], columns["segment"]) == ([{"session": "two", "abandoned_after_step": None}], [0])
     header, columns = restarted.columns("scalars", run="a", tag="loss", from_=NOW + 10**6)
     assert (header["points"], header["segments"], columns["step"]) == (0, [], [])
+
+
+def test_segments_are_made_once_for_each_look_that_changed_the_run(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chart that is drawn again costs only its points, until the run has changed."""
+    made: list[Run] = []
+
+    def counted(run: Run) -> Segments:
+        made.append(run)
+        return Segments(run)
+
+    monkeypatch.setattr(segments, "Segments", counted)
+    watch = FakeWatch(watched(a_rich_run()))
+    tab = bench(watch)
+    tab.sources[DIRECTORY] = FakeSource([chunk("two", loss=points([1], [NOW - 30], [0.5]))])
+    for count in (1, 1, 2):
+        if count == 2:
+            watch.runs["a"] = changed(a_rich_run(), recoveries=())
+            tab.index.refresh()
+        assert tab.columns("scalars", run="a", tag="loss")[0]["segments"][0]["session"] == "two"
+        assert len(made) == count
 
 
 def test_an_unknown_tag_is_not_found(restarted: Bench) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -94,6 +95,34 @@ def test_a_file_of_several_sessions_is_divided_by_time() -> None:
     )
     assert owners(run, "/f", [50.0, 199.0, 200.0, 300.0]) == {0: [50.0, 199.0], 1: [200.0, 300.0]}
     assert owners(run, "/f", [250.0]) == {1: [250.0]}
+
+
+def test_points_whose_times_fall_are_divided_all_the_same() -> None:
+    """Points of one segment stay in their order, wherever those of others stand between them."""
+    sessions = (a_session("one", started_at=100.0, files=("/f",)), a_session("two", started_at=200.0, files=("/f",)))
+    walls = [150.0, 250.0, 140.0, 240.0, float("nan")]
+    assert owners(a_run(sessions=sessions), "/f", walls[:-1]) == {0: [150.0, 140.0], 1: [250.0, 240.0]}
+    assert sum(map(len, owners(a_run(sessions=sessions), "/f", walls).values())) == len(walls)
+
+
+class Walked(tuple[Recovery, ...]):
+    """Counts how often it is walked over."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Recovery]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_recoveries_are_walked_over_once() -> None:
+    """However many sessions there are, each recovery is looked at once: ten thousand of both take no seconds."""
+    sessions = tuple(a_session(f"s{at}", started_at=100.0 * at, files=("/f",)) for at in range(50))
+    recoveries = Walked(recovery(session.id, 10.0 + 100.0 * at, at) for at, session in enumerate(sessions))
+    recoveries.walks = 0
+    found = owners(a_run(sessions=sessions, recoveries=recoveries), "/f", [100.0 * at + 50.0 for at in range(50)])
+    assert found == {2 * at + 1: [100.0 * at + 50.0] for at in range(50)}
+    assert recoveries.walks == 1
 
 
 def test_a_file_of_no_session_is_of_none() -> None:
