@@ -17,10 +17,22 @@ from supervisor_core.run.at_risk import at_risk_after
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.goodput import AT_RISK, BUCKET_OF_PHASE, PRODUCTIVE, STALL, WASTED
 from supervisor_core.run.inference import inferred_facts
 from supervisor_core.run.joined_session import joined
-from supervisor_core.run.model import Advice, AtRisk, Goodput, Run, RunState, Session, Stall
+from supervisor_core.run.model import (
+    AT_RISK,
+    BUCKET_OF_PHASE,
+    PRODUCTIVE,
+    STALL,
+    WASTED,
+    Advice,
+    AtRisk,
+    Goodput,
+    Run,
+    RunState,
+    Session,
+    Stall,
+)
 from supervisor_core.run.presence import Presence
 from supervisor_core.run.session_fold import clocks_differ
 from supervisor_core.run.state import outcome_of_last, run_state

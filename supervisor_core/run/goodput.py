@@ -13,24 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor_core.run.facts import SessionFacts
-from supervisor_core.run.model import BUCKETS, Goodput
+from supervisor_core.run.model import AT_RISK, BUCKET_OF_PHASE, BUCKETS, DOWNTIME, PRODUCTIVE, STALL, WASTED, Goodput
 from supervisor_core.run.pace import Pace
-
-BUCKET_OF_PHASE: Mapping[str, str] = {
-    "starting": "program_startup",
-    "restoring": "checkpoint_restore",
-    "training": "productive",
-    "checkpointing": "unproductive_checkpoint_save",
-}
-"""Where a session's undecided seconds go, by its last phase; any other is ``other``."""
-
-PRODUCTIVE = "productive"
-STALL, SILENT = "stall", "silent"
-AT_RISK = "at_risk"
-"""Steps that are in no checkpoint, of a run that came to a bad end: only in the account of a moment. No counter has it,
-since a restart decides what happens to them."""
-WASTED = "wasted_progress_from_disruption"
-DOWNTIME = "infrastructure_recovery_from_disruption"
 
 
 class _Kept(NamedTuple):

@@ -23,6 +23,17 @@ Outcome = Literal["running", "lost", "completed", "exhausted", "requested", "sig
 """How a session ended: the reason in its stop record; ``lost`` when it left no word and another followed or it has
 fallen silent; ``unknown`` where no telemetry tells."""
 
+STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
+    "completed": "completed",
+    "exhausted": "completed",
+    "requested": "stopped",
+    "signal": "stopped",
+    "error": "failed",
+    "lost": "lost",
+    "unknown": "unknown",
+}
+"""The state of a run by the outcome of its newest session."""
+
 BUCKETS = (
     "productive",
     "program_startup",
@@ -35,6 +46,20 @@ BUCKETS = (
     "other",
 )
 """Where a run's wall time goes. The names are those of Google's ml-goodput-measurement where they mean the same."""
+
+PRODUCTIVE, STALL, SILENT = "productive", "stall", "silent"
+WASTED = "wasted_progress_from_disruption"
+DOWNTIME = "infrastructure_recovery_from_disruption"
+AT_RISK = "at_risk"
+"""Key of `Goodput.secs` for the steps of `AtRisk`. No counter has it: a restart decides which bucket they go to."""
+
+BUCKET_OF_PHASE: Mapping[str, str] = {
+    "starting": "program_startup",
+    "restoring": "checkpoint_restore",
+    "training": PRODUCTIVE,
+    "checkpointing": "unproductive_checkpoint_save",
+}
+"""The bucket of a session's seconds that are not booked yet, by its last phase; any other phase is ``other``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

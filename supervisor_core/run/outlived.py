@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from supervisor_core.run.facts import SessionFacts
-from supervisor_core.run.goodput import BUCKET_OF_PHASE, PRODUCTIVE, STALL
+from supervisor_core.run.model import BUCKET_OF_PHASE, PRODUCTIVE, STALL
 from supervisor_core.run.telemetry_facts import LATE_SECS
 
 RENEWAL_SECS, REMOTE_RENEWAL_SECS = 1.0, 15.0

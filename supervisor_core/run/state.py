@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from supervisor_core.run.cadence import LEAST_BUDGET_SECS
 from supervisor_core.run.facts import SessionFacts
-from supervisor_core.run.model import Outcome, RunState
-
-STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
-    "completed": "completed",
-    "exhausted": "completed",
-    "requested": "stopped",
-    "signal": "stopped",
-    "error": "failed",
-    "lost": "lost",
-    "unknown": "unknown",
-}
-"""In which state a run is whose newest session ended so."""
+from supervisor_core.run.model import STATE_OF_OUTCOME, Outcome, RunState
 
 
 def run_state(last: SessionFacts | None, now: float, last_event_at: float | None) -> RunState:

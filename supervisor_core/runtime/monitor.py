@@ -19,7 +19,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
 from supervisor_core.options import Options
 from supervisor_core.run.advice import FAILURES, Costs
-from supervisor_core.run.goodput import PRODUCTIVE, SILENT
+from supervisor_core.run.model import PRODUCTIVE, SILENT
 from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.deadline import NEVER, Deadline

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
-from supervisor_core.run.goodput import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.histogram import STEP_BOUNDS, Histogram
+from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import Distribution
 
 _NOT_TRAINING = ("restoring", "checkpointing", "evaluating")

@@ -27,8 +27,7 @@ from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.advice import Costs
-from supervisor_core.run.model import RunState
-from supervisor_core.run.state import STATE_OF_OUTCOME
+from supervisor_core.run.model import STATE_OF_OUTCOME, RunState
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.deadline import NEVER, Deadline
