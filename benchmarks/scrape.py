@@ -40,8 +40,14 @@ INSTRUMENTED = "as many prometheus_client metrics behind its start_http_server"
 def status() -> RunStatus:
     """Return a run as a trainer with six service threads and the runtime's own histogram bounds would show it."""
     from supervisor_core.options import PHASES
-    from supervisor_core.run.histogram import SAVE_BOUNDS, STEP_BOUNDS
-    from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+    from supervisor_core.run.status import (
+        SAVE_BOUNDS,
+        STEP_BOUNDS,
+        CheckpointStatus,
+        Distribution,
+        RunStatus,
+        ThreadStatus,
+    )
     from supervisor_core.runtime.progress import BUCKETS
 
     def spread(bounds: tuple[float, ...]) -> Distribution:

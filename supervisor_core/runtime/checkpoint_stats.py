@@ -6,8 +6,7 @@ import threading
 from dataclasses import replace
 
 from supervisor_core.run.advice import Costs, recommended_interval
-from supervisor_core.run.histogram import SAVE_BOUNDS, Histogram
-from supervisor_core.run.status import CheckpointStatus
+from supervisor_core.run.status import SAVE_BOUNDS, CheckpointStatus, Histogram
 
 
 class CheckpointStats:

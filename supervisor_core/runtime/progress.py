@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
-from supervisor_core.run.histogram import STEP_BOUNDS, Histogram
 from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
-from supervisor_core.run.status import Distribution
+from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
 
 _NOT_TRAINING = ("restoring", "checkpointing", "evaluating")
 """Phases in which no training is to be done: their time is left out of the steps per second."""
