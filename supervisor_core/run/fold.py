@@ -15,6 +15,7 @@ from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.at_risk import at_risk_after
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
+from supervisor_core.run.cadence import LEAST_BUDGET_SECS
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.inference import inferred_facts
@@ -24,10 +25,12 @@ from supervisor_core.run.model import (
     BUCKET_OF_PHASE,
     PRODUCTIVE,
     STALL,
+    STATE_OF_OUTCOME,
     WASTED,
     Advice,
     AtRisk,
     Goodput,
+    Outcome,
     Run,
     RunState,
     Session,
@@ -35,7 +38,6 @@ from supervisor_core.run.model import (
 )
 from supervisor_core.run.presence import Presence
 from supervisor_core.run.session_fold import clocks_differ
-from supervisor_core.run.state import outcome_of_last, run_state
 from supervisor_core.run.telemetry_facts import telemetry_facts
 from supervisor_core.run.timeline import Timeline, TimelineFold
 from supervisor_core.run.totals import totals
@@ -269,3 +271,36 @@ def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
         blocked_secs=sum(each.sum for each in blocked),
     )
     return advice(costs, intervals[-1] if intervals else None)
+
+
+def run_state(last: SessionFacts | None, now: float, last_event_at: float | None) -> RunState:
+    """Return the state of a run.
+
+    Args:
+        last: its newest session; None where there is none.
+        now: the present wall time.
+        last_event_at: wall time of the run's last event.
+    """
+    if last is None:
+        return "unknown"
+    if last.session.inferred:
+        if last.ended_itself:
+            return "stopped"
+        budget_secs = LEAST_BUDGET_SECS if last.silence_secs is None else last.silence_secs
+        is_quiet = last_event_at is None or now - last_event_at > budget_secs
+        return "unknown" if is_quiet else "running"
+    if last.session.outcome != "running":
+        return STATE_OF_OUTCOME[last.session.outcome]
+    heard_at = last.session.ended_at
+    if heard_at is not None and last.silence_secs is not None and now - heard_at > last.silence_secs:
+        return "lost"
+    return "stalled" if last.is_stalled else "running"
+
+
+def outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
+    """Return how the newest session ended, by the state of its run."""
+    if last.session.outcome != "running":
+        return last.session.outcome
+    if state in ("running", "stalled"):
+        return "running"
+    return "lost" if state == "lost" else "unknown"
