@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import FAILURES, Costs, advice
-from supervisor_core.run.at_risk import at_risk_after
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
 from supervisor_core.run.cadence import LEAST_BUDGET_SECS
+from supervisor_core.run.checkpoints import Presence, at_risk_after
 from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.inference import inferred_facts
@@ -36,7 +36,6 @@ from supervisor_core.run.model import (
     Session,
     Stall,
 )
-from supervisor_core.run.presence import Presence
 from supervisor_core.run.session_fold import clocks_differ
 from supervisor_core.run.telemetry_facts import telemetry_facts
 from supervisor_core.run.timeline import Timeline, TimelineFold
