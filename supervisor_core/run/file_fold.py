@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from dataclasses import replace
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,9 +18,7 @@ from supervisor_core.run.cadence import Cadence
 from supervisor_core.run.launches import Launches
 from supervisor_core.run.model import NonFinite
 from supervisor_core.run.numbers import number, text, whole
-from supervisor_core.run.rates import RATE_TAG, RateTail
 from supervisor_core.run.session_fold import SessionFold
-from supervisor_core.run.step_tail import StepTail
 
 LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")
 """Finds the word ``loss`` in a tag: ``loss_1``, ``train/total_loss``, ``Losses/actor``, ``trainLoss``."""
@@ -177,3 +177,163 @@ class FileFold:
         elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that it took back
             told.append((mark.offset, None))
         return clock_was_set
+
+
+_N = TypeVar("_N", int, float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTotals:
+    """Sums over files; the fields are those of `Run` with the same names."""
+
+    first_step: int | None
+    last_step: int | None
+    max_step: int | None
+    last_event_at: float | None
+    session_logs: Mapping[str, int]
+    scalar_tags: int
+    nonfinite_tags: tuple[NonFinite, ...]
+    rates: tuple[float, ...]
+
+
+def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTotals:
+    """Sum up files.
+
+    Args:
+        files: in their order.
+        earlier: the paths of those that only earlier sessions wrote: their wall clock may have been set since.
+    """
+    files = tuple(files)
+    tags: set[str] = set()
+    logs: Counter[str] = Counter(START=0, CHECKPOINT=0, STOP=0)
+    first: int | None = None
+    last: int | None = None
+    highest: int | None = None
+    heard_at: float | None = None
+    nonfinite: dict[str, NonFinite] = {}
+    for file in files:
+        tags |= file.tags
+        logs.update(file.session_logs)
+        for tag, found in file.nonfinite.items():
+            nonfinite[tag] = nonfinite[tag].joined(found) if tag in nonfinite else found
+        first = file.first_step if first is None else first
+        last = last if file.last_step is None else file.last_step
+        highest = _largest(highest, file.max_step)
+        if file.path not in earlier:
+            heard_at = _largest(heard_at, file.last_at)
+    return FileTotals(
+        first_step=first,
+        last_step=last,
+        max_step=highest,
+        last_event_at=heard_at,
+        session_logs=dict(logs),
+        scalar_tags=len(tags),
+        nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
+        rates=latest([file.rates for file in files]),
+    )
+
+
+def _largest(first: _N | None, second: _N | None) -> _N | None:
+    return second if first is None or (second is not None and second > first) else first
+
+
+_EARLY_STEPS = 1
+"""A step's scalars may be written before the step is counted."""
+
+
+class Reached(NamedTuple):
+    """A step, and the wall time of its first scalar."""
+
+    step: int
+    at: float
+
+
+class StepTail:
+    """Keeps, per tag, the highest step since the last heartbeat that told one.
+
+    A program may count something else than steps in a tag (examples, epochs): one that was ever ahead of the next
+    heartbeat's step is not believed.
+    """
+
+    def __init__(self) -> None:
+        self._highest: dict[str, Reached] = {}
+        self._foreign: set[str] = set()
+
+    @property
+    def reached(self) -> Reached | None:
+        """The highest step since the last heartbeat; None where there is none to be believed."""
+        return max(self._highest.values(), key=lambda reached: (reached.step, -reached.at), default=None)
+
+    def add(self, scalars: Mapping[str, Points], told: Sequence[tuple[int, int | None]]) -> None:
+        """Take in new points.
+
+        Args:
+            scalars: by tag, each in the order of the file.
+            told: offset and step of the heartbeats among them, likewise; a step of None begins anew and proves nothing.
+        """
+        before = self._highest
+        if told:
+            self._highest = {}
+            self._foreign.update(tag for tag, highest in before.items() if _is_ahead(highest.step, told[0][1]))
+        for tag, points in scalars.items():
+            if tag not in self._foreign and len(points):
+                self._add(tag, points, told)
+
+    def _add(self, tag: str, points: Points, told: Sequence[tuple[int, int | None]]) -> None:
+        start = 0
+        for (_, step), cut in zip(told, np.searchsorted(points.offsets, [at for at, _ in told]).tolist(), strict=True):
+            if cut > start and _is_ahead(int(points.steps[start:cut].max()), step):
+                self._foreign.add(tag)
+                return
+            start = cut
+        if start < len(points):
+            first = start + int(points.steps[start:].argmax())
+            highest = Reached(int(points.steps[first]), float(points.walls[first]))
+            before = self._highest.get(tag)
+            if before is None or highest.step > before.step:
+                self._highest[tag] = highest
+
+
+def _is_ahead(highest: int, step: int | None) -> bool:
+    return step is not None and highest > step + _EARLY_STEPS
+
+
+READINGS = 60
+"""How many of a run are kept."""
+RATE_TAG = "global_step/sec"
+"""What TensorFlow's supervisor, hooks and estimators call theirs, and ours as well."""
+
+
+class RateTail:
+    """Takes readings in the order of the file; what heartbeats tell counts before the summaries of other writers."""
+
+    __slots__ = ("_summaries", "_told")
+
+    def __init__(self) -> None:
+        self._told: deque[float] = deque(maxlen=READINGS)
+        self._summaries: deque[float] = deque(maxlen=READINGS)
+
+    def tell(self, rate: float | None) -> None:
+        """Take what a heartbeat tells."""
+        if rate is not None:
+            self._told.append(rate)
+
+    def add(self, points: Points | None) -> None:
+        """Take new summaries of `RATE_TAG`."""
+        if points is not None:
+            self._summaries.extend(rate for rate in points.values[-READINGS:].tolist() if math.isfinite(rate))
+
+    @property
+    def readings(self) -> tuple[float, ...]:
+        """The readings, oldest first."""
+        return tuple(self._told or self._summaries)
+
+
+def latest(tails: Sequence[RateTail]) -> tuple[float, ...]:
+    """Return the latest readings of several files, given in their order."""
+    found: tuple[float, ...] = ()
+    for tail in reversed(tails):
+        found = tail.readings + found
+        if len(found) >= READINGS:
+            break
+    return found[-READINGS:]

@@ -8,12 +8,12 @@ from typing import get_args
 from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.facts import SessionFacts
+from supervisor_core.run.file_fold import Reached
 from supervisor_core.run.model import BUCKET_OF_PHASE, BUCKETS, STALL, Outcome, Session, Silence, Stall
 from supervisor_core.run.numbers import mapping, number, text, truth, whole
 from supervisor_core.run.pace import Pace
 from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
-from supervisor_core.run.step_tail import Reached
 
 LEAST_SILENCE_SECS = 30.0
 """No session counts as lost before it has been silent for so long."""

@@ -4,8 +4,8 @@ import numpy as np
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.run.file_fold import RATE_TAG, READINGS
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.rates import RATE_TAG, READINGS
 
 
 def beat(at: float, rate: float | None) -> TelemetryMark:
