@@ -16,10 +16,8 @@ from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
 from supervisor_core.run.cadence import LEAST_BUDGET_SECS
 from supervisor_core.run.checkpoints import Presence, at_risk_after
-from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold, totals
 from supervisor_core.run.inference import inferred_facts
-from supervisor_core.run.joined_session import joined
 from supervisor_core.run.model import (
     AT_RISK,
     BUCKET_OF_PHASE,
@@ -36,8 +34,8 @@ from supervisor_core.run.model import (
     Session,
     Stall,
 )
+from supervisor_core.run.session_facts import SessionFacts, joined, telemetry_facts
 from supervisor_core.run.session_fold import clocks_differ
-from supervisor_core.run.telemetry_facts import telemetry_facts
 from supervisor_core.run.timeline import Timeline, TimelineFold
 
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from supervisor_core.run.boundaries import MAIN_SUFFIX, step_boundaries
 from supervisor_core.run.bounds import MAX_SESSIONS
 from supervisor_core.run.cadence import LEAST_BUDGET_SECS, Cadence
-from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.launches import Launch
 from supervisor_core.run.model import BUCKETS, Checkpoint, Session
 from supervisor_core.run.pace import Pace
+from supervisor_core.run.session_facts import SessionFacts
 from supervisor_core.run.tag_steps import TagSteps
 
 CLOCK_JUMP_SECS = 0.2

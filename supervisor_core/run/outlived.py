@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.model import BUCKET_OF_PHASE, PRODUCTIVE, STALL
-from supervisor_core.run.telemetry_facts import LATE_SECS
+from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
 
 RENEWAL_SECS, REMOTE_RENEWAL_SECS = 1.0, 15.0
 """How often a lease is renewed: in a local logdir, and in an object store."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
-from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.goodput import GoodputWalk
 from supervisor_core.run.model import Checkpoint, Outcome, Recovery, Restart, Session, ThreadHistory, WorkerHistory
 from supervisor_core.run.outlived import outlived
+from supervisor_core.run.session_facts import SessionFacts
 from supervisor_core.run.session_fold import CLOCK_SET_SECS
 from supervisor_core.run.worker_fold import WorkerTold, by_name, followed
 

@@ -1,19 +1,78 @@
-"""`telemetry_facts`: the facts of a session that told of itself."""
+"""`SessionFacts`: what is known of one session before it is set among the others, told by itself or inferred."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import get_args
 
 from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
-from supervisor_core.run.facts import SessionFacts
 from supervisor_core.run.file_fold import Reached
-from supervisor_core.run.model import BUCKET_OF_PHASE, BUCKETS, STALL, Outcome, Session, Silence, Stall
+from supervisor_core.run.model import (
+    BUCKET_OF_PHASE,
+    BUCKETS,
+    STALL,
+    Checkpoint,
+    Outcome,
+    Recovery,
+    Session,
+    Silence,
+    Stall,
+    ThreadHistory,
+)
 from supervisor_core.run.numbers import mapping, number, text, truth, whole
 from supervisor_core.run.pace import Pace
-from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over
+from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over, save_histogram
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
+from supervisor_core.run.worker_fold import WorkerTold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFacts:
+    """One session by itself. Its outcome is ``running`` where nothing says that it has ended."""
+
+    session: Session
+    paces: tuple[Pace, ...]
+    """Productive seconds by step: from the session's start, and from where each recovery took it back to, each up to
+    the next. At least one."""
+    told_secs: Mapping[str, float]
+    """Its seconds by bucket as far as they are decided: no later event takes them back."""
+    is_start_exact: bool
+    """Whether its start is known from the session itself."""
+    is_stalled: bool = False
+    """Whether the last it told was that it does not move."""
+    silence_secs: float | None = None
+    """How long it may be silent before it counts as lost; None: forever."""
+    unheard_secs: float = 0.0
+    """How long it probably lived on after it was last seen, if it died."""
+    unseen_secs: float | None = None
+    """How long it may have lived on at most after it was last seen, if it died; None where it is not known."""
+    most_steps_per_sec: float | None = None
+    """The most that it told; None where it told none."""
+    ended_itself: bool = False
+    """Whether a STOP event of another writer tells of an orderly end."""
+    previous_outcome: str | None = None
+    """How the session before it ended, as this one found."""
+    previous_step: int | None = None
+    """How far the session before it had come, as the lease said."""
+    previous_seen_at: float | None = None
+    """When the lease said so."""
+    run_started_at: float | None = None
+    """When the run's first session started, as the lease said: sessions that say the same are ordered by attempt."""
+    previous_elapsed_secs: float | None = None
+    """How long the session before it had lasted when it was last seen, by a monotonic clock."""
+    previous_seen_secs: float | None = None
+    """How long before this one's start that was, by such a clock; None where they ran on different machines."""
+    is_clock_behind: bool = False
+    """Whether the session before it was seen at a later time than this one started at: a wall clock was set back."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    threads: tuple[ThreadHistory, ...] = ()
+    workers: tuple[WorkerTold, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    stalls: tuple[Stall, ...] = field(default=())
+    silences: tuple[Silence, ...] = ()
+
 
 LEAST_SILENCE_SECS = 30.0
 """No session counts as lost before it has been silent for so long."""
@@ -279,3 +338,73 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
     if begun is not None:
         close(ended_at, None)
     return tuple(found)
+
+
+def joined(parts: Iterable[SessionFold]) -> SessionFold:
+    """Return one session from what its files tell, in their order; a single part is returned as it is."""
+    first, *later = parts
+    if not later:
+        return first
+    whole_session = SessionFold(first.id, first.kept_ticks)
+    for part in (first, *later):
+        _absorb(whole_session, part)
+    return whole_session
+
+
+def _absorb(into: SessionFold, part: SessionFold) -> None:
+    if part.last_at is None:
+        return
+    into.first_at = part.first_at if into.first_at is None else into.first_at
+    was_set = clocks_differ(into.clock_begun_at, part.clock_begun_at)
+    into.last_at = part.last_at if into.last_at is None or was_set else max(part.last_at, into.last_at)
+    if was_set:
+        into.last_progress_at = None
+    into.clock_begun_at = into.clock_begun_at if part.clock_begun_at is None else part.clock_begun_at
+    into.attempt = part.attempt if into.attempt is None else into.attempt
+    into.record = into.record or part.record
+    into.stop, into.stop_at = (part.stop, part.stop_at) if part.stop else (into.stop, into.stop_at)
+    into.begun_at = part.begun_at if into.begun_at is None else into.begun_at
+    into.first_told = into.first_told or part.first_told
+    into.beat, into.beat_at = (part.beat, part.beat_at) if part.beat else (into.beat, into.beat_at)
+    if part.cadence_secs is not None:
+        into.cadence_secs = max(into.cadence_secs or 0.0, part.cadence_secs)
+    into.told_secs = part.told_secs or into.told_secs
+    into.went(part.most_steps_per_sec)
+    for at, before, secs in part.silences.items:
+        into.silent_secs = max(into.silent_secs, before)
+        into.was_silent(at, secs)
+    into.silences.dropped += part.silences.dropped
+    into.is_stalled = part.is_stalled
+    into.paces[-1].absorb(part.paces[0])
+    for pace in part.paces[1:]:
+        into.paces.append(Pace(pace.first_step, max(pace.begin_secs, into.paces[-1].end_secs)))
+        into.paces[-1].absorb(pace)
+    if part.recoveries.total:
+        into.last_step = part.last_step
+    else:
+        into.got_to(part.last_step)
+    if part.last_progress_at is not None:
+        into.moved(part.last_progress_at)
+    for name, thread in part.threads.by_name.items():
+        if (whole_thread := into.thread(name)) is not None:
+            whole_thread.absorb(thread)
+    into.workers_at = part.workers_at if part.workers_at is not None else into.workers_at
+    for name, worker in part.workers.by_name.items():
+        if (whole_worker := into.worker(name)) is not None:
+            whole_worker.absorb(worker)
+    into.recoveries.extend(part.recoveries)
+    into.checkpoints.extend(part.checkpoints)
+    for at, index, stall in part.stalls.items:
+        into.stalls.add((at, into.stall_count + index, stall))
+    for index, stacks in part.stacks.items:
+        into.stacks.add((into.stall_count + index, stacks))
+    into.stalls.dropped, into.stacks.dropped = part.stalls.dropped, part.stacks.dropped
+    into.stall_count += part.stall_count
+    into.saves += part.saves
+    into.save_failures += part.save_failures
+    good = part.saves > part.save_failures
+    into.save_failures_in_a_row = part.save_failures_in_a_row + (0 if good else into.save_failures_in_a_row)
+    if part.save_secs is not None and part.blocked_secs is not None:
+        into.save_secs, into.blocked_secs = into.save_secs or save_histogram(), into.blocked_secs or save_histogram()
+        into.save_secs.merge(part.save_secs)
+        into.blocked_secs.merge(part.blocked_secs)
