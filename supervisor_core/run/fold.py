@@ -17,7 +17,7 @@ from supervisor_core.run.bounds import Allowance, DroppedKind, counted
 from supervisor_core.run.cadence import LEAST_BUDGET_SECS
 from supervisor_core.run.checkpoints import Presence, at_risk_after
 from supervisor_core.run.file_fold import FileFold, totals
-from supervisor_core.run.inference import inferred_facts
+from supervisor_core.run.inferred_sessions import inferred_facts
 from supervisor_core.run.model import (
     AT_RISK,
     BUCKET_OF_PHASE,

@@ -18,7 +18,7 @@ from supervisor_core.events import chunk_builder, directory, event_format, paylo
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run import bounds, file_fold, inference, launches
+from supervisor_core.run import bounds, file_fold, inferred_sessions, launches
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_status import run_status
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -173,7 +173,7 @@ def test_the_sessions_that_are_inferred(
     watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that begin again lower down divide a run into so many sessions and no more."""
-    monkeypatch.setattr(inference, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(inferred_sessions, "MAX_SESSIONS", 3)
     steps = [step for start in (50, 40, 30, 20, 10) for step in range(start, start + 20)]
     run = watched(records.HEAD, *(records.scalar(step, "global_step/sec") for step in steps))
     assert (len(run.run.sessions), run.dropped) == (3, {"sessions": 2})
