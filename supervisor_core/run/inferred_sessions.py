@@ -24,11 +24,10 @@ import numpy as np
 from supervisor_core.run.bounds import MAX_SESSIONS
 from supervisor_core.run.cadence import LEAST_BUDGET_SECS, Cadence
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.launches import Launch
+from supervisor_core.run.launches import Fall, Launch, TagSteps
 from supervisor_core.run.model import BUCKETS, Checkpoint, Session
 from supervisor_core.run.pace import Pace
 from supervisor_core.run.session_facts import SessionFacts
-from supervisor_core.run.tag_steps import Fall, TagSteps
 
 CLOCK_JUMP_SECS = 0.2
 """Wall times jump back by a tenth of a second now and then; that is no overlap."""
