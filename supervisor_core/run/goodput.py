@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor_core.run.model import AT_RISK, BUCKET_OF_PHASE, BUCKETS, DOWNTIME, PRODUCTIVE, STALL, WASTED, Goodput
-from supervisor_core.run.pace import Pace
 from supervisor_core.run.session_facts import SessionFacts
+from supervisor_core.run.step_time_curve import Pace
 
 
 class _Kept(NamedTuple):

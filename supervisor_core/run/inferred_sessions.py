@@ -26,8 +26,8 @@ from supervisor_core.run.cadence import LEAST_BUDGET_SECS, Cadence
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.launches import Fall, Launch, TagSteps
 from supervisor_core.run.model import BUCKETS, Checkpoint, Session
-from supervisor_core.run.pace import Pace
 from supervisor_core.run.session_facts import SessionFacts
+from supervisor_core.run.step_time_curve import Pace
 
 CLOCK_JUMP_SECS = 0.2
 """Wall times jump back by a tenth of a second now and then; that is no overlap."""

@@ -22,9 +22,9 @@ from supervisor_core.run.model import (
     ThreadHistory,
 )
 from supervisor_core.run.numbers import mapping, number, text, truth, whole
-from supervisor_core.run.pace import Pace
 from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over, save_histogram
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
+from supervisor_core.run.step_time_curve import Pace
 from supervisor_core.run.worker_fold import WorkerTold
 
 
