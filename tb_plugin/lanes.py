@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supervisor_core.run.model import Run, RunState, ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory
-from supervisor_core.run.plain import plain, worker_json
+from supervisor_core.run.run_json import plain, worker_json
 from supervisor_core.run.status import ThreadState, WorkerState
 
 MAX_TICKS = 4_000

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.run.model import Checkpoint, Restart, Run, Session
-from supervisor_core.run.plain import (
+from supervisor_core.run.run_json import (
     advice_json,
     at_risk_json,
     checkpoint_json,

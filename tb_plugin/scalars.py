@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.events.columns import Columns
-from supervisor_core.run.plain import plain
+from supervisor_core.run.run_json import plain
 from tb_plugin.data.segments import Segments
 from tb_plugin.scalar_store import TagFacts
 

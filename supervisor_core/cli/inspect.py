@@ -22,7 +22,7 @@ from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.run.model import RunState
-from supervisor_core.run.plain import (
+from supervisor_core.run.run_json import (
     advice_json,
     at_risk_json,
     checkpoint_json,
