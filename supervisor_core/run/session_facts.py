@@ -8,6 +8,7 @@ from typing import get_args
 
 from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
+from supervisor_core.run.fields import mapping, number, text, truth, whole
 from supervisor_core.run.file_fold import Reached
 from supervisor_core.run.model import (
     BUCKET_OF_PHASE,
@@ -21,7 +22,6 @@ from supervisor_core.run.model import (
     Stall,
     ThreadHistory,
 )
-from supervisor_core.run.numbers import mapping, number, text, truth, whole
 from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over, save_histogram
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
 from supervisor_core.run.step_time_curve import Pace

@@ -28,8 +28,8 @@ from supervisor_core.run.bounds import (
     Newest,
     counted,
 )
+from supervisor_core.run.fields import MAX_TEXT, mapping, number, text, truth, whole
 from supervisor_core.run.model import BUCKETS, Checkpoint, Recovery
-from supervisor_core.run.numbers import MAX_TEXT, mapping, number, text, truth, whole
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
 from supervisor_core.run.step_time_curve import Pace
 from supervisor_core.run.thread_fold import ThreadFold

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
 from supervisor_core.run.bounds import keep_newest
+from supervisor_core.run.fields import number, text, whole
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
-from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.status import ThreadState
 
 _STATES = frozenset(get_args(ThreadState))

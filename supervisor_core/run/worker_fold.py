@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
 from supervisor_core.run.bounds import keep_newest
+from supervisor_core.run.fields import number, text, whole
 from supervisor_core.run.model import WorkerHistory, WorkerSpan
-from supervisor_core.run.numbers import number, text, whole
 from supervisor_core.run.status import WorkerState
 
 _STATES = frozenset(get_args(WorkerState))
