@@ -1,4 +1,4 @@
-"""`Presence`: which of a run's checkpoints are still on the disk."""
+"""A run's checkpoints: which of them are still on disk, and which steps are in none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`FileFold`: what one events file tells, chunk by chunk."""
+"""`FileFold`: what one events file shows, chunk by chunk; `totals`: the same over the files of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SessionFacts`: what is known of one session before it is set among the others, told by itself or inferred."""
+"""`SessionFacts`: one session by itself, before its neighbours are known, and how its own records become one."""
 
 from __future__ import annotations
 
