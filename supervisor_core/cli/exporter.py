@@ -143,8 +143,8 @@ def _checked_logdir(logdir: str) -> str:
 
 
 def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str | None) -> Web:
+    from supervisor_core.exporter.access import WebAccess
     from supervisor_core.exporter.web import Web
-    from supervisor_core.exporter.web_access import WebAccess
 
     if not telemetry_path.startswith("/") or telemetry_path.startswith("/-/") or not telemetry_path.isprintable():
         raise WrongInput(f"The telemetry path is {telemetry_path!r}; expected one like /metrics, and not below /-/.")

@@ -137,7 +137,7 @@ def _of_directory(run: RunPlace) -> list[str]:
 
 
 def _numbered(labels: Sequence[str]) -> list[str]:
-    """Tell apart what nothing else does: bytes that are no text may be shown as other text is written."""
+    """Number labels that look the same: bytes that are not text may be shown as other text is written."""
     taken: set[str] = set()
     numbers: dict[str, int] = {}
     numbered = []

@@ -18,9 +18,8 @@ from dataclasses import replace
 from types import TracebackType
 
 from supervisor_core.address import parse_address
-from supervisor_core.exporter.basic_auth import RETRY_SECS, TooManyWaitError
+from supervisor_core.exporter.access import RETRY_SECS, TooManyWaitError, WebAccess
 from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.exporter.web_access import WebAccess
 from supervisor_core.metrics.listener import Listener, Request, Response
 from supervisor_core.metrics.render import choose_format, gzip_accepted
 from supervisor_core.monitoring.runbook import runbook_page

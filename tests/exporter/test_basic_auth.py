@@ -11,8 +11,8 @@ import bcrypt
 import pytest
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.exporter import basic_auth
-from supervisor_core.exporter.basic_auth import BasicAuth
+from supervisor_core.exporter import access
+from supervisor_core.exporter.access import BasicAuth
 
 
 def basic(user: str, password: str) -> str:
@@ -163,15 +163,15 @@ def test_few_wait_for_a_check(flood: Flood) -> None:
     """Beyond them a password is refused unchecked, with the word that it may come again; one client does not take all
     the places; afterwards there is room again."""
     auth = BasicAuth({"ann": hashed("secret")})
-    flood.send(auth, "a", basic_auth.MAX_WAITING_PER_CLIENT)
-    with pytest.raises(basic_auth.TooManyWaitError):
+    flood.send(auth, "a", access.MAX_WAITING_PER_CLIENT)
+    with pytest.raises(access.TooManyWaitError):
         auth.admits(basic("ann", "x"), client="a")
     for client in ("b", "c", "d"):
-        flood.send(auth, client, basic_auth.MAX_WAITING_PER_CLIENT)
-    with pytest.raises(basic_auth.TooManyWaitError):
+        flood.send(auth, client, access.MAX_WAITING_PER_CLIENT)
+    with pytest.raises(access.TooManyWaitError):
         auth.admits(basic("ann", "x"), client="e")
     flood.go_on()
-    assert flood.admitted == [False] * basic_auth.MAX_WAITING
+    assert flood.admitted == [False] * access.MAX_WAITING
     assert auth.admits(basic("ann", "x"), client="a") is False
     assert not auth._waiting
 
@@ -182,7 +182,7 @@ def test_who_was_right_before_does_not_wait(flood: Flood, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(bcrypt, "checkpw", lambda password, known: True)
         assert auth.admits(basic("ann", "secret"))
-    flood.send(auth, "a", basic_auth.MAX_WAITING_PER_CLIENT)
+    flood.send(auth, "a", access.MAX_WAITING_PER_CLIENT)
     assert auth.admits(basic("ann", "secret"), client="a")
     flood.go_on()
 
@@ -207,5 +207,5 @@ def test_a_password_in_the_clear_is_refused(known: str) -> None:
 
 def test_the_example_in_the_code_works() -> None:
     """What the docstring shows is what happens."""
-    result = doctest.testmod(basic_auth)
+    result = doctest.testmod(access)
     assert (result.failed, result.attempted > 0) == (0, True)

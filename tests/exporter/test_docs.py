@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.exporter.web_access import WebAccess
+from supervisor_core.exporter.access import WebAccess
 from supervisor_core.exporter.web_config import CLIENT_AUTH_TYPES, CURVES, HEADERS, VERSIONS, TlsConfig
 from supervisor_core.options import OPTION_NAMES
 

@@ -9,8 +9,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor_core.exporter import gzip_stream
-from supervisor_core.exporter.gzip_stream import GzipStream, deflate
+from supervisor_core.exporter import page
+from supervisor_core.exporter.page import GzipStream, deflate
 
 
 @given(st.lists(st.binary()), st.lists(st.binary()))
@@ -39,5 +39,5 @@ def test_it_is_one_member() -> None:
 
 def test_the_example_in_the_code_works() -> None:
     """What the docstring shows is what happens."""
-    result = doctest.testmod(gzip_stream)
+    result = doctest.testmod(page)
     assert (result.failed, result.attempted > 0) == (0, True)

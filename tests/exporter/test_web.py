@@ -19,10 +19,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.exporter import basic_auth
+from supervisor_core.exporter import access
+from supervisor_core.exporter.access import WebAccess
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
-from supervisor_core.exporter.web_access import WebAccess
 from supervisor_core.metrics import listener
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
@@ -178,7 +178,7 @@ def test_a_flood_of_passwords(guarded, ask, password_hash: str, monkeypatch: pyt
     for _ in range(300):
         caller = socket.create_connection((host, int(port)))
         caller.sendall(f"GET / HTTP/1.1\r\nAuthorization: {wrong}\r\n\r\n".encode())
-        if len(waiting) < basic_auth.MAX_WAITING_PER_CLIENT:
+        if len(waiting) < access.MAX_WAITING_PER_CLIENT:
             waiting.append(caller)
             while web._access._rules.auth._waiting.total() < len(waiting):
                 assert not select.select([caller], [], [], 0.001)[0]
@@ -186,9 +186,9 @@ def test_a_flood_of_passwords(guarded, ask, password_hash: str, monkeypatch: pyt
             continue
         with caller:
             assert caller.recv(12) == b"HTTP/1.1 503"
-    assert ask(web, Authorization=wrong).headers["Retry-After"] == str(basic_auth.RETRY_SECS)
+    assert ask(web, Authorization=wrong).headers["Retry-After"] == str(access.RETRY_SECS)
     assert ask(web, Authorization=right).status == 200
-    assert threading.active_count() - threads <= listener.MAX_CONNECTIONS + basic_auth.MAX_WAITING
+    assert threading.active_count() - threads <= listener.MAX_CONNECTIONS + access.MAX_WAITING
     for caller in waiting[1:]:
         caller.close()
     hung_up = select.poll()

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.exporter.tls import CIPHERS, tls_context
-from supervisor_core.exporter.web_access import WebAccess
-from supervisor_core.exporter.web_config import read_web_config
+from supervisor_core.exporter.access import WebAccess
+from supervisor_core.exporter.web_config import CIPHERS, read_web_config
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
 HASH = "$2b$04$S0zX7iW0vcJ9HIf9an1.F.7s.jcDQfNiph64mtcovReKse7dDOaW6"
@@ -139,7 +138,7 @@ def test_paths_are_relative_to_the_file(written) -> None:
 
 def test_the_defaults_are_prometheus_own(written) -> None:
     """Without further words it is TLS 1.2 to 1.3, the server's choice of cipher, and no client certificate."""
-    context = tls_context(read_web_config(written(TLS)).tls)
+    context = read_web_config(written(TLS)).tls.context()
     assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
     assert context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
     assert context.verify_mode == ssl.CERT_NONE
@@ -148,11 +147,11 @@ def test_the_defaults_are_prometheus_own(written) -> None:
 def test_ciphers_and_versions_take_effect(written) -> None:
     """What is on offer is what was chosen, and what of TLS 1.3 cannot be switched off."""
     chosen = "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]\n  prefer_server_cipher_suites: false\n"
-    context = tls_context(read_web_config(written(TLS + chosen)).tls)
+    context = read_web_config(written(TLS + chosen)).tls.context()
     offered = {cipher["name"] for cipher in context.get_ciphers() if not cipher["name"].startswith("TLS_")}
     assert offered == {"ECDHE-ECDSA-AES128-GCM-SHA256"}
     assert not context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
-    newest = tls_context(read_web_config(written(TLS + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n")).tls)
+    newest = read_web_config(written(TLS + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n")).tls.context()
     assert newest.minimum_version == ssl.TLSVersion.TLSv1_3
 
 

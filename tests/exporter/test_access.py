@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.exporter.web_access import WebAccess
+from supervisor_core.exporter.access import WebAccess
 
 ANN = "Basic YW5uOngK"
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"

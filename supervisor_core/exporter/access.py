@@ -1,0 +1,261 @@
+"""`WebAccess`: who may ask, over what: a web configuration in force, read again when one of its files has changed.
+
+Users are known by bcrypt hashes of their passwords. A bcrypt check takes a tenth of a second and more, by design. So a
+password that was right once is remembered, as a keyed hash under a key of this process, and checked by that from then
+on. Everyone else, known user or not, waits for one check of the same cost. One check runs at a time, and few wait for
+theirs, fewer still of one client: a flood of wrong passwords costs neither threads nor those who are remembered.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import os
+import re
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from supervisor_core.errors import OptionsError
+from supervisor_core.exporter.web_config import WebConfig, read_web_config
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+@dataclass(frozen=True)
+class _Rules:
+    auth: BasicAuth
+    headers: Mapping[str, str]
+    context: ssl.SSLContext | None
+
+
+class WebAccess:
+    """Who may ask, over what, and with which headers they are answered; from many threads at once.
+
+    Each question costs a look at the files' dates. A change that cannot be used is logged, once, and what was in force
+    before stays so. Whether TLS is spoken at all is decided at the start.
+
+    Args:
+        path: the file; None for plain HTTP, without passwords.
+
+    Raises:
+        OptionsError: in one line, what about the file cannot be used.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._watched: tuple[str, ...] = () if path is None else (path,)
+        self._stamps: tuple[object, ...] = ()
+        self._rules = _Rules(BasicAuth({}), {}, None)
+        if path is not None:
+            try:
+                self._rules = self._read(path)
+            except OSError as error:
+                raise OptionsError(f"The web configuration {path} cannot be read: {error.strerror}.") from error
+            except OptionsError as error:
+                raise OptionsError(f"The web configuration {path} cannot be used: {error}.") from error
+
+    @property
+    def tls(self) -> bool:
+        """Whether TLS is spoken."""
+        return self._rules.context is not None
+
+    def admits(
+        self, authorization: str | None, *, client: str = "", is_gone: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Return whether a request with this ``Authorization`` header may be answered; see `BasicAuth.admits`."""
+        return self._present().auth.admits(authorization, client=client, is_gone=is_gone)
+
+    def headers(self) -> Mapping[str, str]:
+        """Return what is added to every answer."""
+        return self._present().headers
+
+    def context(self) -> ssl.SSLContext:
+        """Return what the next connection speaks TLS with; only where `tls` is true."""
+        context = self._present().context
+        assert context is not None
+        return context
+
+    def _present(self) -> _Rules:
+        if self._path is None:
+            return self._rules
+        with self._lock:
+            stamps = _stamps(self._watched)
+            if stamps != self._stamps:
+                self._take_over(self._path)
+            return self._rules
+
+    def _take_over(self, path: str) -> None:
+        before = self._rules
+        try:
+            rules = self._read(path)
+            if (rules.context is None) != (before.context is None):
+                raise OptionsError("TLS is switched on or off by a restart only")
+        except (OSError, OptionsError) as error:
+            _LOG.error("The web configuration %s has changed and cannot be used, the old one stays: %s", path, error)
+            return
+        self._rules = rules
+        _LOG.info("The web configuration %s has changed and is in force", path)
+
+    def _read(self, path: str) -> _Rules:
+        # The dates are taken before the contents: what changes in between is read once more, not missed.
+        self._stamps = _stamps(self._watched)
+        config = read_web_config(path)
+        watched = (path, *_files_of(config))
+        if watched != self._watched:
+            self._watched, self._stamps = watched, _stamps(watched)
+        context = None if config.tls is None else config.tls.context()
+        return _Rules(BasicAuth(config.users), config.headers, context)
+
+
+def _files_of(config: WebConfig) -> tuple[str, ...]:
+    if config.tls is None:
+        return ()
+    files = (config.tls.cert_file, config.tls.key_file, config.tls.client_ca_file)
+    return tuple(path for path in files if path is not None)
+
+
+def _stamps(paths: tuple[str, ...]) -> tuple[object, ...]:
+    return tuple(_stamp(path) for path in paths)
+
+
+def _stamp(path: str) -> object:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return error.errno
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+_HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}")
+_UNKNOWN_USERS = "QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
+"""Salt and digest of a hash that is no user's."""
+
+_REMEMBERED = 100
+MAX_WAITING = 32
+"""How many requests may wait for a check of their password; at a quarter of a second each, 8 s for the last one."""
+MAX_WAITING_PER_CLIENT = 8
+"""How many of them may come from one address, so that one client's flood leaves room for others."""
+_BCRYPT_BYTES = 72
+"""What bcrypt uses of a password; longer ones count by their beginning, as in every other exporter."""
+
+
+class TooManyWaitError(Exception):
+    """The password was not checked: too many others wait for that. It may be sent again in `RETRY_SECS`."""
+
+
+RETRY_SECS = 5
+
+
+class BasicAuth:
+    """Checks ``Authorization`` headers; may be asked from many threads at once.
+
+    Args:
+        users: user name -> bcrypt hash.
+
+    Raises:
+        OptionsError: if a hash is none.
+
+    Example:
+        >>> auth = BasicAuth({"prometheus": "$2b$04$S0zX7iW0vcJ9HIf9an1.F.7s.jcDQfNiph64mtcovReKse7dDOaW6"})
+        >>> auth.admits("Basic cHJvbWV0aGV1czp4"), auth.admits("Basic cHJvbWV0aGV1czp5"), auth.admits(None)
+        (True, False, False)
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        costs = []
+        for user, known in users.items():
+            match = _HASH.fullmatch(known)
+            if match is None:
+                raise OptionsError(
+                    f"the password of user {user!r} is not a bcrypt hash ($2b$12$ and 53 more characters); "
+                    f"`htpasswd -nBC 12 {user}` writes one"
+                )
+            costs.append(match[1])
+        self._users = {user.encode(): known.encode() for user, known in users.items()}
+        self._unknown_user = f"$2b${max(costs, default='10')}${_UNKNOWN_USERS}".encode()
+        self._key = os.urandom(32)
+        self._remembered: dict[bytes, None] = {}
+        self._remembered_lock = threading.Lock()
+        self._checking = threading.Lock()
+        self._waiting: Counter[str] = Counter()
+        self._waiting_lock = threading.Lock()
+
+    def admits(
+        self, authorization: str | None, *, client: str = "", is_gone: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Return whether the header's user and password are right; always, where no users are configured.
+
+        Args:
+            authorization: the header; None where there is none.
+            client: the address that it came from.
+            is_gone: whether the client has hung up; nothing is checked then.
+
+        Raises:
+            TooManyWaitError: if too many wait for a check already.
+        """
+        if not self._users:
+            return True
+        credentials = _credentials(authorization)
+        if credentials is None:
+            return False
+        user, password = credentials
+        known = self._users.get(user)
+        mark = hmac.digest(self._key, b"%d:%b%b%b" % (len(user), user, known or b"", password), hashlib.sha256)
+        if self._is_remembered(mark):
+            return True
+        import bcrypt
+
+        with self._turn(client):  # one at a time: guessing must not take every core from those who are right
+            if self._is_remembered(mark):  # by another request, while this one waited
+                return True
+            if is_gone():
+                return False
+            try:
+                matches = bcrypt.checkpw(password[:_BCRYPT_BYTES], known or self._unknown_user)
+            except ValueError:  # no password that bcrypt takes
+                matches = False
+        if not matches or known is None:
+            return False
+        with self._remembered_lock:
+            self._remembered[mark] = None
+            if len(self._remembered) > _REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+        return True
+
+    def _is_remembered(self, mark: bytes) -> bool:
+        with self._remembered_lock:
+            return mark in self._remembered
+
+    @contextmanager
+    def _turn(self, client: str) -> Iterator[None]:
+        with self._waiting_lock:
+            if self._waiting.total() >= MAX_WAITING or self._waiting[client] >= MAX_WAITING_PER_CLIENT:
+                raise TooManyWaitError
+            self._waiting[client] += 1
+        try:
+            with self._checking:
+                yield
+        finally:
+            with self._waiting_lock:
+                self._waiting[client] -= 1
+                if not self._waiting[client]:
+                    del self._waiting[client]
+
+
+def _credentials(authorization: str | None) -> tuple[bytes, bytes] | None:
+    scheme, _, encoded = (authorization or "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+    except (binascii.Error, ValueError):  # ValueError: letters that are not ASCII
+        return None
+    return (user, password) if colon else None
