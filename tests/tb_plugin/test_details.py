@@ -7,7 +7,7 @@ import pytest
 
 from supervisor_core.events.chunk import FileFacts, Problem
 from supervisor_core.run.model import Session
-from supervisor_core.run.plain import session_json
+from supervisor_core.run.run_json import session_json
 from tb_plugin import run_data
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
