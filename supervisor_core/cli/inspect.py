@@ -18,10 +18,10 @@ from rich.text import Text
 from supervisor_core.cli.overview import STATES, overview
 from supervisor_core.cli.parameters import WrongInput, directories
 from supervisor_core.cli.text import Output, literal
-from supervisor_core.cli.timeline import timeline
+from supervisor_core.cli.timeline import LOSS_IS_NOT_FINITE, timeline, writing_lines
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
-from supervisor_core.run.model import RunState
+from supervisor_core.run.model import Run, RunState
 from supervisor_core.run.run_json import (
     advice_json,
     at_risk_json,
@@ -51,6 +51,8 @@ FAIL_ON_STATUS = 3
 
 SHOWN_PROBLEMS = 5
 """Of each run; ``--json`` has a hundred of each file."""
+SHOWN_TROUBLES = 10
+"""Lines below the table of all runs."""
 UNBOUNDED = 100_000
 """Columns of a pipe: there lines are as long as they need to be."""
 
@@ -191,6 +193,7 @@ def _view(snapshot: Snapshot, name: str | None, bars: int, width: int | None) ->
     parts: list[RenderableType] = []
     if name is None:
         parts.append(overview([item.run for item in snapshot.runs.values()], snapshot.at, width))
+        parts += _troubles([item.run for item in snapshot.runs.values()])
     elif name in snapshot.runs:
         parts.append(timeline(snapshot.runs[name].run, snapshot.at, bars))
     else:
@@ -202,6 +205,20 @@ def _view(snapshot: Snapshot, name: str | None, bars: int, width: int | None) ->
         if len(texts) > SHOWN_PROBLEMS:
             parts.append(_problem(f"and {len(texts) - SHOWN_PROBLEMS:,} more", item.run.name))
     return Group(*parts)
+
+
+def _troubles(runs: Sequence[Run]) -> list[RenderableType]:
+    """Return what the states of runs that are alive do not show: what they cannot write, a loss that is not finite."""
+    lines = []
+    for run in runs:
+        texts = writing_lines(run)
+        if run.state in ("running", "stalled") and run.loss_finite is False:
+            texts.append(LOSS_IS_NOT_FINITE)
+        lines += [Text(f"{printable(run.name)}: {printable(text)}", style="bold red") for text in texts]
+    if len(lines) > SHOWN_TROUBLES:
+        left = len(lines) - SHOWN_TROUBLES
+        return [*lines[:SHOWN_TROUBLES], Text(f"and {left:,} more such lines", style="bold red")]
+    return [*lines]
 
 
 def _problem(text: str, run: str | None = None) -> Text:

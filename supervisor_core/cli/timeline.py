@@ -59,6 +59,7 @@ _NEVER_THE_CAUSE = {
 """Threads that training never waits for."""
 _LIBRARY = re.compile(r"[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-packages|supervisor_core)[\\/]|^<frozen ")
 """Finds a line of Python's library, of an installed package or of the supervisor in a stack."""
+LOSS_IS_NOT_FINITE = "The newest loss is NaN or infinite."
 SHOWN_STACKS, SHOWN_FRAMES = 5, 10
 SHOWN_NONFINITE = 5
 """Tags with values that are not finite; ``--json`` has all."""
@@ -73,7 +74,7 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     parts.extend(Text(printable(line), style="dim") for line in _process(run))
     if run.at_risk is not None:
         parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
-    parts.extend(Text(printable(line), style="bold red") for line in [*_writing(run), *nonfinite_lines(run)])
+    parts.extend(Text(printable(line), style="bold red") for line in [*writing_lines(run), *nonfinite_lines(run)])
     parts.append(Text())
     parts.extend(_bars(run, now, width))
     parts.append(_sessions(run))
@@ -136,7 +137,7 @@ def nonfinite_lines(run: Run) -> list[str]:
     if len(found) > SHOWN_NONFINITE:
         lines.append(f"Not finite: {count(len(found) - SHOWN_NONFINITE)} more tags (--json has all).")
     if run.loss_finite is False:
-        lines.insert(0, "The newest loss is NaN or infinite.")
+        lines.insert(0, LOSS_IS_NOT_FINITE)
     return lines
 
 
@@ -180,8 +181,8 @@ def _process(run: Run) -> list[str]:
     return [f"Process {last.pid} on {last.host}{', has ended' if has_ended else ''}"]
 
 
-def _writing(run: Run) -> list[str]:
-    """Return what the newest session, which is alive, cannot write."""
+def writing_lines(run: Run) -> list[str]:
+    """Return what the newest session cannot write, while it is alive, a line each."""
     last = run.sessions[-1] if run.sessions else None
     if last is None or not last.is_open:
         return []

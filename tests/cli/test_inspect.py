@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +264,19 @@ def test_following_a_logdir_that_is_still_empty(tmp_path: Path, write: Write) ->
         assert process.stdout.readline().startswith("later")
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
+
+
+def test_what_live_runs_cannot_write_stands_below_the_table(run: Callable[..., Result], write: Write) -> None:
+    """A run whose saves fail is running, and its line looks well: a line below says so, by the run's name."""
+    failed = [
+        (900.0 + at, 100, CheckpointRecord(session="a1", trigger="timer", step=100, error="OSError: full"))
+        for at in range(3)
+    ]
+    heartbeat = HeartbeatRecord(session="a1", phase="training", step=990, activity_secs={"productive": 999.0})
+    write("a", *first_session(), *failed, (1300.0, 990, heartbeat))  # ahead: alive however slow the machine is
+    logdir = write(
+        "b", *first_session("b"), *((at, step, replace(record, session="b1")) for at, step, record in failed)
+    )
+    shown = run("inspect", str(logdir)).stdout
+    assert "a: The last 3 saves have failed." in shown.splitlines()
+    assert "b: The last" not in shown  # it is lost, and no save is tried any more
