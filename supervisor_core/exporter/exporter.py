@@ -1,12 +1,12 @@
 """`Exporter`: the runs below some logdirs, looked at again and again, each logdir in a thread of its own.
 
     look (a logdir's thread)   look at the logdir -> with the newest of all the others: name the runs, write those that
-                               have changed, put up a new page
+                               have changed, publish a new page
     scrape (any thread)        the page that is up, the ages at this moment, and how the exporter itself is
 
 Nothing that a scrape does waits for a look, or for storage. A look that hangs holds up no other logdir: of that one the
 page has what was found last, and its age in ``supervisor_exporter_last_refresh_timestamp_seconds``. Only the first
-look, which may take minutes, puts up pages on its way, of the runs that it has read to their ends; there is no last
+look, which may take minutes, publishes pages on its way, of the runs that it has read to their ends; there is no last
 refresh of a logdir until it is through.
 """
 
@@ -22,7 +22,7 @@ from typing import Protocol
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
-from supervisor_core.exporter.logdir_facts import LogdirFacts, Look, facts_samples, shown_logdir
+from supervisor_core.exporter.logdir_facts import LogdirFacts, Scan, facts_samples, shown_logdir
 from supervisor_core.exporter.page import Page, Reading, RunText, write_run
 from supervisor_core.exporter.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
 from supervisor_core.metrics.metric import Metric, Sample
@@ -56,7 +56,7 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shown:
+class _CurrentPage:
     """What scrapes are answered from."""
 
     page: Page
@@ -74,7 +74,7 @@ class Exporter:
         watches: the logdirs; from `start` on only the exporter's own threads refresh them, each its own.
         interval_secs: seconds from the beginning of one look at a logdir to that of the next; one that takes longer is
             followed by the next at once.
-        forget_after_secs: how long nothing may be heard of a lost run until it is not active any more, and how long a
+        forget_after_secs: how long after its last record a lost run is not active any more, and how long a
             run that is gone from the disk is served as unreachable.
         clock: the time.
     """
@@ -92,33 +92,33 @@ class Exporter:
         self._forget_after_secs = forget_after_secs
         self._clock = clock
         labels = logdir_labels([shown_logdir(watch.logdir) for watch in watches])
-        self._up = _Shown(page=Page([]), logdirs=tuple(LogdirFacts(label=label) for label in labels))
-        self._looks: list[Look | None] = [None] * len(watches)
+        self._current = _CurrentPage(page=Page([]), logdirs=tuple(LogdirFacts(label=label) for label in labels))
+        self._scans: list[Scan | None] = [None] * len(watches)
         self._faults = [0] * len(watches)
         self._writing = threading.Lock()
         self._unwritten = False
         self._written: dict[Key, tuple[WatchedRun, RunText]] = {}
         self._labels: dict[Key, str] = {}
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
         self._vanished = VanishedRuns(forget_after_secs)
         self._announced = False
         self._versions = _versions()
         self._show_next = clock.monotonic()
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=self._look_again_and_again, args=(index,), name="exporter-refresh", daemon=True)
+            threading.Thread(target=self._scan_repeatedly, args=(index,), name="exporter-refresh", daemon=True)
             for index in range(len(watches))
         ]
 
     @property
     def ready(self) -> bool:
         """Whether every logdir has been looked at, once at least, and was there at the last look."""
-        return self._up.ready
+        return self._current.ready
 
     @property
     def unreachable(self) -> tuple[str, ...]:
         """The logdirs that were not there, or could not be listed, at the last look."""
-        return tuple(facts.label for facts in self._up.logdirs if not facts.reachable)
+        return tuple(facts.label for facts in self._current.logdirs if not facts.reachable)
 
     def start(self) -> None:
         """Begin to look, in daemon threads."""
@@ -126,7 +126,7 @@ class Exporter:
             thread.start()
 
     def stop(self) -> None:
-        """Look no more; looks under way are given two seconds to end. What is up stays up."""
+        """Stop scanning; a scan under way has two seconds to end. The current page stays."""
         self._stopping.set()
         deadline = self._clock.monotonic() + _STOP_SECS
         for watch, thread in zip(self._watches, self._threads, strict=True):
@@ -139,13 +139,13 @@ class Exporter:
                 )
 
     def refresh(self) -> None:
-        """Look at every logdir in turn, and put up a new page of all; for who has not started the exporter."""
+        """Scan every logdir in turn, and publish a new page of all; without `start`."""
         for index in range(len(self._watches)):
-            self._look(index)
-        self._put_up()
+            self._scan(index)
+        self._publish()
 
     def show(self, snapshots: Sequence[Snapshot], *, at: float, secs: float) -> None:
-        """Put up a new page of what somebody else has found, instead of a `refresh`.
+        """Publish a page of snapshots that the caller took, instead of a `refresh`.
 
         Args:
             snapshots: one for each logdir, in the same order each time.
@@ -153,18 +153,18 @@ class Exporter:
             secs: how long that took.
         """
         labels = logdir_labels([shown_logdir(snapshot.logdir) for snapshot in snapshots])
-        if labels != [facts.label for facts in self._up.logdirs]:
-            self._up = replace(self._up, logdirs=tuple(LogdirFacts(label=label) for label in labels))
+        if labels != [facts.label for facts in self._current.logdirs]:
+            self._current = replace(self._current, logdirs=tuple(LogdirFacts(label=label) for label in labels))
             self._faults = [0] * len(labels)
             self._written, self._labels = {}, {}
             self._vanished.clear()
-        self._looks = [Look(snapshot=found, at=at, secs=secs) for found in snapshots]
-        self._put_up()
+        self._scans = [Scan(snapshot=found, at=at, secs=secs) for found in snapshots]
+        self._publish()
 
     def scrape(self, format: Format, *, gzip: bool = False) -> bytes:
         """Return a scrape. Reads no file and waits for nothing."""
         began = self._clock.monotonic()
-        up = self._up
+        up = self._current
 
         def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
             yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
@@ -180,25 +180,25 @@ class Exporter:
 
         return up.page.render(format, now=self._clock.wall(), about=about, gzip=gzip)
 
-    def _look_again_and_again(self, index: int) -> None:
+    def _scan_repeatedly(self, index: int) -> None:
         due = self._clock.monotonic()  # about the same for all, and later too: looks that end together share a page
         while not self._stopping.is_set():
             try:
-                self._look(index)
-                self._put_up()
-            except Exception:  # the next one may do better; until then what was found last stays up
+                self._scan(index)
+                self._publish()
+            except Exception:  # the next one may do better; until then the current page stays
                 _LOG.exception("A refresh of %s has failed", self._watches[index].logdir)
                 self._faults[index] += 1
             due = max(due + self._interval_secs, self._clock.monotonic())
             self._stopping.wait(due - self._clock.monotonic())
 
-    def _look(self, index: int) -> None:
-        watch, known, began = self._watches[index], self._looks[index], self._clock.monotonic()
+    def _scan(self, index: int) -> None:
+        watch, known, began = self._watches[index], self._scans[index], self._clock.monotonic()
         first = known is None or known.at is None
         snapshot = watch.refresh(self._showing(index) if first else None)
         secs = self._clock.monotonic() - began
         at = self._clock.wall() if snapshot.reachable else None if known is None else known.at
-        self._looks[index] = Look(snapshot=snapshot, at=at, secs=secs)
+        self._scans[index] = Scan(snapshot=snapshot, at=at, secs=secs)
 
     def _showing(self, index: int) -> Callable[[int, int], None]:
         """Return what shows the runs of a logdir that have been read so far."""
@@ -207,15 +207,15 @@ class Exporter:
             began = self._clock.monotonic()
             if began < self._show_next:
                 return
-            self._looks[index] = Look(snapshot=self._watches[index].so_far())
-            self._put_up()
+            self._scans[index] = Scan(snapshot=self._watches[index].so_far())
+            self._publish()
             ended = self._clock.monotonic()
             self._show_next = ended + max(_SHOW_SECS, (ended - began) / _SHOW_SHARE)
 
         return progressed
 
-    def _put_up(self) -> None:
-        """Put up a page of the newest look at each logdir; where a page is being written, its writer sees to it."""
+    def _publish(self) -> None:
+        """Publish a page of the newest scan of each logdir; a page that is being written is followed by another."""
         self._unwritten = True
         while self._unwritten and self._writing.acquire(blocking=False):
             try:
@@ -225,24 +225,24 @@ class Exporter:
                 self._writing.release()
 
     def _write(self) -> None:
-        before, looks = self._up, {index: look for index, look in enumerate(self._looks) if look is not None}
+        before, scans = self._current, {index: scan for index, scan in enumerate(self._scans) if scan is not None}
         now = self._clock.wall()
         live = {
             (index, name): watched
-            for index, look in looks.items()
-            for name, watched in sorted(look.snapshot.runs.items())
+            for index, scan in scans.items()
+            for name, watched in sorted(scan.snapshot.runs.items())
         }
-        problems = {index: list(look.snapshot.problems) for index, look in looks.items()}
-        gone = self._missed(looks, problems, now)
+        problems = {index: list(scan.snapshot.problems) for index, scan in scans.items()}
+        gone = self._missed(scans, problems, now)
         own_names = {key: watched.own_name for key, watched in live.items()}
         own_names |= {key: run.own_name for key, run in gone.items()}
         places = [
-            RunPlace(shown_logdir(looks[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
+            RunPlace(shown_logdir(scans[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
             for (index, name), own_name in own_names.items()
         ]
         labels = dict(zip(own_names, run_labels(places), strict=True))
         written: dict[Key, tuple[WatchedRun, RunText]] = {}
-        runs = dict.fromkeys(looks, 0)
+        runs = dict.fromkeys(scans, 0)
         for (index, name), watched in live.items():
             label, last = labels[index, name], self._written.get((index, name))
             if watched.problem is not None:
@@ -262,33 +262,33 @@ class Exporter:
             texts.append(run.written(labels[key], now))
             problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
         self._written = written
-        if all(look is not None and (look.at is not None or not look.snapshot.reachable) for look in self._looks):
+        if all(scan is not None and (scan.at is not None or not scan.snapshot.reachable) for scan in self._scans):
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
             self._labels = labels
         page = Page(texts)
         logdirs = list(before.logdirs)
-        for index, look in looks.items():
-            new = (look.at is not None or not look.snapshot.reachable) and look is not logdirs[index].look
+        for index, scan in scans.items():
+            new = (scan.at is not None or not scan.snapshot.reachable) and scan is not logdirs[index].scan
             failures = logdirs[index].failures + (new and bool(problems[index]))
-            logdirs[index] = replace(logdirs[index], runs=runs[index], look=look, failures=failures)
-        self._up = _Shown(page=page, logdirs=tuple(logdirs))
-        told = [
+            logdirs[index] = replace(logdirs[index], runs=runs[index], scan=scan, failures=failures)
+        self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
+        found = [
             text
-            for index, look in looks.items()
-            if look.at is not None or not look.snapshot.reachable
+            for index, scan in scans.items()
+            if scan.at is not None or not scan.snapshot.reachable
             for text in problems[index]
         ]
-        self._tell([*told, *page.problems])
-        if self._up.ready and not self._announced:
+        self._log_problems([*found, *page.problems])
+        if self._current.ready and not self._announced:
             self._announced = True
-            _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, max(look.secs or 0.0 for look in looks.values()))
+            _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, max(scan.secs or 0.0 for scan in scans.values()))
 
     def _missed(
-        self, looks: Mapping[int, Look], problems: Mapping[int, list[str]], now: float
+        self, scans: Mapping[int, Scan], problems: Mapping[int, list[str]], now: float
     ) -> Mapping[Key, VanishedRun]:
         """Return the runs that are gone; one whose directory was renamed keeps its label, and is not among them."""
-        found = {index: look.snapshot.runs for index, look in looks.items()}
-        logdirs = {index: self._up.logdirs[index].label for index in looks}
+        found = {index: scan.snapshot.runs for index, scan in scans.items()}
+        logdirs = {index: self._current.logdirs[index].label for index in scans}
         renamed, dropped = self._vanished.update(self._written, found, now, logdirs)
         self._labels.update(renamed)
         for index, count in dropped.items():
@@ -299,7 +299,7 @@ class Exporter:
 
     def _write_run(self, index: int, watched: WatchedRun, label: str, now: float) -> RunText:
         reading = Reading(
-            logdir=self._up.logdirs[index].label,
+            logdir=self._current.logdirs[index].label,
             success=watched.read_ok,
             last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
             corrupt_records=watched.corrupt_records,
@@ -310,8 +310,8 @@ class Exporter:
             status = replace(status, state="unreachable")
         return write_run(status, reading)
 
-    def _tell(self, problems: Sequence[str]) -> None:
-        known, self._told = self._told, frozenset(problems)
+    def _log_problems(self, problems: Sequence[str]) -> None:
+        known, self._logged = self._logged, frozenset(problems)
         for text in dict.fromkeys(problems):
             if text not in known:
                 _LOG.warning("%s", text)

@@ -20,7 +20,7 @@ from supervisor_core.watch.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Scan:
     """What a look at a logdir has found."""
 
     snapshot: Snapshot
@@ -37,29 +37,29 @@ class LogdirFacts:
     label: str
     runs: int = 0
     """How many of its runs are on the page."""
-    look: Look | None = None
+    scan: Scan | None = None
     failures: int = 0
     """Looks at which something could not be read, or shown."""
 
     @property
     def looked(self) -> bool:
         """Whether it has been looked at, once at least, to the end."""
-        return self.look is not None and self.look.at is not None
+        return self.scan is not None and self.scan.at is not None
 
     @property
     def reachable(self) -> bool:
         """Whether it was there and could be listed at the last look."""
-        return self.look is None or self.look.snapshot.reachable
+        return self.scan is None or self.scan.snapshot.reachable
 
 
 def facts_samples(logdirs: Sequence[LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """Return what is served of the logdirs; of one whose first look is not through, only its failures."""
+    """Return what is served of the logdirs; of one whose first scan is not through, only its failures."""
 
-    def of(read: Callable[[LogdirFacts, Look], float | None]) -> list[Sample]:
+    def of(read: Callable[[LogdirFacts, Scan], float | None]) -> list[Sample]:
         return [
             Sample({"logdir": facts.label}, value)
             for facts in logdirs
-            if facts.look is not None and facts.looked and (value := read(facts, facts.look)) is not None
+            if facts.scan is not None and facts.looked and (value := read(facts, facts.scan)) is not None
         ]
 
     yield (
@@ -70,10 +70,10 @@ def facts_samples(logdirs: Sequence[LogdirFacts]) -> Iterator[tuple[Metric, list
             if facts.looked or not facts.reachable
         ],
     )
-    yield EXPORTER_RUNS, of(lambda facts, look: facts.runs)
-    yield EXPORTER_LAST_REFRESH, of(lambda facts, look: look.at)
-    yield EXPORTER_REFRESH_DURATION, of(lambda facts, look: look.secs)
-    yield EXPORTER_REQUESTS, of(lambda facts, look: look.snapshot.requests)
+    yield EXPORTER_RUNS, of(lambda facts, scan: facts.runs)
+    yield EXPORTER_LAST_REFRESH, of(lambda facts, scan: scan.at)
+    yield EXPORTER_REFRESH_DURATION, of(lambda facts, scan: scan.secs)
+    yield EXPORTER_REQUESTS, of(lambda facts, scan: scan.snapshot.requests)
     yield EXPORTER_REFRESH_FAILURES, [Sample({"logdir": facts.label}, facts.failures) for facts in logdirs]
 
 

@@ -59,7 +59,7 @@ class VanishedRuns:
     """See the module's docstring.
 
     Args:
-        forget_after_secs: how long one is kept, and how long nothing may be heard of a lost run until it is not active
+        forget_after_secs: how long one is kept, and how long after its last record a lost run is not active
             any more.
     """
 
