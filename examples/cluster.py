@@ -37,7 +37,7 @@ def take_part(logdir: str, steps: int) -> None:
     from examples.digits import batch_of, build_model, load_data
     from supervisor_core import ClusterTask, Options, Supervisor
 
-    options = Options(finished_wait_secs=5)  # nobody begins this run anew once it has finished
+    options = Options(finished_wait_secs=5)  # this run is not started again once it has finished
     task = ClusterTask.from_environment()
     logging.basicConfig(level=logging.INFO, format=f"{task.name}: %(message)s")
     task.start_server()
@@ -70,7 +70,7 @@ def take_part(logdir: str, steps: int) -> None:
 
 
 def addresses(workers: int) -> dict[str, list[str]]:
-    """Return a cluster on this machine: job -> addresses that nobody listens on yet."""
+    """Return a cluster on this machine: job -> addresses that are free."""
     jobs = {"ps": 1, "chief": 1, "worker": workers}
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(sum(jobs.values()))]

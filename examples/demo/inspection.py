@@ -31,15 +31,15 @@ def inspect_run(run: Path) -> Inspected | None:
     """Return what ``inspect --json`` reports of a run; None without a report."""
     asked = subprocess.run([*_COMMAND, str(run), "--json"], capture_output=True, text=True, check=False)
     try:
-        (told,) = json.loads(asked.stdout)["runs"]
+        (inspected,) = json.loads(asked.stdout)["runs"]
     except ValueError:
         return None
     return Inspected(
-        state=told["state"],
-        outcomes=tuple(session["outcome"] for session in told["sessions"]),
-        resumed_at=tuple(restart["to_step"] for restart in told["restarts"]),
-        again=tuple((restart["rewind_steps"], restart["rewind_steps_most"]) for restart in told["restarts"]),
-        checkpoints=sum(checkpoint["ok"] for checkpoint in told["checkpoints"]),
+        state=inspected["state"],
+        outcomes=tuple(session["outcome"] for session in inspected["sessions"]),
+        resumed_at=tuple(restart["to_step"] for restart in inspected["restarts"]),
+        again=tuple((restart["rewind_steps"], restart["rewind_steps_most"]) for restart in inspected["restarts"]),
+        checkpoints=sum(checkpoint["ok"] for checkpoint in inspected["checkpoints"]),
     )
 
 

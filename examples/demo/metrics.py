@@ -46,7 +46,7 @@ def read_metrics(text: str) -> Reading:
 
 
 def scrape(url: str) -> Reading | None:
-    """Ask for the metrics; return None when nobody answers."""
+    """Ask for the metrics; return None where there is no answer."""
     page = _get(url)
     return None if page is None else read_metrics(page)
 

@@ -231,23 +231,23 @@ def _leaves_clean_events(story: Story) -> Check:
 
 
 def _can_be_inspected(story: Story, second: SessionSeen, third: SessionSeen) -> Check:
-    told, seen = story.inspected, (story.rewind(2), story.rewind(3))
+    found, seen = story.inspected, (story.rewind(2), story.rewind(3))
     detail = "no report"
-    if told is not None:
-        detail = f"{', '.join(told.outcomes)}; resumed at {', '.join(map(_show, told.resumed_at))}; recomputed "
+    if found is not None:
+        detail = f"{', '.join(found.outcomes)}; resumed at {', '.join(map(_show, found.resumed_at))}; recomputed "
         detail += ", ".join(
-            f"{again(*steps)} (measured: {_show(own)})" for steps, own in zip(told.again, seen, strict=False)
+            f"{again(*steps)} (measured: {_show(own)})" for steps, own in zip(found.again, seen, strict=False)
         )
     return Check(
         promise="tb-supervisor inspect reports the same from the events files",
-        seen=told is not None
-        and told.state == "completed"
-        and told.outcomes == ("lost", "signal", "completed")
-        and told.resumed_at == (second.start_step, third.start_step)
-        and len(told.again) == len(seen)
-        and all(is_possible(*steps, own) for steps, own in zip(told.again, seen, strict=True))
-        and told.again[1] == (seen[1], seen[1])
-        and told.checkpoints == sum(session.saved for session in story.sessions),
+        seen=found is not None
+        and found.state == "completed"
+        and found.outcomes == ("lost", "signal", "completed")
+        and found.resumed_at == (second.start_step, third.start_step)
+        and len(found.again) == len(seen)
+        and all(is_possible(*steps, own) for steps, own in zip(found.again, seen, strict=True))
+        and found.again[1] == (seen[1], seen[1])
+        and found.checkpoints == sum(session.saved for session in story.sessions),
         detail=detail,
     )
 

@@ -115,7 +115,7 @@ class Trainer:
                         self._file.flush()
 
     def _note_fact(self, line: str) -> None:
-        with contextlib.suppress(ValueError):  # somebody else's print
+        with contextlib.suppress(ValueError):  # another program's line
             facts = json.loads(line)
             if isinstance(facts, Mapping):
                 self.said = {**self.said, **facts}
