@@ -225,7 +225,7 @@ class Script:
             return
         blocked, began = self.random.uniform(0.1, 6.0), self.now
         self._spend(blocked, "unproductive_checkpoint_save")
-        self.progress.held_up(blocked)
+        self.progress.blocked(blocked)
         self.saved_step, self.unsaved_secs = self.step, 0.0
         path = f"/run/model.ckpt-{self.step}"
         record = CheckpointRecord(

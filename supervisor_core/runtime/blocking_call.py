@@ -1,4 +1,4 @@
-"""`BlockingCall`: a call that may never return, and that somebody waits for only as long as it makes sense."""
+"""`BlockingCall`: a call that may never return, in its own thread, with a wait that has a limit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LOG = logging.getLogger("supervisor_core")
 
 
 class BlockingCall(Generic[T]):
-    """Makes a call in a daemon thread of its own, at once. One that is abandoned goes on, and cleans up after itself.
+    """Makes a call in its own daemon thread, at once. An abandoned call continues and discards its result.
 
     Args:
-        call: what to call; what it raises, `result` raises.
+        call: the call; `result` raises its exceptions.
         name: the thread's name.
-        discard: called with the result if nobody wants it any more, in the call's thread or the abandoning one; what
-            it raises is logged.
+        discard: called with the result of an abandoned call, in the call's thread or the abandoning one; its
+            exceptions are logged.
 
     Example:
         >>> call = BlockingCall(lambda: 6 * 7, name="answer")
@@ -40,17 +40,17 @@ class BlockingCall(Generic[T]):
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def wait(self, secs: float) -> bool:
-        """Wait for the end of the call, at most this many seconds; return whether it has ended."""
+        """Wait for the end of the call, up to this many seconds; return whether it has ended."""
         return self._done.wait(secs)
 
     def result(self) -> T:
-        """Return what the call returned, once `wait` has said that it did; raise what it raised."""
+        """Return the call's result, after `wait` has returned True; raise the call's exception."""
         if self._error is not None:
             raise self._error
         return self._results[0]
 
     def abandon(self) -> None:
-        """Want the result no more."""
+        """Give up the result."""
         with self._lock:
             self._abandoned = True
             unwanted, self._results = self._results, []
@@ -60,7 +60,7 @@ class BlockingCall(Generic[T]):
     def _run(self) -> None:
         try:
             result = self._call()
-        except BaseException as error:  # it belongs to who waits
+        except BaseException as error:  # raised by `result`
             self._error = error
             self._done.set()
             return
@@ -75,5 +75,5 @@ class BlockingCall(Generic[T]):
     def _drop(self, result: T) -> None:
         try:
             self._discard(result)
-        except Exception:  # whoever gave the call up has an error of its own to raise, or is gone
+        except Exception:  # no caller is left to raise it in
             _LOG.exception("The result of an abandoned call could not be discarded")

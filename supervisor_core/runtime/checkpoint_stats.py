@@ -1,4 +1,4 @@
-"""`CheckpointStats`: what happened to this session's saves, counted for the metrics and the records."""
+"""`CheckpointStats`: statistics of this session's saves, for metrics and records."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from supervisor_core.run.status import SAVE_BOUNDS, CheckpointStatus, Histogram
 
 
 class CheckpointStats:
-    """Counts saves, good and bad, and remembers the newest good one. Thread-safe.
+    """Counts successful and failed saves, and keeps the newest checkpoint. Thread-safe.
 
     Args:
-        interval_secs: configured seconds between checkpoints; None where none are taken.
+        interval_secs: configured seconds between checkpoints; None if none are saved.
     """
 
     def __init__(self, interval_secs: float | None = None) -> None:
@@ -24,7 +24,7 @@ class CheckpointStats:
         self._blocked_secs = Histogram(SAVE_BOUNDS)
 
     def restored(self, *, path: str, step: int | None, saved_at: float | None, size_bytes: int | None) -> None:
-        """Record the checkpoint the session came from: it is the newest good one until the next save."""
+        """Record the restored checkpoint: it is the newest one until the next save."""
         with self._lock:
             self._status = replace(
                 self._status,
@@ -37,7 +37,7 @@ class CheckpointStats:
     def saved(
         self, *, path: str, step: int | None, at: float, size_bytes: int | None, secs: float, blocked_secs: float
     ) -> None:
-        """Record a good save: durable at wall time ``at``, after ``secs``, of which training waited a part."""
+        """Record a successful save: durable at wall time ``at``, after ``secs``; training waited ``blocked_secs``."""
         with self._lock:
             self._save_secs.add(secs)
             self._blocked_secs.add(blocked_secs)
@@ -52,29 +52,29 @@ class CheckpointStats:
             )
 
     def failed(self, error: str) -> None:
-        """Record a save that failed."""
+        """Record a failed save."""
         with self._lock:
             self._saves, self._failures, self._in_a_row = self._saves + 1, self._failures + 1, self._in_a_row + 1
             self._status = replace(self._status, last_error=error)
 
     @property
     def failures(self) -> tuple[int, int]:
-        """How many saves have failed, and how many of them since the last good one."""
+        """The number of failed saves, and of those since the last successful one."""
         with self._lock:
             return self._failures, self._in_a_row
 
     @property
     def costs(self) -> Costs:
-        """What good saves have cost."""
+        """The costs of the successful saves."""
         with self._lock:
             saved, blocked = self._save_secs.snapshot(), self._blocked_secs.snapshot()
         return Costs(saves=sum(blocked.counts), save_secs=saved.sum, blocked_secs=blocked.sum)
 
     def status(self, costs: Costs | None = None) -> CheckpointStatus:
-        """Return the present state.
+        """Return the present status.
 
         Args:
-            costs: the run's, for the recommended interval; None when not known.
+            costs: the run's costs, for the recommended interval; None if unknown.
         """
         with self._lock:
             return replace(

@@ -1,4 +1,4 @@
-"""`Deadline`: one moment by which an ending is over, made once and handed down to everything that waits."""
+"""`Deadline`: one monotonic time for a whole shutdown, handed to everything that waits; `ExitTimer` enforces it."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ class Deadline:
     at: float
     """The moment, in monotonic seconds; ``math.inf`` for none."""
     clock: Clock = SYSTEM_CLOCK
-    """Whose monotonic hand is meant."""
+    """Its clock."""
 
     @classmethod
     def after(cls, secs: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:
-        """Return the moment ``secs`` seconds from now."""
+        """Return the deadline ``secs`` seconds from now."""
         return cls(clock.monotonic() + secs, clock)
 
     def remaining(self, at_most: float = math.inf) -> float:
-        """Return the seconds that are left, from 0 to ``at_most``."""
+        """Return the remaining seconds, from 0 to ``at_most``."""
         return max(0.0, min(at_most, self.at - self.clock.monotonic()))
 
     @property
     def timeout(self) -> float:
-        """The seconds that are left, as a wait of the standard library takes them: it knows no infinity."""
+        """The remaining seconds as a timeout for the standard library, which accepts no infinity."""
         return self.remaining(threading.TIMEOUT_MAX)
 
     @property
     def is_over(self) -> bool:
-        """Whether the moment has come."""
+        """Whether it has passed."""
         return self.clock.monotonic() >= self.at
 
     def earlier(self, secs: float) -> Deadline:
-        """Return the moment ``secs`` seconds before this one."""
+        """Return the deadline ``secs`` seconds before this one."""
         return Deadline(self.at - secs, self.clock)
 
 
 NEVER = Deadline(math.inf)
-"""No deadline: for waits that nothing presses."""
+"""No deadline."""
 
 
 class ExitTimer:
-    """A timer in a C thread, which needs no interpreter lock: native code that holds it keeps Python's threads, signal
-    handlers included, from running for as long as it likes.
+    """Ends the process at a deadline even if no Python code can run.
 
-    When the deadline comes, the stacks of all threads are written to standard error, so that it can be seen what held
-    up the end, and the process exits with status 1: nothing that Python would have to do is done. There is one such
-    timer in a process (`faulthandler.dump_traceback_later`); one that the program has set is replaced.
+    It is a timer in a C thread, which needs no interpreter lock: native code that holds the lock blocks all Python
+    threads and signal handlers. At the deadline it writes the stacks of all threads to standard error, to show what
+    blocked, and exits with status 1, without any Python cleanup. A process has one such timer
+    (`faulthandler.dump_traceback_later`); one that the program has set is replaced.
 
     Example:
         >>> exit_timer = ExitTimer()
@@ -76,7 +76,7 @@ class ExitTimer:
         self._armed_by: int | None = None
 
     def arm(self, deadline: Deadline) -> None:
-        """End the process at the deadline, unless it is over already; where that cannot be had, do nothing."""
+        """End the process at the deadline; do nothing if it has passed or the timer is unavailable."""
         secs = deadline.remaining()
         if not secs:
             return
@@ -87,7 +87,7 @@ class ExitTimer:
             self._armed_by = os.getpid()
 
     def disarm(self) -> None:
-        """Let the process live. In a forked child, which has no such timer, nothing happens."""
+        """Cancel the timer. Does nothing in a forked child, which has no such timer."""
         armed_by, self._armed_by = self._armed_by, None
         if armed_by == os.getpid():
             faulthandler.cancel_dump_traceback_later()

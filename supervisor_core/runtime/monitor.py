@@ -1,7 +1,7 @@
-"""`SessionMonitor`: the thread that says how the session is, though every other thread may hang.
+"""`SessionMonitor`: the thread that reports a session's status even if every other thread hangs.
 
-It touches neither the session nor the disk's checkpoints: it reads counters, writes heartbeat and stall records through
-the recorder, and answers `status()` for the metrics. What it calls out to (the lease's renewal) must not block.
+It uses neither the session nor checkpoints: it reads counters, writes heartbeat and stall records through the recorder,
+and answers `status()` for the metrics. The callback that it calls (renewal of the lock) must not block.
 """
 
 from __future__ import annotations
@@ -29,47 +29,47 @@ from supervisor_core.runtime.recorder import TelemetrySink
 _LOG = logging.getLogger("supervisor_core")
 
 TICK_SECS = 1.0
-"""How often the monitor looks: the resolution of stalls and of the rate."""
+"""The monitor's interval in seconds: the resolution of stalls and of the rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionIdentity:
-    """Who this session is, and what came before it."""
+    """Identity of a session, and what came before it."""
 
     session_id: str
     run: str
     started_at: float
     """Wall time."""
     started_boot_secs: float | None = None
-    """The same moment by `supervisor_core.clock.boot_secs`; None when not known."""
+    """The same time by `supervisor_core.clock.boot_secs`; None if unknown."""
     attempt: int = 1
     earlier_costs: Costs | None = field(default_factory=Costs)
-    """What saves and steps have cost the run's earlier sessions; None when not known."""
+    """Costs of saves and steps in the run's earlier sessions; None if unknown."""
     restarts: Mapping[str, int] = field(default_factory=dict)
-    """How the earlier sessions ended: reason -> count."""
+    """Ends of the earlier sessions: reason -> count."""
     steps_lost: int | None = None
-    """Steps done again after restarts, up to now; None when not known."""
+    """Steps recomputed after restarts, up to now; None if unknown."""
     recoveries: int = 0
-    """Restarts within the session."""
+    """Recoveries within the session."""
     info: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
 class SessionMonitor:
-    """Watches one session; see the module's docstring.
+    """Monitors one session; see the module's docstring.
 
     Args:
-        identity: who the session is.
+        identity: the session's identity.
         options: budgets and intervals.
         progress: the session's progress.
-        saves: the session's saves.
-        recorder: where heartbeats and stalls are written.
-        threads: returns the state of every service thread.
-        workers: returns the cluster's other processes, as far as this one sees them.
-        heartbeat_secs: seconds between heartbeats; 0 for those at changes of phase only. Default: the options'.
-        on_renewal: called with the step, every so often; must not block.
-        renewal_secs: how often.
-        clock: the time.
+        saves: the session's checkpoint statistics.
+        recorder: takes heartbeats and stalls.
+        threads: returns the status of every service thread.
+        workers: returns the status of the cluster's other processes, for a chief.
+        heartbeat_secs: seconds between heartbeats; 0: only at changes of phase. Default: the options'.
+        on_renewal: called with the step at an interval; must not block.
+        renewal_secs: that interval.
+        clock: replaced in tests.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SessionMonitor:
         self._recorder = recorder
         self._threads = threads
         self._workers = workers
-        self._news = WorkerChanges(workers, EVERY_BEATS * options.heartbeat_secs, clock.monotonic)
+        self._worker_changes = WorkerChanges(workers, EVERY_BEATS * options.heartbeat_secs, clock.monotonic)
         self._heartbeat_secs = options.heartbeat_secs if heartbeat_secs is None else heartbeat_secs
         self._on_renewal = on_renewal
         self._clock = clock
@@ -108,53 +108,53 @@ class SessionMonitor:
         self._renewal_secs = renewal_secs
         self._beat_lock = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="supervisor_monitor", daemon=True)
+        self._thread = threading.Thread(target=self._tick_until_stopped, name="supervisor_monitor", daemon=True)
 
     def start(self) -> None:
-        """Start watching."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, deadline: Deadline = NEVER) -> None:
-        """Stop watching; returns when the thread has ended (or at once when called from it), or when half
-        of the time to the deadline is over."""
+        """Stop the thread; return when it has ended (at once if called from it), or after half of the time to the
+        deadline."""
         self._stop.set()
         self._progress.unwatched()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(deadline.timeout / 2)
 
     def identify(self, identity: SessionIdentity) -> None:
-        """Correct who the session is, once more is known of what came before it."""
+        """Replace the identity, once more is known of earlier sessions."""
         self._identity = identity
 
     @property
     def elapsed_secs(self) -> float | None:
-        """Seconds since the session started, by a monotonic clock; None when not known."""
+        """Seconds since the session started, by a monotonic clock; None if unknown."""
         started = self._identity.started_boot_secs
         return None if started is None else boot_secs(self._clock) - started
 
     def ended(self, state: ServedState, error: str | None = None) -> None:
-        """Set the state in which the session has ended: ``supervisor_active`` becomes 0.
+        """Set the state after the session's end: ``supervisor_active`` becomes 0.
 
         Args:
             state: ``completed``, ``stopped`` or ``failed``.
-            error: what ended it, where it has failed.
+            error: the error, if it has failed.
         """
         self._error, self._ended_at, self._ended = error, self._clock.wall(), state
 
     def loss_read(self, is_finite: bool) -> None:
-        """Record whether the watched loss is finite; a change is written at once."""
+        """Record whether the watched loss is finite; write a change at once."""
         before, self._loss_finite = self._loss_finite, is_finite
         if before is not is_finite:
             self.beat()
 
     def enter(self, phase: str) -> None:
-        """Change the phase, and say so in the events file."""
+        """Change the phase, and write a heartbeat if it has changed."""
         if self._progress.enter(phase) != phase:
             self.beat()
 
     @contextmanager
     def phase(self, phase: str) -> Iterator[None]:
-        """Be in a phase for the length of a block, and in the one before afterwards."""
+        """Be in a phase while the block runs, then in the one before."""
         before = self._progress.phase
         self.enter(phase)
         try:
@@ -163,11 +163,10 @@ class SessionMonitor:
             self.enter(before)
 
     def tick(self) -> None:
-        """Look once: sample the rate, notice a stall or a silence, beat and renew the lease when it is time. Every
-        second."""
+        """Sample the rate, detect a stall or a silence, write a heartbeat and renew the lock if due. Every second."""
         self._progress.sample()
-        was_silent = self._look_for_silence()
-        self._look_for_stall()
+        was_silent = self._detect_silence()
+        self._detect_stall()
         now = self._clock.monotonic()
         if was_silent or (self._heartbeat_secs and now >= self._next_beat):
             self._next_beat = now + self._heartbeat_secs
@@ -192,14 +191,14 @@ class SessionMonitor:
                 progress_timeout_secs=self._options.stall_timeout(now.phase),
                 activity_secs=now.activity_secs,
                 threads=tuple(asdict(thread) for thread in self._threads()),
-                workers=self._news.take(),
+                workers=self._worker_changes.take(),
                 events_dropped=self._recorder.dropped,
                 loss_finite=self._loss_finite,
             )
             self._recorder.write(record, now.global_step)
 
     def status(self) -> RunStatus:
-        """Return the session as a scrape shows it. Cheap; called from any thread."""
+        """Return the session's status, as in a scrape. Cheap; called from any thread."""
         now = self._progress.snapshot()
         who = self._identity
         return RunStatus(
@@ -236,7 +235,7 @@ class SessionMonitor:
 
     @property
     def run_costs(self) -> Costs | None:
-        """What failures and saves have cost the run up to now; None when that is not known."""
+        """The run's costs of failures and saves up to now; None if unknown."""
         earlier, saves = self._identity.earlier_costs, self._saves.costs
         if earlier is None:
             return None
@@ -248,8 +247,8 @@ class SessionMonitor:
             blocked_secs=earlier.blocked_secs + saves.blocked_secs,
         )
 
-    def _look_for_silence(self) -> bool:
-        """Return whether the process did not run for a while since the last look: a heartbeat says so at once."""
+    def _detect_silence(self) -> bool:
+        """Return whether the process did not run for a while since the last tick: a heartbeat reports that at once."""
         before, self._silent_secs = self._silent_secs, self._progress.snapshot().activity_secs[SILENT]
         if self._silent_secs <= before:
             return False
@@ -259,7 +258,7 @@ class SessionMonitor:
         )
         return True
 
-    def _look_for_stall(self) -> None:
+    def _detect_stall(self) -> None:
         now = self._progress.snapshot()
         monotonic, wall = self._clock.monotonic(), self._clock.wall()
         timeout = self._options.stall_timeout(now.phase)
@@ -288,24 +287,24 @@ class SessionMonitor:
         )
         self._recorder.write(record, now.global_step)
 
-    def _watch(self) -> None:
+    def _tick_until_stopped(self) -> None:
         while not self._stop.wait(TICK_SECS):
             try:
                 self.tick()
-            except Exception:  # a broken record must not blind the monitor
+            except Exception:  # one error must not stop the monitor
                 _LOG.exception("The monitor failed once; it continues.")
 
 
 MAX_FRAMES = 40
-"""How many frames of a stack are kept, the innermost."""
+"""The number of frames to keep of a stack, the innermost."""
 
 
 def is_stalled(progress_age_secs: float, timeout_secs: float | None) -> bool:
-    """Return whether nothing has moved for longer than the phase's budget.
+    """Return whether there was no progress for longer than the phase's budget.
 
     Args:
-        progress_age_secs: seconds since anything moved.
-        timeout_secs: the budget; None where the phase cannot stall.
+        progress_age_secs: seconds since the last progress.
+        timeout_secs: the budget; None if the phase cannot stall.
     """
     return timeout_secs is not None and progress_age_secs > timeout_secs
 
@@ -323,33 +322,33 @@ def python_stacks() -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, kw_only=True)
 class StallChange:
-    """A stall has begun, or ended."""
+    """The begin or end of a stall."""
 
     state: Literal["begin", "end"]
     since: float
     """Monotonic time of the last progress before the stall."""
     secs: float
-    """Seconds without progress: so far when it begins, altogether when it ends."""
+    """Seconds without progress: so far at the begin, in total at the end."""
 
 
 class StallDetector:
-    """Turns readings of the progress into the moments at which a stall begins and ends. For one thread's use."""
+    """Detects the begin and end of stalls from readings of the progress. Not thread-safe."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     @property
     def stalled(self) -> bool:
-        """Whether a stall is under way."""
+        """Whether the session is stalled now."""
         return self._since is not None
 
     def look(self, now: float, progress_age_secs: float, timeout_secs: float | None) -> StallChange | None:
-        """Take one reading; return what it changes, or None.
+        """Take one reading; return the change, or None.
 
         Args:
             now: monotonic seconds.
-            progress_age_secs: seconds since anything moved.
-            timeout_secs: the budget of the present phase; None where it cannot stall.
+            progress_age_secs: seconds since the last progress.
+            timeout_secs: the budget of the present phase; None if it cannot stall.
         """
         last_progress = now - progress_age_secs
         if self._since is None:
@@ -364,16 +363,16 @@ class StallDetector:
 
 
 EVERY_BEATS = 6
-"""Where nothing has changed but steps, every so many heartbeats tell of the others."""
+"""Without a change, workers are part of every sixth heartbeat only."""
 
 
 class WorkerChanges:
-    """Says what the next heartbeat tells of the cluster's other processes.
+    """Decides whether the next heartbeat contains the other processes: many of them would fill the events file.
 
     Args:
-        workers: returns them as they are.
-        every_secs: seconds after which they are told of though nothing has changed.
-        monotonic: the time.
+        workers: returns their status.
+        every_secs: seconds after which they are included without a change.
+        monotonic: returns monotonic seconds.
     """
 
     def __init__(
@@ -382,16 +381,16 @@ class WorkerChanges:
         self._workers = workers
         self._every_secs = every_secs
         self._monotonic = monotonic
-        self._told: list[tuple[Any, ...]] = []
-        self._told_at: float | None = None
+        self._written: list[tuple[Any, ...]] = []
+        self._written_at: float | None = None
 
     def take(self) -> tuple[Mapping[str, Any], ...] | None:
-        """Return what to tell now; None where there is nothing new."""
+        """Return their status if it must be written now, else None."""
         workers = tuple(self._workers())
         now = self._monotonic()
         states = [(each.name, each.state, each.started_at, each.waiting_for, each.error) for each in workers]
-        is_due = bool(workers) and (self._told_at is None or now - self._told_at >= self._every_secs)
-        if not is_due and states == self._told:
+        is_due = bool(workers) and (self._written_at is None or now - self._written_at >= self._every_secs)
+        if not is_due and states == self._written:
             return None
-        self._told, self._told_at = states, now
+        self._written, self._written_at = states, now
         return tuple(asdict(each) for each in workers)

@@ -1,8 +1,8 @@
-"""`Progress`: how far the session is, how fast it goes, and where its time went.
+"""`Progress`: a session's step, speed and use of time.
 
-The training thread tells it of every step (`run_ended`, well under a microsecond); everything else reads. The global
-step itself is only known where somebody reads the variable, which costs a run: `step_read` takes such readings, and
-between two of them the steps counted here carry it on, if the last readings agreed with the count.
+The training thread reports every step (`run_ended`, well under a microsecond); all other threads read. The global step
+itself is known only from reading the variable, which costs a call: `step_read` takes such readings, and between two of
+them the steps counted here extrapolate it, if the last readings agreed with the count.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
 
 _NOT_TRAINING = ("restoring", "checkpointing", "evaluating")
-"""Phases in which no training is to be done: their time is left out of the steps per second."""
+"""Phases without training: their time does not count for the steps per second."""
 
 SILENT_SECS = 5.0
-"""The monitor looks once a second. Where it could not for longer than this, and no step ended either, the process did
-not run: it was stopped, or its machine was frozen or suspended."""
+"""The monitor samples once a second. If it did not for longer than this, and no step ended either, the process did not
+run: it was stopped, or its machine was frozen or suspended."""
 
 BUCKETS = (
     "productive",
@@ -33,10 +33,10 @@ BUCKETS = (
     SILENT,
     "other",
 )
-"""Goodput buckets that one process can tell apart, as ml-goodput-measurement names them where they mean the same."""
+"""Goodput buckets that one process can distinguish, with the names of ml-goodput-measurement where they agree."""
 
 _STEPS_TO_JUDGE = 10
-"""After how many steps it is judged by how much each of them moves the global step."""
+"""Number of steps after which the increment of the global step per step is determined."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +52,19 @@ class ProgressSnapshot:
     progress_age_secs: float
     step_secs: Distribution
     activity_secs: Mapping[str, float]
-    """By bucket; they sum to the time up to the last progress, or up to now while stalled."""
+    """Seconds by bucket; their sum is the time up to the last progress, or up to now while stalled."""
 
 
 class Progress:
-    """Counts steps, keeps the phase, and books every second of the session into one bucket. Thread-safe.
+    """Counts steps, keeps the phase, and assigns every second of the session to one bucket. Thread-safe.
 
-    Seconds are booked once it is known what they were, and never moved afterwards, since a counter must not fall: those
-    since the last progress are still open, and turn out as a stall when they exceed the phase's budget. Time in which
-    the process did not run at all (`SILENT_SECS`) is neither: it is booked as silent, and no age or stall includes it.
+    A second is assigned once its bucket is known, and never moved, since a counter must not decrease: seconds since the
+    last progress are undecided, and become a stall when they exceed the phase's budget. Time in which the process did
+    not run (`SILENT_SECS`) is assigned to the silent bucket; no age or stall includes it.
 
     Args:
-        clock: the time; monotonic for every duration.
-        stall_timeout: the stall budget of a phase in seconds; None where it cannot stall. Default: none can.
+        clock: replaced in tests.
+        stall_timeout: returns the stall budget of a phase in seconds; None if it cannot stall. Default: none can.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class Progress:
         now = clock.monotonic()
         self._phase = "starting"
         self._budget = _budget(stall_timeout("starting"))
-        self._patience = min(self._budget, SILENT_SECS)
-        self._looked_at = math.inf
-        """When somebody looked last; infinite while nobody looks every second."""
+        self._check_after_secs = min(self._budget, SILENT_SECS)
+        self._sampled_at = math.inf
+        """Monotonic time of the last sample; infinite without regular samples."""
         self._ran_secs = 0.0
-        """How long the main thread had run by then, in CPU seconds."""
+        """CPU seconds of the main thread at that time."""
         self._asleep_secs = 0.0
-        """By how much the machine's clock that counts its sleep is ahead of the monotonic one."""
+        """Difference of the clock that includes suspended time to the monotonic one."""
         self._booked_until = now
         self._booked = dict.fromkeys(BUCKETS, 0.0)
-        self._held_up = 0.0
+        self._blocked_secs = 0.0
         self._runs = 0
         self._changes = 0
         self._steps = 0
@@ -110,12 +110,12 @@ class Progress:
 
     @property
     def runs(self) -> int:
-        """Runs that the program has finished in this session, steps or not."""
+        """Calls of ``run`` that the program has finished in this session, steps or not."""
         return self._runs
 
     @property
     def changes(self) -> int:
-        """Those of them that may have changed what a checkpoint holds."""
+        """Those of them that may have changed the state in a checkpoint."""
         return self._changes
 
     @property
@@ -125,24 +125,24 @@ class Progress:
 
     @property
     def step_estimate(self) -> int:
-        """The global step as far as it can be told without reading it; the steps done here, where none was ever read.
+        """An estimate of the global step without reading it; the steps done here if it was never read.
 
-        Exact where only this process moves it, by the same amount with each step."""
+        Exact if only this process changes it, by the same amount with each step."""
         with self._lock:
             step = self._global_step()
             return self._steps if step is None else step
 
     def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
-        """Record that the training thread has finished a run. The hot path: called for every step.
+        """Record that the training thread has finished a call. The hot path: called for every step.
 
         Args:
-            is_step: whether the run moves the global step.
-            started: monotonic seconds at which it began.
-            ended: monotonic seconds at which it ended.
-            changes: whether it may have changed what a checkpoint holds.
+            is_step: whether the call changes the global step.
+            started: its start in monotonic seconds.
+            ended: its end in monotonic seconds.
+            changes: whether it may have changed the state in a checkpoint.
         """
         with self._lock:
-            if ended - self._last_progress > self._patience:
+            if ended - self._last_progress > self._check_after_secs:
                 self._gap(ended)
             self._last_progress = ended
             self._runs += 1
@@ -156,8 +156,8 @@ class Progress:
                     self._longest = secs
 
     def longest_step_secs(self) -> float:
-        """Return how long the longest of the recent steps took: of those since the last call but one, and of as many
-        calls more as there was no step in between. 0 before the first."""
+        """Return the duration of the longest recent step: since the last call of this method but one, where calls
+        without a step in between do not count. 0 before the first."""
         with self._lock:
             recent = max(self._longest, self._longest_before)
             if self._longest:
@@ -165,13 +165,13 @@ class Progress:
             return recent
 
     def moved(self) -> None:
-        """Record that something moved, so that this is no stall: a part of a save, a chunk of a restore."""
+        """Record progress that is no step, as a part of a save or of a restore, so that it is no stall."""
         now = self._clock.monotonic()
         with self._lock:
             self._progress_at(now)
 
     def enter(self, phase: str) -> str:
-        """Change the phase, and return the one before."""
+        """Change the phase; return the one before."""
         now = self._clock.monotonic()
         with self._lock:
             before = self._phase
@@ -181,20 +181,20 @@ class Progress:
                 self._pause_rate(now, phase)
             self._phase = phase
             self._budget = _budget(self._stall_timeout(phase))
-            self._patience = min(self._budget, SILENT_SECS)
+            self._check_after_secs = min(self._budget, SILENT_SECS)
             return before
 
-    def held_up(self, secs: float) -> None:
-        """Record that a save has held training up: so many seconds, of those to come, are not productive ones."""
+    def blocked(self, secs: float) -> None:
+        """Record that a save has blocked training: this many of the seconds to be assigned are not productive."""
         with self._lock:
-            self._held_up += secs
+            self._blocked_secs += secs
 
     def step_read(self, step: int, since: int | None = None) -> None:
         """Take a reading of the global step variable.
 
         Args:
             step: its value.
-            since: `steps` just before it was read. Default: none has ended since then.
+            since: `steps` just before it was read. Default: no step has ended since then.
         """
         with self._lock:
             earliest, latest = self._steps if since is None else since, self._steps
@@ -204,7 +204,7 @@ class Progress:
             moved = step - first_step
             if earliest - first_count >= _STEPS_TO_JUDGE:
                 stride = round(moved / (earliest - first_count))
-                # A step is counted just after it has ended, so one or two may be missing from either side.
+                # A step is counted just after it has ended, so either side may miss one or two.
                 fits = stride * (earliest - first_count) - 2 <= moved <= stride * (latest - first_count) + 2
                 self._stride = stride if fits else 0
             if step != self._read_step:
@@ -214,31 +214,31 @@ class Progress:
             self._steps_at_read = min(max(counted, earliest), latest)
 
     def rewound(self, step: int) -> None:
-        """Record that the model is now that of another step: readings before this one tell nothing any more."""
+        """Record that the model is now at another step: earlier readings are void."""
         with self._lock:
             self._first_read, self._stride = (step, self._steps), 1
             self._read_step, self._steps_at_read = step, self._steps
             self._step_rate.restart(self._clock.monotonic(), self._counted()[1])
 
     def sample(self) -> None:
-        """Remember the present count for the rate; called about once a second, until `unwatched`."""
+        """Take a sample for the rate; called about once a second, until `unwatched`."""
         now = self._clock.monotonic()
         asleep = boot_secs(self._clock) - now
         with self._lock:
             self._notice_silence(now)
-            if self._looked_at < math.inf and asleep - self._asleep_secs > SILENT_SECS:
-                self._booked[SILENT] += asleep - self._asleep_secs  # the monotonic clock stood still meanwhile
+            if self._sampled_at < math.inf and asleep - self._asleep_secs > SILENT_SECS:
+                self._booked[SILENT] += asleep - self._asleep_secs  # in which the monotonic clock stood still
             self._asleep_secs = asleep
-            self._looked_at, self._ran_secs = now, main_thread_secs(self._clock)
+            self._sampled_at, self._ran_secs = now, main_thread_secs(self._clock)
             self._count(now)
 
     def unwatched(self) -> None:
-        """Say that nobody calls `sample` any more, so that this means nothing."""
+        """Record that `sample` is no longer called, so that its absence is no silence."""
         with self._lock:
-            self._looked_at = math.inf
+            self._sampled_at = math.inf
 
     def snapshot(self) -> ProgressSnapshot:
-        """Return everything known now."""
+        """Return the present progress."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         with self._lock:
             self._notice_silence(now)
@@ -262,8 +262,8 @@ class Progress:
         return self._read_step + self._stride * (self._steps - self._steps_at_read)
 
     def _counted(self) -> tuple[float, int]:
-        """Return when a step last ended, and the count: of the steps done here, or of the global step where it moves by
-        another number."""
+        """Return the end of the last step, and the count: of steps done here, or of the global step if the rate is of
+        that."""
         ended_at = self._last_progress if self._last_step is None else self._last_step
         step = self._global_step()
         if step is None or not self._is_of_all():
@@ -271,7 +271,7 @@ class Progress:
         return ended_at if self._stride and self._steps else self._read_moved_at, step
 
     def _is_of_all(self) -> bool:
-        """Whether the rate is of the global step: where it moves by other numbers than one a step, or by others'."""
+        """Whether the rate is of the global step: it does not change by one per step, or other processes change it."""
         return self._read_step is not None and (self._stride != 1 or not self._steps)
 
     def _count(self, now: float) -> None:
@@ -289,9 +289,9 @@ class Progress:
         return self._step_rate.value(now if self._paused_at is None else self._paused_at)
 
     def _pause_rate(self, now: float, phase: str) -> None:
-        """Leave out of the rate the phase that ends now, or the one that begins."""
+        """Exclude the phase that ends now, or the one that starts, from the rate."""
         if self._paused_at is not None:
-            self._step_rate.leave_out(now - self._paused_at)
+            self._step_rate.exclude(now - self._paused_at)
             self._paused_at = None
         if phase in _NOT_TRAINING:
             self._count(now)
@@ -300,39 +300,39 @@ class Progress:
             self._step_rate.restart(now, self._counted()[1])
 
     def _progress_at(self, now: float) -> None:
-        if now - self._last_progress > self._patience:
+        if now - self._last_progress > self._check_after_secs:
             self._gap(now)
         self._last_progress = max(self._last_progress, now)
 
     def _gap(self, now: float) -> None:
-        """Book what progress after a while shows: silence, or the end of a stall."""
+        """Assign a long time without progress: silence, or a stall that ends."""
         self._notice_silence(now)
         if now - self._last_progress > self._budget:
             self._book(now)
 
     def _notice_silence(self, now: float) -> None:
-        """Book the time since the process was last known to run, if it is too long, and leave it out of what is still
-        open."""
-        silent = now - max(self._looked_at, self._last_progress)
+        """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the
+        undecided time."""
+        silent = now - max(self._sampled_at, self._last_progress)
         if silent <= SILENT_SECS:
             return
         before, self._ran_secs = self._ran_secs, main_thread_secs(self._clock)
-        self._looked_at = now
-        if self._ran_secs - before > silent / 2:  # a long call that keeps the interpreter to itself
+        self._sampled_at = now
+        if self._ran_secs - before > silent / 2:  # a long call that holds the interpreter lock
             return
         self._booked[SILENT] += silent
         self._booked_until += silent
         self._last_progress += silent
 
     def _book(self, now: float) -> None:
-        """Book what is decided: the time up to the last progress, and what has become a stall since."""
+        """Assign the decided time: up to the last progress, and what has become a stall since."""
         decided = max(self._booked_until, self._last_progress)
         bucket, secs = BUCKET_OF_PHASE.get(self._phase, "other"), decided - self._booked_until
         if bucket == "productive":
-            held_up = min(self._held_up, secs)
-            self._held_up -= held_up
-            self._booked["unproductive_checkpoint_save"] += held_up
-            secs -= held_up
+            blocked_secs = min(self._blocked_secs, secs)
+            self._blocked_secs -= blocked_secs
+            self._booked["unproductive_checkpoint_save"] += blocked_secs
+            secs -= blocked_secs
         self._booked[bucket] += secs
         self._booked_until = decided
         if now - self._last_progress > self._budget:
@@ -345,19 +345,21 @@ def _budget(timeout_secs: float | None) -> float:
 
 
 WINDOW_SECS = 30.0
-"""The rate is over at least so much time, if there is as much."""
+"""The rate covers at least this time, if there is as much."""
 WINDOW_STEPS = 10
-"""And over at least so many steps."""
+"""And at least this many steps."""
 OVERDUE_STEPS = 10
-"""Nothing moves any more once so many steps (or readings) are overdue, and `WINDOW_SECS` have passed."""
+"""The rate is 0 once this many steps (or readings) are overdue and `WINDOW_SECS` have passed."""
 
 
 class StepRate:
-    """Measures from the end of one step to the end of another, never to a moment between two. Not thread-safe.
+    """Training steps per second, correct for steps of a millisecond and of an hour. Not thread-safe.
+
+    Measures from the end of one step to the end of another, never to a time between two.
 
     Args:
         now: monotonic seconds.
-        count: steps counted by then.
+        count: steps counted until then.
     """
 
     __slots__ = ("_ends",)
@@ -366,11 +368,11 @@ class StepRate:
         self._ends: deque[tuple[float, int]] = deque([(now, count)])
 
     def restart(self, now: float, count: int) -> None:
-        """Forget everything before this moment."""
+        """Drop all readings before this one."""
         self._ends = deque([(now, count)])
 
     def add(self, at: float, count: int) -> None:
-        """Take a reading: the count, and when its last step ended. One in which nothing has moved changes nothing."""
+        """Take a reading: the count and the end of its last step. A reading without a new step changes nothing."""
         last_at, last = self._ends[-1]
         if count < last:
             self.restart(at, count)
@@ -383,13 +385,13 @@ class StepRate:
                 break
             self._ends.popleft()
 
-    def leave_out(self, secs: float) -> None:
-        """Leave out the seconds before this moment, in which no training was to be done."""
+    def exclude(self, secs: float) -> None:
+        """Exclude the last ``secs`` seconds, which had no training."""
         self._ends = deque((at + secs, count) for at, count in self._ends)
 
     def value(self, now: float) -> float | None:
-        """Return steps per second; None before a step has ended. When a step takes longer than those before it, the
-        rate falls with each second that it lasts."""
+        """Return steps per second; None before a step has ended. While a step takes longer than those before it, the
+        rate decreases."""
         (first_at, first), (last_at, last) = self._ends[0], self._ends[-1]
         secs, steps = last_at - first_at, last - first
         if steps <= 0 or secs <= 0:

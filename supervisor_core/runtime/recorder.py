@@ -1,4 +1,4 @@
-"""`TelemetryRecorder`: the one way by which telemetry gets into the events file."""
+"""`TelemetryRecorder`: writes telemetry records to the events file."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from supervisor_core.runtime.deadline import NEVER, Deadline
 _LOG = logging.getLogger("supervisor_core")
 
 SYNC_SECS = 10.0
-"""How long a disk is waited for at most before training, or its end, goes on without the record on it, in seconds."""
+"""How long training, or its end, waits at most until a record is durable, in seconds."""
 
 
 class SummaryWriter(Protocol):
-    """What telemetry needs of a summary writer: TensorFlow's own ``FileWriter`` will do, as any that looks like it."""
+    """What telemetry needs of a summary writer; TensorFlow's own ``FileWriter`` has it."""
 
     def add_summary(self, summary: Any, global_step: Any = None) -> None:
         """Append a serialized ``Summary``."""
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Write everything to the operating system."""
 
 
 class TelemetrySink(Protocol):
-    """Where a session's telemetry goes. Never raises, and must not hold anybody up for long."""
+    """Takes a session's telemetry. Never raises, and must not block for long."""
 
     @property
     def dropped(self) -> int:
-        """How many events could not be written."""
+        """The number of events that could not be written."""
 
     @property
     def error(self) -> str | None:
-        """Why events cannot be written at present; None while they can."""
+        """Why events cannot be written at present; None if they can."""
 
     def write(
         self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
@@ -47,7 +47,7 @@ class TelemetryRecorder:
 
     Args:
         writer: the run's summary writer; None writes nothing.
-        check: asked before each record, for writers that do not ask by themselves; what it raises keeps the record out.
+        check: called before each record, for writers that do not check themselves; if it raises, the record is dropped.
     """
 
     def __init__(self, writer: SummaryWriter | None, check: Callable[[], None] = lambda: None) -> None:
@@ -62,10 +62,10 @@ class TelemetryRecorder:
         """Append a record.
 
         Args:
-            record: what to say.
+            record: the record.
             step: the event's step, as TensorBoard shows it.
-            durable: return only when it is on the disk; for the records that recovery and alerts depend on.
-            deadline: until when to wait for that, `SYNC_SECS` at most, where the writer can be waited for.
+            durable: return only when it is durable; for the records that recovery and alerts depend on.
+            deadline: limits that wait, which is `SYNC_SECS` at most.
         """
         if self._writer is None:
             return
@@ -74,7 +74,7 @@ class TelemetryRecorder:
             self._writer.add_summary(summary_bytes(record), step)
             if durable:
                 self._sync(deadline)
-        except Exception as error:  # a full disk, a writer closed by the program: training goes on, and it is said once
+        except Exception as error:  # a full disk, a closed writer: training goes on, with one warning
             if not self._said:
                 _LOG.warning("A %s record could not be written to the events file: %s", record.kind, error)
             self._said = True
@@ -86,7 +86,7 @@ class TelemetryRecorder:
     def _ask(self) -> None:
         try:
             self._check()
-        except OSError:  # the check cannot be made: a writer that makes it itself keeps the record until it can
+        except OSError:  # the check is impossible: a writer that checks itself keeps the record until it can
             if getattr(self._writer, "failing", None) is None:
                 raise
 
@@ -100,12 +100,12 @@ class TelemetryRecorder:
 
     @property
     def dropped(self) -> int:
-        """How many events the writer could not write; 0 for a writer that does not say."""
+        """The number of events that the writer could not write; 0 if it does not count them."""
         return int(getattr(self._writer, "dropped", 0))
 
     @property
     def error(self) -> str | None:
-        """What the writer says of its last attempt, if that failed; of a writer that does not say, what it raised."""
+        """The error of the writer's last attempt; for a writer without that attribute, what it last raised."""
         failing = getattr(self._writer, "failing", None)
         if failing is None:
             return self._error

@@ -1,4 +1,4 @@
-"""`ServiceRegistry`: the services of a run, under names that are used once."""
+"""`ServiceRegistry`: the services of a session, with unique names."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from supervisor_core.run.status import ThreadStatus
 
 
 class HasStatus(Protocol):
-    """Anything whose health can be shown: a `ServiceThread`, or a stand-in for a thread that is not ours."""
+    """Anything with a name and a health: a `ServiceThread`, or an adapter for another thread."""
 
     @property
     def name(self) -> str:
-        """Under which it is shown."""
+        """Its unique name."""
 
     def status(self) -> ThreadStatus:
-        """Return its health at this moment."""
+        """Return its present health."""
 
 
 ServiceT = TypeVar("ServiceT", bound=HasStatus)
 
 
 class ServiceRegistry:
-    """Keeps the services of a run in the order they were added; any thread may call anything.
+    """Keeps the services of a session in the order of their names' reservation. Thread-safe.
 
     Example:
         >>> registry = ServiceRegistry()
@@ -38,10 +38,10 @@ class ServiceRegistry:
         self._services: dict[str, HasStatus | None] = {}
 
     def reserve_name(self, wanted: str | Callable[..., object]) -> str:
-        """Return a name that no other service has or gets: the one wanted, else with ``-2``, ``-3``... at its end.
+        """Return a name that no other service has or gets: the wanted one, else with ``-2``, ``-3``... appended.
 
         Args:
-            wanted: a name, or a function (or any other callable) to take it from.
+            wanted: a name, or a callable to take it from.
         """
         base = wanted if isinstance(wanted, str) else _name_of(wanted)
         with self._services_lock:
@@ -53,10 +53,10 @@ class ServiceRegistry:
             return name
 
     def add(self, service: ServiceT) -> ServiceT:
-        """Show a service from now on, and return it.
+        """Add a service and return it.
 
         Raises:
-            ValueError: another service has its name; take one from `reserve_name`.
+            ValueError: another service has its name.
         """
         with self._services_lock:
             known = self._services.get(service.name)
@@ -66,13 +66,13 @@ class ServiceRegistry:
             return service
 
     def statuses(self) -> tuple[ThreadStatus, ...]:
-        """Return the health of each service at this moment, in the order of their names' reservation."""
+        """Return the present health of each service, in the order of their names' reservation."""
         with self._services_lock:
             services = list(self._services.values())
         return tuple(service.status() for service in services if service is not None)
 
     def clear(self) -> None:
-        """Forget all services and names, as before a new session of the same run."""
+        """Remove all services and names, for a new session."""
         with self._services_lock:
             self._services.clear()
 

@@ -1,4 +1,4 @@
-"""When to try again, and after which errors."""
+"""`Backoff`: waits between retries; `is_outside_fault`: which errors are worth a retry."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _OWN_MISTAKES = frozenset({errno.EBADF, errno.EFAULT, errno.EISDIR, errno.ENAMET
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait before each retry: doubled each time up to a bound, less a random part of it.
+    """The wait before each retry: doubled each time up to a limit, minus a random part.
 
-    The random part keeps the workers of a cluster, which fail together, from coming back together.
+    The random part prevents that workers of a cluster that fail together retry together.
 
     Example:
         >>> backoff = Backoff(initial_secs=1.0, max_secs=60.0, jitter=0.0)
@@ -30,7 +30,7 @@ class Backoff:
     max_secs: float = 60.0
     """The longest wait in seconds."""
     jitter: float = 0.25
-    """The largest part, 0 to 1, that is taken off by chance."""
+    """The largest random part, 0 to 1, that is subtracted."""
     random: Callable[[], float] = random.random
     """Returns a number from 0 to 1."""
 
@@ -44,18 +44,18 @@ class Backoff:
             raise ValueError(f"Backoff(jitter={self.jitter!r}): expected a part of the wait, from 0 to 1.")
 
     def next_delay(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures in a row, from 1."""
+        """Return the seconds to wait after this many failures in a row, from 1."""
         doublings = min(max(failures - 1, 0), 1000)  # 2.0**1024 overflows
         return min(self.initial_secs * 2.0**doublings, self.max_secs) * (1 - self.jitter * self.random())
 
 
 def is_outside_fault(error: BaseException) -> bool:
-    """Return whether an error is the world's and may pass, so that trying again is of use.
+    """Return whether an error has an external cause that may pass, so that a retry is useful.
 
-    That is any ``OSError`` (no space, I/O error, a mount that is gone, refused permission, a time-out: also a missing
-    file or directory, since a file system that went away looks like that), a write of events that failed, and a
-    checkpoint that did not read back as written. Not so what trying again cannot cure: a directory where a file should
-    be, a name that is too long, a bad file descriptor, a bad address, an operation that the file does not have.
+    That is any ``OSError`` (no space, I/O error, an unmounted file system, refused permission, a timeout; also a
+    missing file, since an unmounted file system looks like that), a failed write of events, and a checkpoint that did
+    not read back as written. Excluded are errors that no retry cures: a directory in place of a file, a name that
+    is too long, a bad file descriptor, a bad address, an unsupported operation.
     """
     if isinstance(error, OSError):
         return not isinstance(error, io.UnsupportedOperation) and error.errno not in _OWN_MISTAKES

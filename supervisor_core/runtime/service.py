@@ -1,4 +1,7 @@
-"""`ServiceThread`: a looper with a name and a health, and a policy for what its ticks raise."""
+"""`LooperThread`: calls a function at an interval until the coordinator stops. `ServiceThread` adds health and retries.
+
+A `Policy` decides which errors of a service are retried, end the service, or stop the run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from supervisor_core.runtime.retry import Backoff
 
 
 def never(_error: BaseException) -> bool:
-    """Return False: no error counts as a fault of the outside world."""
+    """Return False, for any error."""
     return False
 
 
@@ -34,22 +37,21 @@ class Policy:
     """
 
     on_error: Literal["stop", "continue"] = "stop"
-    """``"stop"``: an error stops the run. ``"continue"``: it ends the service, and training goes on."""
+    """``"stop"``: an error stops the run. ``"continue"``: it ends the service, and training continues."""
     transient: Callable[[BaseException], bool] = never
-    """Whether an error is the outside world's and may pass: it is retried while training goes on. Default: none is."""
+    """Whether an error has an external cause that may pass: it is retried while training continues. Default: none."""
     over: Callable[[BaseException], bool] = never
-    """Whether an error only says that there is nothing left to work on: the service ends as planned. Default: none
-    does."""
+    """Whether an error only means that the service has no more work: it stops without a failure. Default: none."""
     backoff: Backoff = field(default_factory=Backoff)
-    """How long to wait before each retry."""
+    """The wait before each retry."""
     max_failures: int | None = None
-    """How many transient failures in a row are borne; one more stops the run, whatever ``on_error`` says. Default: no
-    bound."""
+    """The largest number of transient failures in a row; one more stops the run, whatever ``on_error`` is. Default: no
+    limit."""
     give_up: Callable[[str, int, BaseException], BaseException] | None = None
-    """Makes the error that then stops the run, from the service's name, the number of failures and the last of them,
-    which becomes its cause. Default: a `ServiceError`."""
+    """Creates the error that then stops the run, from the service's name, the number of failures and the last error,
+    its cause. Default: a `ServiceError`."""
     explain: Callable[[BaseException], str] | None = None
-    """Returns what the user can do about an error, in whole sentences; may be empty."""
+    """Returns what the user can do about an error, in sentences; may be empty."""
 
 
 _COORDINATOR_METHODS = ("should_stop", "wait_for_stop", "request_stop", "register_thread", "stop_on_exception")
@@ -58,9 +60,9 @@ _COORDINATOR_METHODS = ("should_stop", "wait_for_stop", "request_stop", "registe
 class LooperThread(threading.Thread):
     """A daemon thread that calls `run_loop`, or ``target``, until the coordinator stops; the first time at once.
 
-    What a call raises is reported to the coordinator, and ends the thread. Calls keep to the schedule's phase (start,
-    start + interval, ...): one that comes late does not shift those after it, and those missed altogether are left out,
-    never made up for in a burst. The schedule follows the monotonic clock; setting the machine's clock changes nothing.
+    An exception is reported to the coordinator and ends the thread. Calls keep the phase of the schedule (start,
+    start + interval, ...): a late one does not shift those after it, and missed ones are skipped, not made up for in a
+    burst. The schedule follows the monotonic clock.
 
     Subclasses override `start_loop`, `run_loop` and `stop_loop`.
     """
@@ -83,7 +85,7 @@ class LooperThread(threading.Thread):
             target: what to call. Default: nothing; a subclass overrides `run_loop`.
             args: positional arguments of the target.
             kwargs: named arguments of the target.
-            clock: whose monotonic hand the schedule follows.
+            clock: replaced in tests.
 
         Raises:
             ValueError: ``coord`` is no coordinator, or there are arguments without a target.
@@ -115,7 +117,7 @@ class LooperThread(threading.Thread):
         return looper
 
     def run(self) -> None:
-        """Loop until the coordinator stops; the thread's own body, not to be called."""
+        """Loop until the coordinator stops. The thread's body; not to be called."""
         with self._coord.stop_on_exception():
             self.start_loop()
             interval_secs = self._timer_interval_secs
@@ -133,16 +135,16 @@ class LooperThread(threading.Thread):
         """Do nothing; called once in the thread, before the first call of `run_loop`."""
 
     def stop_loop(self) -> None:
-        """Do nothing; called once in the thread at a clean end, so not after an exception."""
+        """Do nothing; called once in the thread after the loop, but not after an exception."""
 
     def run_loop(self) -> None:
-        """Call the target; this is what happens every ``timer_interval_secs``."""
+        """Call the target; called every ``timer_interval_secs``."""
         if self._target:
             self._target(*self._args, **self._kwargs)
 
 
 def next_due(due: float, interval_secs: float, now: float) -> float:
-    """Return when the call after the one due at ``due`` is due: at the next moment of the schedule not before ``now``.
+    """Return the time of the call after the one at ``due``: the next one of the schedule that is not before ``now``.
 
     Example:
         >>> next_due(10.0, 2.0, 10.5), next_due(10.0, 2.0, 15.0)
@@ -156,15 +158,15 @@ def next_due(due: float, interval_secs: float, now: float) -> float:
 logger = logging.getLogger("supervisor_core")
 
 OnFailure = Callable[[str, BaseException, int], object]
-"""Called with a service's name, what was raised, and the tick's number from 1 (0: before the first)."""
+"""Called with a service's name, the error, and the tick's number from 1 (0: before the first)."""
 
 SHORT_TEXT = 500
-"""How many characters of an error's first line a status carries; the log has it whole."""
+"""Length of an error's first line in a status, in characters; the log has the whole text."""
 
 
 @dataclass(frozen=True)
 class _Health:
-    """Changed by the service's own thread only, and replaced as a whole: readers need no lock."""
+    """Replaced as a whole, by the service's own thread only: readers need no lock."""
 
     state: Literal["starting", "idle", "ticking", "failed", "stopped"] = "starting"
     due: float | None = None
@@ -178,12 +180,11 @@ class _Health:
 
 
 class ServiceThread(LooperThread):
-    """A periodic service whose health can be seen, and whose errors are retried, stop the run, or end it alone.
+    """A periodic service with a health, whose errors are retried, stop the run, or end only the service.
 
-    By default an exception reaches the coordinator as the object it is, with a note that names the service (from
-    Python 3.11), so ``should_stop()`` becomes true and ``join()`` raises it. Exceptions that the coordinator takes for
-    a clean stop are no failures. An error after a stop was requested is recorded, and the service still ends as
-    ``stopped``.
+    By default an exception is reported to the coordinator, with a note that names the service (from Python 3.11), so
+    ``should_stop()`` becomes True and ``join()`` raises it. Exceptions that are a clean stop for the coordinator are no
+    failures. An error after a stop request is recorded, and the service still ends as ``stopped``.
     """
 
     def __init__(
@@ -208,12 +209,12 @@ class ServiceThread(LooperThread):
             args: positional arguments of the target.
             kwargs: named arguments of the target.
             name: the thread's name, in logs, telemetry and metrics; unique within a run.
-            policy: what happens to errors. Default: all stop the run.
-            on_failure: told of every failure, in the service's thread.
-            clock: schedules ticks and dates them.
+            policy: how errors are handled. Default: all stop the run.
+            on_failure: called after every failure, in the service's thread.
+            clock: replaced in tests.
 
         Raises:
-            ValueError: as in `LooperThread`, and if ``coord`` is none of this project's coordinators.
+            ValueError: as in `LooperThread`, and if ``coord`` is no `Coordinator` of this package.
         """
         if not isinstance(coord, Coordinator):
             raise ValueError(f"'coord' argument must be a supervisor_core Coordinator: {coord}")
@@ -226,23 +227,23 @@ class ServiceThread(LooperThread):
         self._given_up: BaseException | None = None
 
     def wake(self) -> None:
-        """Have the service tick at once, or once more right after the present tick; the schedule stays as it is.
+        """Make the service tick at once, or again right after the present tick; the schedule does not change.
 
-        Calls that come before the tick begins count as one. Safe in a signal handler.
+        Calls before the tick starts count as one. Safe in a signal handler.
         """
         self._wake_queue.put(False)
 
     def status(self) -> ThreadStatus:
-        """Return the service's health at this moment; any thread may ask.
+        """Return the service's present health; from any thread.
 
-        ``overdue``: the tick that should have begun, or the end of the present one, is late by more than the interval.
-        ``failed``: ended by an error, or the last two ticks or more have failed.
+        ``overdue``: the start of the next tick, or the end of the present one, is late by more than the interval.
+        ``failed``: ended by an error, or at least the last two ticks have failed.
         """
         health = self._health
         interval_secs = self._timer_interval_secs
         late_secs = 0.0
         if health.due is not None and interval_secs:
-            # While a tick is under way, what should have begun is the next one.
+            # During a tick the next one is due.
             due = health.due + (interval_secs if health.state == "ticking" else 0.0)
             late_secs = max(0.0, self._clock.monotonic() - due)
         state: ThreadState = health.state
@@ -264,7 +265,7 @@ class ServiceThread(LooperThread):
         )
 
     def run(self) -> None:
-        """Tick until the coordinator stops; the thread's own body, not to be called."""
+        """Tick until the coordinator stops. The thread's body; not to be called."""
         with self._coord.stop_on_exception():
             try:
                 self._recording_failure(self.start_loop)
@@ -287,13 +288,13 @@ class ServiceThread(LooperThread):
             now = self._clock.monotonic()
             if interval_secs is None:
                 regular_due = now
-            elif now >= regular_due:  # a tick before its time, asked for or retried, moves nothing
+            elif now >= regular_due:  # an early tick, requested or retried, does not move the schedule
                 regular_due = next_due(regular_due, interval_secs, now)
             due = regular_due if retry_secs is None else now + retry_secs
             self._health = replace(self._health, state="idle", due=due)
 
     def _tick(self) -> float | None:
-        """Do one tick; return None if it was good, or else the seconds to wait before it is tried again."""
+        """Do one tick; return None if it succeeded, otherwise the seconds to wait before the retry."""
         started = self._clock.monotonic()
         self._health = replace(self._health, state="ticking", due=started, ticks=self._health.ticks + 1)
         try:
@@ -345,11 +346,11 @@ class ServiceThread(LooperThread):
             return
         try:
             self._on_failure(self.name, error, health.ticks)
-        except Exception:  # the service's own error is the one that counts
+        except Exception:  # the service's own error is handled, not this one
             logger.exception("Service %s: the on_failure callback raised", self.name)
 
     def _concerns_the_run(self, error: BaseException) -> bool:
-        """Settle the state in which an exception ends the service; return whether the coordinator must hear of it."""
+        """Set the final state after an exception; return whether to report it to the coordinator."""
         text = f"{type(error).__name__}: {text_of(error)}"
         if self._coord.is_clean_stop(error):
             self._health = replace(self._health, state="stopped", due=None)

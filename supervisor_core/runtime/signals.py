@@ -1,8 +1,8 @@
-"""`SignalWatch`: SIGTERM and SIGINT become an orderly stop, and then the end that the signal would have brought.
+"""`SignalWatch`: SIGTERM and SIGINT stop a training, then end the process as the signal would have.
 
-Python calls signal handlers in the main thread, between two bytecodes: not while it is inside a long call of native
-code, which is where a training mostly is. So the handler only records, and who acts is a thread that reads the
-signal's number from a pipe, into which the interpreter's own C handler writes it at once (`signal.set_wakeup_fd`).
+Python calls signal handlers in the main thread, between two bytecodes: not during a long call of native code, where a
+training mostly is. So the handler only records, and a thread acts: it reads the signal's number from a pipe, to which
+the interpreter's own C handler writes it at once (`signal.set_wakeup_fd`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from supervisor_core.runtime.signal_safe_event import SignalSafeEvent
 logger = logging.getLogger("supervisor_core")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""The signals that end a process, and that are watched."""
+"""The watched signals that end a process."""
 
 ONE_PRESS_SECS = 0.5
-"""Seconds after the first signal within which others count as the same one. ``timeout`` and other wrappers send it
-to the process and to its group, a terminal to all of the group: a program under them gets everything twice."""
+"""Signals within this many seconds after the first count as the same one. ``timeout`` and other wrappers send a signal
+to the process and to its group, a terminal to the whole group: a program under them gets everything twice."""
 
 CATCH_UP_SECS = 5.0
 """How long `SignalWatch.catch_up` waits at most for its thread, in seconds."""
@@ -37,7 +37,7 @@ _HANDLED = 0x80
 """Set in the bytes that the Python handler writes; those of the interpreter's own C handler are the plain number."""
 
 _NOTHING = 0x7F
-"""No signal: written to learn when everything before it has been read."""
+"""No signal: written to see when everything before it has been read."""
 
 _open_watches: weakref.WeakSet[SignalWatch] = weakref.WeakSet()
 
@@ -46,19 +46,19 @@ OnSignal = Callable[[int], object]
 
 
 class SignalWatch:
-    """Within its ``with`` block the first SIGTERM or SIGINT is recorded, and acted upon in a thread.
+    """Within its ``with`` block records the first SIGTERM or SIGINT and acts on it in a thread.
 
-    * SIGINT raises no `KeyboardInterrupt` the first time; once a signal was received it does, at once.
+    * The first SIGINT raises no `KeyboardInterrupt`; one after an earlier signal does, at once.
     * A second SIGTERM ends the process at once, by that signal.
     * "Second" means later than `ONE_PRESS_SECS` after the first.
-    * A Python handler that was installed before is called as before, after the record, each time; what it raises is
-      raised, and the end is its affair. So it is where the program installs one within the block.
-    * A SIGINT that was handed to the main thread, and after which the program works on (see ``work_done``), is over:
-      the next signal is a first one.
-    * Afterwards the earlier handlers are back, unless others have been installed meanwhile.
-    * A signal that was ignored before, or whose handler is not Python's, is left alone.
+    * A Python handler that was installed before is called each time, after the record; its exceptions are raised, and
+      it decides how the process ends. The same holds for one that the program installs within the block.
+    * A SIGINT that interrupted the main thread, and after which the program continues its work (see ``work_done``), is
+      over: the next signal is a first one.
+    * After the block the earlier handlers are restored, unless others have been installed in between.
+    * A signal that was ignored before, or whose handler is not Python's, is not watched.
     * A forked child has the earlier handlers from its start.
-    * In another thread than the main one, where Python allows no handlers, it does nothing: see `installed`.
+    * In a thread other than the main one, where Python allows no handlers, it does nothing: see `installed`.
 
     Example:
         >>> stop = threading.Event()
@@ -79,18 +79,18 @@ class SignalWatch:
         work_done: Callable[[], int] = lambda: 0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Prepare to watch; nothing is installed yet.
+        """Create the watch; handlers are installed by the ``with`` block.
 
         Args:
-            on_signal: called once, for the first signal, in a daemon thread of its own. It may take its time. What it
-                raises is logged.
-            on_again: called once, for the second signal, in the watch's own thread, while ``on_signal`` may still be
-                at work. Default: a SIGTERM ends the process at once.
-            others: more signals to watch, and what to call, each time, in a daemon thread of its own.
-            ends: whether SIGTERM and SIGINT are watched; if not, only the others are.
-            work_done: returns a number that rises while the program does its work; called in signal handlers, so it
-                must not take locks. Default: that is not known.
-            clock: whose monotonic hand dates the signals.
+            on_signal: called once, for the first signal, in its own daemon thread. It may block. Its exceptions are
+                logged.
+            on_again: called once, for the second signal, in the watch's own thread, while ``on_signal`` may still
+                run. Default: a SIGTERM ends the process at once.
+            others: more signals to watch, and what to call each time, in its own daemon thread.
+            ends: whether to watch SIGTERM and SIGINT; if False, only the others.
+            work_done: returns a number that increases while the program works; called in signal handlers, so it must
+                not use locks. Default: not known.
+            clock: replaced in tests.
         """
         self._on_signal = on_signal
         self._on_again = on_again or self._end_again
@@ -100,7 +100,7 @@ class SignalWatch:
         self._clock = clock
         self._episode = _Episode()
         self._earlier: dict[int, Any] = {}
-        self._replaced: set[int] = set()  # signals for which the program had a handler of its own at the end
+        self._replaced: set[int] = set()  # signals with a handler of the program at the end
         self._installed = self._sent_by_us = False
         self._caught_up = threading.Event()
         self._pid = os.getpid()
@@ -108,56 +108,56 @@ class SignalWatch:
 
     @property
     def installed(self) -> bool:
-        """Whether signals are being watched now."""
+        """Whether signals are watched now."""
         return self._installed
 
     @property
     def received(self) -> int | None:
-        """The number of the first signal; None before there was one. It is kept after the block."""
+        """The number of the first signal; None before it. Kept after the block."""
         first = self._episode.first.reason
         return None if first is None else first[0]
 
     @property
     def received_at(self) -> float | None:
-        """When that was, on the monotonic clock."""
+        """The monotonic time of the first signal; None before it."""
         first = self._episode.first.reason
         return None if first is None else first[1]
 
     @property
     def received_again(self) -> bool:
-        """Whether there was a second signal."""
+        """Whether a second signal came."""
         return self._episode.again.is_set()
 
     @property
     def interrupted(self) -> bool:
-        """Whether a SIGINT was handed to the main thread, as `KeyboardInterrupt` unless the program decides."""
+        """Whether a SIGINT interrupted the main thread, with `KeyboardInterrupt` or the program's own handler."""
         return self._episode.interrupted.is_set()
 
     @property
     def has_gone_on(self) -> bool:
-        """Whether the program has caught the `KeyboardInterrupt` of a SIGINT and works on."""
+        """Whether the program has caught the `KeyboardInterrupt` of a SIGINT and continues its work."""
         episode = self._episode
         return episode.interrupted.is_set() and self._work_done() > episode.work_done
 
     def forget(self) -> None:
-        """Be as before the first signal, where the program has gone on after it; safe in a signal handler."""
+        """Reset to the state before the first signal if the program has continued after it. Safe in a handler."""
         if self.has_gone_on:
             episode = self._episode
             self._episode = episode.following.setdefault(None, _Episode())
 
     def ends_process(self, signum: int) -> bool:
-        """Tell whether nothing but the signal's default was there before, and the program has no handler since."""
+        """Return whether the signal's handler was the default one and the program has installed none since."""
         return self._had_default(signum) and not self._is_replaced(signum)
 
     def _had_default(self, signum: int) -> bool:
         earlier = self._earlier.get(signum)
         watch = _watch_of(earlier)
-        if watch is not None and not watch.installed:  # which goes on to what was there before it
+        if watch is not None and not watch.installed:  # which calls the handler before it
             return watch._had_default(signum)
         return earlier in (signal.SIG_DFL, signal.default_int_handler)
 
     def _is_replaced(self, signum: int) -> bool:
-        """Whether what is called for a signal is neither this watch nor another one within it."""
+        """Whether a signal's handler is neither this watch's nor that of a watch within it."""
         if not self._installed:
             return signum in self._replaced
         handler = signal.getsignal(signum)
@@ -173,7 +173,7 @@ class SignalWatch:
         os.set_blocking(self._write_fd, False)
         threading.Thread(target=self._read, name="signal-watch", daemon=True).start()
         taken = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        if taken != -1:  # an event loop's, which needs it more: the handler writes to the pipe too
+        if taken != -1:  # it is an event loop's, which needs it more: our handler writes to the pipe too
             signal.set_wakeup_fd(taken)
         self._installed = True
         _open_watches.add(self)
@@ -190,16 +190,16 @@ class SignalWatch:
         if not self._installed:
             return
         if threading.current_thread() is not threading.main_thread():
-            self._installed = False  # handlers cannot be put back here; ours go on to the earlier ones
+            self._installed = False  # handlers cannot be restored here; ours call the earlier ones
             return
         self._uninstall()
-        os.close(self._write_fd)  # which ends the thread, after what is still in the pipe
+        os.close(self._write_fd)  # ends the thread, after the rest of the pipe
 
     def interrupt(self) -> None:
         """Raise `KeyboardInterrupt` in the main thread, from another one, as a second SIGINT would.
 
-        It comes as soon as the main thread is between two bytecodes; blocking system calls are interrupted. Does
-        nothing once the watch is over.
+        It is raised as soon as the main thread is between two bytecodes; blocking system calls are interrupted. Does
+        nothing after the block.
         """
         if self._installed:
             self._episode.interrupting = self._sent_by_us = True
@@ -208,8 +208,8 @@ class SignalWatch:
             signal.pthread_kill(ident, signal.SIGINT)
 
     def catch_up(self) -> int | None:
-        """Return what `received` is once the watch's thread has seen the signals until now: one for which the program
-        has a handler of its own may be known to nothing else."""
+        """Return `received` after the watch's thread has read all signals until now: a signal for which the program has
+        its own handler may be recorded only there."""
         if self._installed and self.received is None and os.getpid() == self._pid:
             self._caught_up.clear()
             with suppress(OSError):  # full of signals, or closed
@@ -218,17 +218,17 @@ class SignalWatch:
         return self.received
 
     def wait_interrupted(self, secs: float) -> bool:
-        """Wait ``secs`` seconds at most for a SIGINT to be handed to the main thread; tell whether it was."""
+        """Wait up to ``secs`` seconds until a SIGINT interrupts the main thread; return whether it did."""
         return self._episode.interrupted.wait(secs)
 
     def finish(self) -> None:
-        """End the process as the first signal would have ended it; return if there was none, or it would not have.
+        """End the process as the first signal would have; return if there was none, or it would not have ended it.
 
-        Call it in the main thread when everything is saved. After a SIGTERM without another handler the process dies
-        of it (status -15, or 143 in a shell), with standard output and error flushed.
+        Call it in the main thread after everything is saved. After a SIGTERM without another handler the process ends
+        by it (status -15, or 143 in a shell), with standard output and error flushed.
 
         Raises:
-            KeyboardInterrupt: after a SIGINT without another handler, unless the program has had it already.
+            KeyboardInterrupt: after a SIGINT without another handler, unless it was raised already.
         """
         signum = self.received
         if signum is None or os.getpid() != self._pid or not self.ends_process(signum):
@@ -238,21 +238,20 @@ class SignalWatch:
         self._as_before(signum, None)
 
     def end_process(self, signum: int | None = None) -> None:
-        """Do as `finish`, from any thread, even while the main thread is stuck in native code.
+        """Do as `finish`, from any thread, even while the main thread hangs in native code.
 
-        There is no `KeyboardInterrupt` then: the process dies of SIGINT too. Nothing is flushed, since that could
-        wait for a lock which the main thread holds. It returns if there was no signal, or a handler that was
-        installed before decides.
+        SIGINT ends the process too, without `KeyboardInterrupt`. Nothing is flushed, since that could wait for a lock
+        that the main thread holds. It returns if there was no signal, or if an earlier handler decides.
 
         Args:
-            signum: the signal to die of. Default: the first one.
+            signum: the signal that ends the process. Default: the first one.
         """
         signum = self.received if signum is None else signum
         if signum is None or os.getpid() != self._pid or not self.ends_process(signum):
             return
         import ctypes
 
-        # signal.signal() works in the main thread only; what it calls works anywhere.
+        # signal.signal() works in the main thread only; the C function that it calls works in any.
         set_handler = ctypes.pythonapi.PyOS_setsig
         set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
         set_handler(signum, None)
@@ -284,7 +283,7 @@ class SignalWatch:
             os.write(self._write_fd, bytes([signum | _HANDLED]))
 
     def _is_later(self, now: float) -> bool:
-        """Whether this moment is so long after the first signal that one which comes now is another."""
+        """Whether a signal that comes now is a second one."""
         at = self.received_at
         return at is not None and now - at >= ONE_PRESS_SECS
 
@@ -298,7 +297,7 @@ class SignalWatch:
             earlier(signum, frame)
 
     def _read(self) -> None:
-        """Be the watch's thread: see each signal once, though the C handler and the Python one both write of it."""
+        """Body of the watch's thread: count each signal once, though both the C handler and the Python one write it."""
         seen: dict[int, list[int]] = {}
         acting: list[threading.Thread] = []
         try:
@@ -319,7 +318,7 @@ class SignalWatch:
             os.close(self._read_fd)
 
     def _came(self, signum: int) -> list[threading.Thread]:
-        """Act upon a signal that has come; return the thread that does so, if there is one."""
+        """Act on a signal; return the thread that does so, if there is one."""
         if signum in self._others:
             return _in_thread(self._others[signum], signum)
         now = self._clock.monotonic()
@@ -328,7 +327,7 @@ class SignalWatch:
             self._sent_by_us = False
             return []
         if signum != signal.SIGINT or interrupted_at is None or now - interrupted_at >= ONE_PRESS_SECS:
-            self.forget()  # else it may be the one that has interrupted the program, which this thread sees late
+            self.forget()  # otherwise it may be the interrupting one, read late
         episode = self._episode
         episode.first.set((signum, now))
         if not episode.acted:
@@ -355,7 +354,7 @@ class SignalWatch:
 
 
 class _Episode:
-    """A first signal, and what follows from it."""
+    """A first signal and its consequences."""
 
     def __init__(self) -> None:
         self.first: SignalSafeEvent[tuple[int, float]] = SignalSafeEvent()
@@ -363,21 +362,21 @@ class _Episode:
         self.interrupted: SignalSafeEvent[float] = SignalSafeEvent()
         self.handled = self.acted = self.interrupting = False
         self.work_done = 0
-        self.following: dict[None, _Episode] = {}  # whoever comes first makes it, for a handler and a thread alike
+        self.following: dict[None, _Episode] = {}  # created once, by a handler or a thread
 
 
 def _watch_of(handler: Any) -> SignalWatch | None:
-    """Return the watch whose handler this is, if it is one's."""
+    """Return the watch that a handler belongs to, if any."""
     owner = getattr(handler, "__self__", None)
     return owner if isinstance(owner, SignalWatch) else None
 
 
 def _in_thread(act: OnSignal, signum: int) -> list[threading.Thread]:
-    """Call in a thread of its own, so that the next signal is seen meanwhile."""
+    """Call in its own thread, so that the next signal is read at once."""
     thread = threading.Thread(target=_call, args=(act, signum), name="signal-act", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # no more threads: the next signal has to wait
+    except RuntimeError:  # no thread can be started: the next signal has to wait
         _call(act, signum)
         return []
     return [thread]
@@ -386,24 +385,24 @@ def _in_thread(act: OnSignal, signum: int) -> list[threading.Thread]:
 def _call(act: OnSignal, signum: int) -> None:
     try:
         act(signum)
-    except Exception:  # the process lives on, and so must the watch
+    except Exception:  # the process continues, and so must the watch
         logger.exception("Acting upon %s failed", signal.Signals(signum).name)
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # closed, or none at all: nothing to flush
+        with suppress(OSError, ValueError, AttributeError):  # closed or missing: nothing to flush
             stream.flush()
 
 
 _masks: dict[int, set[int]] = {}
-"""By thread that forks: which signals it had blocked before."""
+"""Thread that forks -> the signals that it had blocked before."""
 
 
 def _hold_back() -> None:
-    """Before a fork: what comes to the child before it has its own handlers waits until it has them.
+    """Before a fork: block signals until the child has its own handlers.
 
-    It would be handled as the parent's, through the parent's pipe: the parent would stop, and the child live on.
+    Otherwise the child would write them to the parent's pipe: the parent would stop, and the child continue.
     """
     watched = {signum for watch in list(_open_watches) for signum in watch._signals}
     if watched:
@@ -417,7 +416,7 @@ def _let_through() -> None:
 
 
 def _leave_to_parent() -> None:
-    """In a forked child: the pipe is the parent's, who would take the child's signals for its own."""
+    """In a forked child: drop the parent's pipe, through which the parent would get the child's signals."""
     for watch in list(_open_watches):
         watch._uninstall()
         os.close(watch._read_fd)

@@ -341,7 +341,7 @@ class SessionRecorder:
                 blocked_secs=record.blocked_secs,
             )
         if record.blocked_secs and self.progress.phase == "training":
-            self.progress.held_up(record.blocked_secs)
+            self.progress.blocked(record.blocked_secs)
         self._recorder.write(record, record.step, durable=True, deadline=deadline)
 
     def status(self) -> RunStatus:

@@ -139,7 +139,7 @@ def test_what_a_save_has_held_up_is_not_productive(clock) -> None:
     progress = Progress(clock)
     progress.enter("training")
     steps(progress, clock, 10, secs=1.0)
-    progress.held_up(0.25)
+    progress.blocked(0.25)
     assert progress.snapshot().activity_secs["productive"] == pytest.approx(9.75)
     steps(progress, clock, 2, secs=1.0)
     activity = progress.snapshot().activity_secs

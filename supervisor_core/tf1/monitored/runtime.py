@@ -246,7 +246,7 @@ class MonitoredRuntime:
             yield
         finally:
             if self._progress.phase == "training":
-                self._progress.held_up(self._clock.monotonic() - started)
+                self._progress.blocked(self._clock.monotonic() - started)
 
     def save_last(self, checkpoints: CheckpointManager) -> None:
         """Save the last state, unless it is saved already.
