@@ -17,6 +17,10 @@ from supervisor_core.errors import OptionsError
 
 _LOG = logging.getLogger("supervisor_core")
 
+MAX_BYTES = 1 << 20
+"""Of a web configuration."""
+_NAMED_KEYS = 5
+
 _SSL_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
     "TLS11": ssl.TLSVersion.TLSv1_1,
@@ -137,7 +141,10 @@ def read_web_config(path: str) -> WebConfig:
         OSError: if the file cannot be read.
     """
     with open(path, "rb") as file:
-        content = _checked(_parse(file.read()), _SCHEMA, "")
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise OptionsError(f"it is longer than {MAX_BYTES:,} bytes")
+    content = _checked(_parse(text), _SCHEMA, "")
     headers = content["http_server_config"].get("headers", {})
     for name, value in headers.items():
         _check_header(name, value)
@@ -157,9 +164,15 @@ def _parse(text: bytes) -> Any:
                 raise yaml.constructor.ConstructorError(None, None, "a key is there twice", node.start_mark)
             return mapping
 
+        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+            value = super().construct_scalar(node)
+            if isinstance(value, str) and ("\0" in value or not _is_text(value)):
+                raise yaml.constructor.ConstructorError(None, None, "a NUL or half a character", node.start_mark)
+            return value
+
     try:
         return yaml.load(text, Loader)
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+    except Exception as error:  # ill-formed numbers and dates raise what the parsing of their parts raises
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise OptionsError(f"{where}it is no YAML: {problem or ' '.join(str(error).split())}") from error
@@ -179,7 +192,8 @@ def _checked(value: Any, schema: Any, name: str) -> Any:
                     )
             return value
         prefix = f"{name}." if name else ""
-        if unknown := ", ".join(f"{prefix}{key}" for key in value if key not in schema):
+        if strangers := [key for key in value if key not in schema]:
+            unknown = ", ".join(f"{prefix}{_named(key)}" for key in strangers[:_NAMED_KEYS])
             raise OptionsError(f"unknown: {unknown}; docs/exporter.md lists the known keys")
         return {
             key: _checked(value.get(key), kind, f"{prefix}{key}")
@@ -198,6 +212,18 @@ def _checked(value: Any, schema: Any, name: str) -> Any:
 
 def _shown(value: Any) -> str:
     return f"a {type(value).__name__}" if isinstance(value, (dict, list)) else repr(value)
+
+
+def _named(key: Any) -> str:
+    return key if isinstance(key, str) and key.isprintable() else repr(key)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _tls(values: dict[str, Any], directory: str) -> TlsConfig | None:

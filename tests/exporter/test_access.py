@@ -51,14 +51,14 @@ def test_a_file_that_stays_is_not_read_again(file: Path, caplog: pytest.LogCaptu
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("how", ["nonsense", "gone", "tls"])
+@pytest.mark.parametrize("how", ["nonsense", "gone", "tls", "no date"])
 def test_a_mistake_changes_nothing(file: Path, caplog: pytest.LogCaptureFixture, how: str) -> None:
     """A change that cannot be used is logged once, and the old configuration stays, until a good one comes."""
     access = WebAccess(str(file))
     if how == "gone":
         file.unlink()
     else:
-        write(file, "max-age=2", 2, "nonsense: 1\n" if how == "nonsense" else TLS)
+        write(file, "max-age=2", 2, {"nonsense": "nonsense: 1\n", "tls": TLS, "no date": "a: 2001-99-99\n"}[how])
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             assert access.headers() == {"Strict-Transport-Security": "max-age=1"}

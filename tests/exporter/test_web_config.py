@@ -121,6 +121,40 @@ def test_what_cannot_work(written, text: str, said: str) -> None:
         WebAccess(written(text))
 
 
+ODD = {
+    "a date that is none": "a: 2001-99-99",
+    "a zone that is none": "a: 2001-01-01T00:00:00+99:99",
+    "a long number": f"a: {'9' * 5_000}",
+    "a number without digits": "a: 0x_",
+    "an empty number": "a: !!int ''",
+    "no truth": "a: !!bool x",
+    "a tag for code": "a: !!python/object/apply:os.system [id]",
+    "aliases of aliases": "".join(
+        f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9 if level else ['x'])}]\n" for level in range(12)
+    ),
+    "mappings merged again and again": "a0: &a0 {k: v}\n"
+    + "".join(f"a{level}: &a{level}\n  <<: [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 12)),
+    "what holds itself": "basic_auth_users: &a {b: *a}",
+    "nested deep": f"a: {'[' * 2_000}",
+    "not UTF-8": b"basic_auth_users: {\xe9: x}",
+    "half a character": 'basic_auth_users: {"\\ud800": x}',
+    "a path with NUL": 'tls_server_config: {cert_file: "a\\0b", key_file: k}',
+    "many keys": "".join(f"k{number}: v\n" for number in range(2_000)),
+    "a key of controls": '"\\e[31m\\n": x',
+    "very long": f"a: {'x' * (1 << 20)}",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_whatever_it_holds_is_refused_in_one_line(tmp_path: Path, text: str | bytes) -> None:
+    """With the one error that callers expect, which is short and can be printed."""
+    (tmp_path / "web.yml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(OptionsError) as raised:
+        WebAccess(str(tmp_path / "web.yml"))
+    said = str(raised.value)
+    assert len(said) < 500 and said.isprintable()
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     """A configuration that is not there is said in one line."""
     with pytest.raises(OptionsError, match=r"web\.yml cannot be read: No such file or directory\.$"):
