@@ -15,10 +15,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from forked import ForkServer
 
 LIMIT_BYTES = 512 << 20
 TIMEOUT_SECS = 120
@@ -207,7 +209,7 @@ def test_the_tab(logdir: Path) -> None:
     assert not {"\x1b", "\x07"} & set(done.stderr)
 
 
-def test_a_trainer(tmp_path: Path, module_at: Callable[[str], ModuleType]) -> None:
+def test_a_trainer(tmp_path: Path, module_at: Callable[[str], ModuleType], fork_server: ForkServer) -> None:
     """A training starts in every hostile run's directory, or is refused with an error of its own; those that it does
     not start in are untouched, and a run that it had before goes on where it stood."""
     pytest.importorskip("tensorflow")
@@ -217,11 +219,15 @@ def test_a_trainer(tmp_path: Path, module_at: Callable[[str], ModuleType]) -> No
     outside = tmp_path / "outside"
     shutil.move(top / "z-honest", outside)
     before = {path.name: path.read_bytes() for path in outside.iterdir()}
-    done = run("-c", TRAINER, str(top), str(tmp_path / "own"), limited=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout)
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as file,
+        closing(fork_server.start(["-c", TRAINER, str(top), str(tmp_path / "own")], stderr=file.fileno())) as process,
+    ):
+        assert process.wait(TIMEOUT_SECS) == 0, log.read_text()[-4000:]
+        found = json.loads(process.stdout.read())
     assert found.pop("again") == 2
     assert found.pop("a-honest") == 1
     assert {name: result for name, result in found.items() if result not in (1, "NoUsableCheckpointError")} == {}
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
-    assert not {"\x1b", "\x07"} & set(done.stderr)
+    assert not {"\x1b", "\x07"} & set(log.read_text())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from forked import Forked
 from monitoring_servers import PATIENCE_SECS, Alertmanager, Prometheus, Webhook, wait_until
 from ports import free_port
 
@@ -31,18 +32,22 @@ VANISHED, BACK = (("firing", "SupervisorLogdirUnreachable", ""), ("resolved", "S
 COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()"]
 
 
+Launch = Callable[..., "subprocess.Popen[str] | Forked"]
+"""Starts a training with a logdir, an address for its metrics, and how long a step may take."""
+
+
 class Trainer:
     """A training in a process of its own, always at the same address."""
 
-    def __init__(self, program: list[str], logdir: Path) -> None:
-        self._command = [*program, str(logdir)]
+    def __init__(self, launch: Launch, logdir: Path) -> None:
+        self._launch = launch
+        self._logdir = logdir
         self.address = f"127.0.0.1:{free_port()}"
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | Forked | None = None
 
     def start(self) -> None:
         """Begin a session, and wait until it trains."""
-        command = [*self._command, self.address, str(BUDGET_SECS)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = self._launch(str(self._logdir), self.address, str(BUDGET_SECS))
         self.expect("training")
 
     def tell(self, command: str) -> None:
@@ -75,7 +80,10 @@ class Trainer:
         """Make sure that it is gone."""
         if self.process is not None:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
+            for stream in (self.process.stdin, self.process.stdout):
+                assert stream is not None
+                stream.close()
 
 
 @pytest.fixture
@@ -87,9 +95,9 @@ def webhook() -> Iterator[Webhook]:
 
 
 @pytest.fixture
-def trainer(program: Path, tmp_path: Path) -> Iterator[Trainer]:
-    """A training by the test's own `program`, not begun yet."""
-    training = Trainer([sys.executable, str(program)], tmp_path / "logs" / "digits")
+def trainer(launch: Launch, tmp_path: Path) -> Iterator[Trainer]:
+    """A training by the test's own `launch`, not begun yet."""
+    training = Trainer(launch, tmp_path / "logs" / "digits")
     yield training
     training.close()
 

@@ -23,9 +23,12 @@ from monitoring_servers import PATIENCE_SECS, Prometheus, Webhook, wait_until
 
 
 @pytest.fixture
-def program() -> Path:
-    """The training: one that needs no tensorflow."""
-    return Path(__file__).with_name("trainer.py")
+def launch() -> Callable[..., subprocess.Popen[str]]:
+    """Starts the training: one that needs no framework."""
+    program = [sys.executable, str(Path(__file__).with_name("trainer.py"))]
+    return lambda *arguments: subprocess.Popen(
+        [*program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 @pytest.fixture

@@ -38,7 +38,10 @@ def restarted_run(logdir: str, build_model: Callable[..., Any]) -> str:
 @contextmanager
 def tensorboard(logdir: str, mode: str) -> Iterator[Callable[[str], Any]]:
     """A TensorBoard on a logdir; yields what asks it for JSON below ``data/``."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", "0"]
+    program = "from tensorboard.main import run_main; run_main()"
+    if mode == "true":  # as on a machine without TensorFlow, whose import is most of its start
+        program = "import sys; sys.modules['tensorflow'] = None; " + program
+    command = [sys.executable, "-c", program, "--logdir", logdir, "--host", "127.0.0.1", "--port", "0"]
     command += [f"--load_fast={mode}", "--reload_interval", "1"]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

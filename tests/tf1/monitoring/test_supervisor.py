@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked import Forked, ForkServer
 from monitoring_end_to_end import FIRING, KILLED, RESOLVED, RESUMED, Trainer, assert_planned_stop_is_silent
 from monitoring_servers import Prometheus, Webhook, queries_of, wait_until
 
@@ -17,9 +18,9 @@ from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 
 
 @pytest.fixture
-def program() -> Path:
-    """The training: one under the real Supervisor."""
-    return Path(__file__).with_name("supervised.py")
+def launch(fork_server: ForkServer) -> Callable[..., Forked]:
+    """Starts the training: one under the real Supervisor."""
+    return lambda *arguments: fork_server.start([str(Path(__file__).with_name("supervised.py")), *arguments])
 
 
 @pytest.fixture
