@@ -128,6 +128,14 @@ def clock_at() -> type[StillClock]:
     return StillClock
 
 
+@pytest.fixture
+def begun_threads() -> Callable[[str], list[threading.Thread]]:
+    """Returns a function that returns the threads with something in their names that were begun after the test and have
+    not ended: those of an earlier test may still be ending."""
+    earlier = set(threading.enumerate())
+    return lambda name: [each for each in threading.enumerate() if name in each.name and each not in earlier]
+
+
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[Any]:
     """Starts programs in processes that have imported tensorflow already: a `ForkServer`, see `forked.py`."""

@@ -344,11 +344,11 @@ def test_the_thread_survives_everything(samples_of, caplog: pytest.LogCaptureFix
     assert exporter.ready
 
 
-def test_stopping_is_at_once(tmp_path: Path) -> None:
+def test_stopping_is_at_once(tmp_path: Path, begun_threads) -> None:
     """A stop does not wait for the next refresh, nor need it have been started."""
     idle = Exporter([LogdirWatch(str(tmp_path))], interval_secs=86_400)
     idle.stop()
     exporter = Exporter([LogdirWatch(str(tmp_path))], interval_secs=86_400)
     exporter.start()
     exporter.stop()
-    assert not [thread for thread in threading.enumerate() if thread.name == "exporter-refresh"]
+    assert begun_threads("exporter-refresh") == []

@@ -29,8 +29,8 @@ def run(script: str) -> tuple[int, str, str]:
 def test_native_code_that_holds_the_lock() -> None:
     """At the deadline the process ends with status 1, though no Python code can run, and says where every thread is."""
     status, out, err = run(
-        "def hold():\n    ctypes.PyDLL(None).sleep(3600)\n"
-        "exit_timer.arm(Deadline.after(0.5))\nhold()\nprint('not reached')"
+        "def hold():\n    exit_timer.arm(Deadline.after(0.5))\n    ctypes.PyDLL(None).sleep(3600)\n"
+        "hold()\nprint('not reached')"
     )
     assert (status, out) == (1, "")
     assert "in hold" in err

@@ -34,7 +34,7 @@ class Gate(FakeWatch):
         return snapshot
 
 
-def test_the_thread_looks_again_and_again() -> None:
+def test_the_thread_looks_again_and_again(begun_threads: Callable[[str], list[threading.Thread]]) -> None:
     """From the first question on the logdir is looked at, over and over, until the index is closed."""
     gate = Gate()
     index = index_of(Logdir("/runs"), watch=lambda path: gate)
@@ -43,7 +43,7 @@ def test_the_thread_looks_again_and_again() -> None:
     for _ in range(3):
         assert gate.refreshed.acquire(timeout=PATIENCE_SECS)
     index.close()
-    assert "supervisor-index" not in [thread.name for thread in threading.enumerate()]
+    assert begun_threads("supervisor-index") == []
 
 
 def test_nobody_asks_and_nobody_reads() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -143,8 +144,8 @@ def test_many_ask_at_once_and_it_is_read_once() -> None:
     store.close()
 
 
-def test_no_thread_before_the_first_question() -> None:
+def test_no_thread_before_the_first_question(begun_threads: Callable[[str], list[threading.Thread]]) -> None:
     """A store that nobody asks costs no thread, and closing it is nothing."""
     store = Store({})
-    assert "supervisor-scalars" not in [thread.name for thread in threading.enumerate()]
+    assert begun_threads("supervisor-scalars") == []
     store.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,14 +125,14 @@ def test_it_says_why(supervisor: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert "ended (completed) at step 7" in caplog.text
 
 
-def test_queue_runners_and_services_are_not_started(model: Any, logdir: str) -> None:
+def test_queue_runners_and_services_are_not_started(model: Any, logdir: str, begun_threads: Any) -> None:
     """There is nothing to fill a queue for."""
     queue = tf.queue.FIFOQueue(1, [tf.float32])
     runner = v1.train.QueueRunner(queue, [queue.enqueue([1.0])])
     v1.train.add_queue_runner(runner)
     sv = supervisor_core.Supervisor(logdir=logdir, is_chief=False, options=OPTIONS)
     with sv.managed_session(""):
-        assert not [thread.name for thread in threading.enumerate() if "QueueRunner" in thread.name]
+        assert begun_threads("QueueRunner") == []
         assert sv.run_status().threads == ()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from ports import free_port
 
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.errors import LogdirInUseError
@@ -165,7 +166,7 @@ def without_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterTask]:
     monkeypatch.setattr(wait, "LEAST_SECS", 0.0)
     with socket.socket() as own, socket.socket() as server:
         for each in (own, server):
-            each.bind(("127.0.0.1", 0))
+            each.bind(("127.0.0.1", free_port()))  # none that the system gives to others once it is closed
         addresses = {job: (f"127.0.0.1:{each.getsockname()[1]}",) for job, each in (("worker", own), ("ps", server))}
         own.close()
         task = ClusterTask(TaskIdentity(cluster=addresses, type="worker"))

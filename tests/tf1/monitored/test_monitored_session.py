@@ -164,7 +164,7 @@ def test_a_singular_session_raises_a_threads_error_at_once(train: Any, recorder:
         pytest.fail("it did not raise")
 
 
-def test_queue_runners_are_started_and_joined(train: Any, recorder: Any) -> None:
+def test_queue_runners_are_started_and_joined(train: Any, recorder: Any, begun_threads: Any) -> None:
     """A queue's examples come, its end is the end of the loop, and no thread is left."""
     queue = v1.FIFOQueue(4, [tf.int32], shapes=[[]])
     count = v1.train.limit_epochs(tf.constant(7), num_epochs=3)
@@ -172,13 +172,12 @@ def test_queue_runners_are_started_and_joined(train: Any, recorder: Any) -> None
     example = queue.dequeue()
     hook = recorder()
     got = []
-    before = threading.active_count()
     with train.MonitoredSession(hooks=[hook]) as sess:
         while not sess.should_stop():
             got.append(int(sess.run(example)))
     assert got == [7, 7, 7]
     assert hook.notes[-1] == ("hook", "end")
-    assert threading.active_count() <= before
+    assert begun_threads("") == []
 
 
 def test_a_scaffold_initialises(train: Any, build_model: Any) -> None:
