@@ -41,7 +41,7 @@ WITHOUT_TENSORFLOW = [
 ]
 _SYMBOLS = "tests/tf1/test_private_symbols.py"
 _SMOKE = ("tests/tf1/test_graph_record.py", "tests/tf1/test_native_runs.py", "tests/tf1/saving/test_saving.py")
-TRAINING = [_SYMBOLS, "tests/tf1/test_native_runs.py", "tests/tf1/test_plans.py", *_SMOKE]
+TRAINING = [_SYMBOLS, "tests/tf1/test_native_runs.py", "tests/tf1/test_run_cache.py", *_SMOKE]
 """For the lowest and the newest TensorFlow."""
 SMOKE = [
     *(f"{_SYMBOLS}::test_training_goes_on_without_it[nothing]", f"{_SYMBOLS}::test_a_session_in_a_cluster_goes_on"),
