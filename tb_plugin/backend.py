@@ -19,7 +19,6 @@ from werkzeug.wrappers import Request
 
 from supervisor_core.events.run_index import RunIndex
 from supervisor_core.watch.logdir_watch import LogdirWatch
-from tb_plugin.data.segments import segments_of
 from tb_plugin.http import BINARY, JSON, Answer, Arguments, Refused, json_answer, unavailable
 from tb_plugin.index import Index
 from tb_plugin.lanes import thread_lanes, worker_lanes
@@ -27,6 +26,7 @@ from tb_plugin.logdirs import Logdir
 from tb_plugin.run_data import checkpoint_marks, checkpoint_page, details, overview, stall_list
 from tb_plugin.scalar_store import NotRead, RunScalars, ScalarStore
 from tb_plugin.scalars import scalar_window, tag_list
+from tb_plugin.segments import segments_of
 from tb_plugin.view import RunView, View
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from supervisor_core.events.columns import Columns
 from supervisor_core.run.run_json import plain
-from tb_plugin.data.segments import Segments
 from tb_plugin.scalar_store import TagFacts
+from tb_plugin.segments import Segments
 
 PLAIN_POINTS_PER_PIXEL = 4
 """With at most this many points per pixel, all are kept."""

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.model import Run
-from tb_plugin.data import segments
-from tb_plugin.data.segments import Segments
+from tb_plugin import segments
 from tb_plugin.scalars import smooth, thin
+from tb_plugin.segments import Segments
 from tests.tb_plugin.conftest import (
     LOGDIR,
     NOW,
