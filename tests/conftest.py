@@ -35,16 +35,24 @@ def _load(path: str) -> ModuleType:
 for shared in ("ports.py", "forked.py"):
     _load(shared)  # for modules that import it while they are collected
 
-# What mostly waits, for servers and browsers, goes first: at the end it would keep one processor busy with waiting.
-WAITING = (
-    "tests/monitoring/test_end_to_end.py",
+# The files that take longest go first, one that mostly waits beside one that computes: at the end one of them would
+# keep one processor busy, or none, while the other workers have nothing left.
+FIRST = (
     "tests/tf1/monitoring/",
-    "tests/browser/",
-    "tests/tf1/cluster/test_supervisor_cluster.py",
-    "tests/tf1/cluster/test_monitored_cluster.py",
-    "tests/tf1/cluster/test_network_cut.py",
+    "tests/monitoring/test_alerts.py",
+    "tests/monitoring/test_end_to_end.py",
+    "tests/tf1/endings/",
+    "tests/faults/",
     "tests/examples/test_demo.py",
+    "tests/tf1/test_private_symbols.py",
+    "tests/tf1/cluster/test_supervisor_cluster.py",
+    "tests/tf1/cluster/test_network_cut.py",
+    "tests/tf1/test_session_differential.py",
+    "tests/tf1/cluster/test_monitored_cluster.py",
     "tests/examples/test_cluster.py",
+    "tests/browser/",
+    "tests/hostile/test_corpus.py",
+    "tests/checkpoint/test_retention_kills.py",
 )
 
 
@@ -61,8 +69,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that mostly wait before all others, which keep their order."""
-    items.sort(key=lambda item: not item.nodeid.startswith(WAITING))
+    """Put the longest files before all others, which keep their order."""
+
+    def place(item: pytest.Item) -> int:
+        return next((at for at, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))
+
+    items.sort(key=place)
 
 
 @dataclass

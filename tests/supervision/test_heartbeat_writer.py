@@ -45,12 +45,13 @@ def threads() -> Threads:
 
 
 @pytest.fixture
-def heartbeats(tmp_path: Path, filesystem) -> Iterator[Callable[..., HeartbeatWriter]]:
-    """Start a heartbeats in the test's logdir, which beats when there is something to tell; all are closed after it."""
+def heartbeats(tmp_path: Path, filesystem, begun_threads) -> Iterator[Callable[..., HeartbeatWriter]]:
+    """Starts a heartbeat in the test's logdir, which beats when there is something to tell; all have ended after it,
+    so that none writes to the next test's log."""
     made: list[HeartbeatWriter] = []
 
     def start(session: str = SESSION, **options: Any) -> HeartbeatWriter:
-        options = {"interval_secs": 10.0, "filesystem": filesystem, **options}
+        options = {"interval_secs": 600.0, "final_wait_secs": 60.0, "filesystem": filesystem, **options}
         made.append(HeartbeatWriter(str(tmp_path), "worker:1", session, **options))
         made[-1].start()
         return made[-1]
@@ -59,6 +60,8 @@ def heartbeats(tmp_path: Path, filesystem) -> Iterator[Callable[..., HeartbeatWr
     filesystem.free.set()
     for item in made:
         item.close()
+    for thread in begun_threads("supervisor_heartbeat"):
+        thread.join(60)
 
 
 def test_a_beacon_says_who_it_is(tmp_path: Path, heartbeats, filesystem) -> None:
