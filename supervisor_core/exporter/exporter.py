@@ -35,6 +35,8 @@ from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 _LOG = logging.getLogger("supervisor_core")
 
 DEFAULT_INTERVAL_SECS = 15.0
+MAX_LOGGED = 100
+"""So many new problems of one page are logged: every run of a logdir may have another one at each look."""
 _STOP_SECS = 2.0
 _SHOW_SECS = 1.0
 _SHOW_SHARE = 0.1
@@ -312,9 +314,11 @@ class Exporter:
 
     def _log_problems(self, problems: Sequence[str]) -> None:
         known, self._logged = self._logged, frozenset(problems)
-        for text in dict.fromkeys(problems):
-            if text not in known:
-                _LOG.warning("%s", text)
+        new = [text for text in dict.fromkeys(problems) if text not in known]
+        for text in new[:MAX_LOGGED]:
+            _LOG.warning("%s", text)
+        if len(new) > MAX_LOGGED:
+            _LOG.warning("... and %s more problems, which are not logged", f"{len(new) - MAX_LOGGED:,}")
         if known and not problems:
             _LOG.info("Everything can be read again")
 

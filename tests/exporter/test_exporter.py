@@ -263,6 +263,22 @@ def test_storage_that_fails_is_counted_and_said(
     assert samples['supervisor_global_step{run="a"}'] == 6
 
 
+def test_the_log_has_a_bound(
+    tmp_path: Path, writing, clock, exporter_of, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more new problems the first are logged, and how many more there are; of those, none the next time."""
+    monkeypatch.setattr("supervisor_core.exporter.exporter.MAX_LOGGED", 3)
+    for number in range(5):
+        writing.RunFile(tmp_path / str(number)).ready().beat(clock.now, steps=5)
+    exporter = exporter_of(tmp_path)
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
+    exporter.refresh()
+    exporter.refresh()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 4 and said[-1] == "... and 2 more problems, which are not logged"
+
+
 def test_a_logdir_that_is_missing_costs_no_other(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
     """One logdir that does not exist is a failure of each refresh; the runs of the others are served."""
     writing.RunFile(tmp_path / "logs" / "a")
