@@ -1,4 +1,4 @@
-"""How often to save: what the run's own costs recommend, and how sure that is."""
+"""The checkpoint interval that a run's own costs recommend, and its confidence range."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from supervisor_core.run.model import Advice
 
 MIN_FAILURES = 3
-"""Nothing is recommended before so many: fewer say too little about how often the run fails."""
+"""Failures before anything is recommended: fewer say too little about the failure rate."""
 
 LEAST_INTERVAL_SECS = 10.0
-"""Nothing below this is recommended, nor below the time that a save takes."""
+"""The shortest recommended interval; the duration of a save is another lower limit."""
 
 FAILURES = ("lost", "error", "signal")
 """Outcomes of a session that count as failures of its run."""
@@ -22,22 +22,22 @@ _Z = 1.96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What failures and saves have cost a run: sums, to which each session adds its own."""
+    """The costs of failures and saves of a run, summed over its sessions."""
 
     trained_secs: float = 0.0
-    """Time spent on steps, kept or done again."""
+    """Time spent on steps, including repeated ones."""
     failures: int = 0
     """Sessions that were lost, failed, or were ended by a signal."""
     saves: int = 0
-    """Good saves."""
+    """Successful saves."""
     save_secs: float = 0.0
     """Their durations, until they were durable."""
     blocked_secs: float = 0.0
-    """How long they held training up."""
+    """For how long they blocked training."""
 
     @property
     def save_cost_secs(self) -> float | None:
-        """Mean seconds for which a save held training up; None before the first."""
+        """Mean seconds for which a save blocked training; None before the first."""
         return self.blocked_secs / self.saves if self.saves else None
 
     @property
@@ -47,22 +47,22 @@ class Costs:
 
     @property
     def floor_secs(self) -> float:
-        """The shortest interval that may be recommended."""
+        """The lower limit of the recommended interval."""
         return max(LEAST_INTERVAL_SECS, self.save_secs / self.saves if self.saves else 0.0)
 
 
 def recommended_interval(costs: Costs, failures: float | None = None) -> float | None:
-    """Return the checkpoint interval, in seconds, at which saving and losing work are expected to cost least together.
+    """Return the checkpoint interval, in seconds, with the lowest expected cost of saving and of lost work.
 
     Young's first-order optimum, sqrt(2 C M), but not less than `Costs.floor_secs`. Source: J. W. Young, "A first order
     approximation to the optimum checkpoint interval", CACM 17 (1974).
 
     Args:
-        costs: the run's own; C is what a save costs, M the mean time between failures.
-        failures: how many failures to expect in the time that the costs cover. Default: as many as there were.
+        costs: the run's own; C is the cost of a save, M the mean time between failures.
+        failures: the expected number of failures in the time that the costs cover. Default: the observed number.
 
     Returns:
-        None while saves have cost nothing, and before `MIN_FAILURES` failures.
+        None while the save cost is 0, and before `MIN_FAILURES` failures.
 
     Example:
         >>> recommended_interval(Costs(trained_secs=3 * 86400.0, failures=3, saves=10, blocked_secs=5.0))
@@ -76,7 +76,7 @@ def recommended_interval(costs: Costs, failures: float | None = None) -> float |
 
 
 def expected_failures(failures: int) -> tuple[float, float]:
-    """Return the range in which the expected number of failures lies with 95 % confidence, where so many were seen.
+    """Return the 95 % confidence range of the expected number of failures, given the observed number.
 
     The exact range for a Poisson count, half of chi-squared quantiles, by Wilson and Hilferty's approximation.
 
@@ -88,13 +88,13 @@ def expected_failures(failures: int) -> tuple[float, float]:
 
 
 def cost_ratio(interval_secs: float | None, save_cost_secs: float | None, mtbf_secs: float | None) -> float | None:
-    """Return the share of time that checkpoints at an interval are expected to cost: saving, C/T, and work lost,
+    """Return the expected cost of checkpoints at an interval as a share of time: saving, C/T, and lost work,
     T/(2M), since a failure comes, on average, in the middle of an interval.
 
     Args:
         interval_secs: seconds between checkpoints, T.
-        save_cost_secs: seconds for which one save holds training up, C.
-        mtbf_secs: mean time between failures in seconds, M; None where it is not known, so that only saving counts.
+        save_cost_secs: seconds for which one save blocks training, C.
+        mtbf_secs: mean time between failures in seconds, M; None where unknown, so that only saving counts.
 
     Returns:
         None while the interval or the save cost is unknown; at most 1.
@@ -106,14 +106,14 @@ def cost_ratio(interval_secs: float | None, save_cost_secs: float | None, mtbf_s
 
 
 def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
-    """Return how often to save, how sure that is, and what the present interval costs against it.
+    """Return the recommended interval, its confidence range, and the cost of it and of the present one.
 
     The first order is enough: Daly's higher one (FGCS 22, 2006) differs by a third of sqrt(C/(2M)), below 1 % while
     failures are 1,000 times as far apart as a save takes, and near its minimum the cost hardly depends on the interval.
 
     Args:
         costs: the run's own.
-        present_interval_secs: configured seconds between checkpoints; None where none are taken or it is not known.
+        present_interval_secs: configured seconds between checkpoints; None without checkpoints, or where unknown.
     """
     cost, mtbf = costs.save_cost_secs, costs.mtbf_secs
     recommended = recommended_interval(costs)

@@ -1,7 +1,7 @@
-"""How much of one run is kept, whoever wrote its files: bounds on what a few bytes of a file could multiply.
+"""Bounds on the memory of one run: a hostile file cannot make a reader keep more, and no known real run comes near.
 
-No real run that we know of comes near one. What is beyond is dropped, counted by kind, and said (docs/limits.md): of
-things that are told apart by a name the first are kept, of history the newest.
+Items beyond a bound are dropped, counted by kind and reported (docs/limits.md). Of named things (threads, workers,
+tags) the first are kept, of history the newest.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ _T = TypeVar("_T")
 
 
 class Share(Protocol):
-    """What one session has of a `Pool`."""
+    """One session's part of a `Pool`."""
 
     def __len__(self) -> int:
-        """How many items it has."""
+        """Number of items."""
 
     def drop(self, count: int) -> int:
-        """Let go of its oldest items; return how many characters they had."""
+        """Drop the oldest items; return their number of characters."""
 
 
 class Pool:
-    """Bounds one kind of history for all sessions of a run together: beyond it the oldest items go, those of the
-    session first that was heard of longest ago. A sixteenth more than the bound is kept at times, so that not each new
-    item changes an old session.
+    """Bounds one kind of history over all sessions of a run: beyond it the oldest items are dropped, first those of the
+    session with the oldest activity. A sixteenth more than the bound may be kept, so that not every new item changes
+    an old session.
 
     Args:
-        most: how many items are kept at least, where there are so many.
-        most_chars: how many characters their texts may have together.
+        most: the number of items always kept.
+        most_chars: the bound on the total characters of their texts.
     """
 
     def __init__(self, most: int, most_chars: int) -> None:
@@ -40,7 +40,7 @@ class Pool:
         self._count = self._chars = 0
 
     def added(self, share: Share, chars: int = 0) -> None:
-        """Count one more item of a session, its newest."""
+        """Count a new item of a session."""
         self.touch(share)
         self._count += 1
         self._chars += chars
@@ -51,12 +51,12 @@ class Pool:
             self._drop(1 + len(next(iter(self._shares))) // 16)
 
     def touch(self, share: Share) -> None:
-        """Note that a session was heard of."""
+        """Mark a session as the most recently active."""
         self._shares[share] = None
         self._shares.move_to_end(share)
 
     def give_back(self, share: Share) -> None:
-        """Let go of all that a session has."""
+        """Drop all items of a session."""
         if share in self._shares:
             del self._shares[share]
             self._count -= len(share)
@@ -72,11 +72,11 @@ class Pool:
 
 
 class Newest(Generic[_T]):
-    """What one session has of a kind of history: a list of which the newest items are kept; counts the others.
+    """One session's history of one kind: keeps the newest items, counts the dropped ones.
 
     Args:
-        pool: what it shares with the run's other sessions.
-        chars: returns how many characters an item has.
+        pool: the bound shared with the run's other sessions.
+        chars: returns the number of characters of an item.
     """
 
     __slots__ = ("_chars", "_pool", "dropped", "items")
@@ -91,12 +91,12 @@ class Newest(Generic[_T]):
         return len(self.items)
 
     def add(self, item: _T) -> None:
-        """Take one more."""
+        """Add an item."""
         self.items.append(item)
         self._pool.added(self, 0 if self._chars is None else self._chars(item))
 
     def extend(self, other: Newest[_T]) -> None:
-        """Take what another one has kept, and dropped."""
+        """Add the items of another one, and its count of dropped ones."""
         for item in other.items:
             self.add(item)
         self.dropped += other.dropped
@@ -109,17 +109,17 @@ class Newest(Generic[_T]):
         return 0 if self._chars is None else sum(map(self._chars, gone))
 
     def give_back(self) -> None:
-        """Leave to the run's other sessions what this one has taken."""
+        """Return this share to the pool."""
         self._pool.give_back(self)
 
     @property
     def total(self) -> int:
-        """How many there were, the dropped ones included."""
+        """Number of items, including dropped ones."""
         return len(self.items) + self.dropped
 
 
 class Named(Generic[_T]):
-    """What one session has of things that are told apart by a name; counts those that were let go.
+    """One session's named things of one kind; counts the dropped ones.
 
     Args:
         pool: as of `Newest`.
@@ -136,12 +136,12 @@ class Named(Generic[_T]):
         return len(self.by_name)
 
     def add(self, name: str, item: _T) -> None:
-        """Take one more."""
+        """Add an item."""
         self.by_name[name] = item
         self._pool.added(self)
 
-    def heard(self) -> None:
-        """Note that the session tells of its things still."""
+    def touch(self) -> None:
+        """Mark the session as active."""
         if self.by_name:
             self._pool.touch(self)
 
@@ -158,7 +158,7 @@ class Named(Generic[_T]):
 
 
 def keep_newest(items: list[_T], most: int | None) -> None:
-    """Let go of a list's first items beyond a number; None: of none."""
+    """Drop the first items of a list beyond a number; None keeps all."""
     if most is not None and len(items) > most:
         del items[: len(items) - most]
 
@@ -179,7 +179,7 @@ DroppedKind = Literal[
     "old_workers",
 ]
 UNSEEN: tuple[DroppedKind, ...] = ("files", "tags", "threads", "workers", "sessions")
-"""Of these something is not known at all; of the others only history that is long past is."""
+"""Kinds of which dropped items are missing altogether; of the other kinds only old history is."""
 
 MAX_THREADS = 256
 MAX_WORKERS = 1_000
@@ -191,7 +191,7 @@ MAX_TAGS = 200_000
 """Likewise."""
 MAX_FOLLOWED_TAGS_OF_FILE = 10_000
 MAX_FOLLOWED_TAGS = 50_000
-"""Of one run, in whose steps restarts are looked for, once for each stretch of a file; each takes some 2 kB."""
+"""Of one run: tags whose steps are searched for restarts, counted once per stretch of a file; each takes 2 kB."""
 MAX_HISTORY = 100_000
 """Saves of one run; of one launch of another writer."""
 MAX_STALLS = 1_000
@@ -202,28 +202,28 @@ MAX_HISTORY_CHARS = 32 << 20
 """Of the texts of one run's saves; of its recoveries; of its stalls' stacks."""
 MAX_OLD_THREADS = 20_000
 MAX_OLD_WORKERS = 50_000
-"""Of all sessions of one run; beyond it, those of the sessions go first that were heard of longest ago."""
+"""Of all sessions of one run; those of the sessions with the oldest heartbeats are dropped first."""
 MAX_SKIPPED = 1_000
 """Checkpoints that one session's restore passed over."""
 MAX_LAUNCHES = 1_000
-"""Of one file of another writer, and so many STARTs of one of them."""
+"""Launches of one file of another writer, and STARTs of one launch."""
 MAX_VERSIONS = 64
 MAX_NAME_CHARS = 256
 """Of a thread, a worker, a session; a longer one is cut."""
 
 
 class Allowance:
-    """What all files of a run together may have."""
+    """The bounds that all files of a run share."""
 
     def __init__(self) -> None:
         self.tags = MAX_TAGS
         self.followed_tags = MAX_FOLLOWED_TAGS
         self.sessions = MAX_SESSIONS
-        self.paces = MAX_RECOVERIES
-        """How many recoveries divide the steps of their sessions."""
+        self.curves = MAX_RECOVERIES
+        """Number of recoveries at which a session's curve is split."""
         self.checkpoints = Pool(MAX_HISTORY, MAX_HISTORY_CHARS)
         self.stalls = Pool(2 * MAX_STALLS, MAX_HISTORY_CHARS)
-        """Their begins and ends."""
+        """Begin and end records."""
         self.stacks = Pool(MAX_STALLS, MAX_HISTORY_CHARS)
         self.recoveries = Pool(MAX_RECOVERIES, MAX_HISTORY_CHARS)
         self.silences = Pool(MAX_SILENCES, MAX_HISTORY_CHARS)
@@ -232,7 +232,7 @@ class Allowance:
 
 
 def counted(kinds: Iterable[tuple[DroppedKind, int]]) -> Counter[DroppedKind]:
-    """Return how much was dropped by kind, without the kinds of which nothing was.
+    """Return the dropped items by kind, without zeros.
 
     Example:
         >>> counted([("tags", 2), ("stalls", 0), ("tags", 1)])

@@ -1,7 +1,7 @@
-"""`Cadence`: how often one events file gets new points, and how fast its steps go, by the points alone.
+"""`Cadence`: how often one events file gets new points, and its steps per second, from the points alone.
 
-For writers that say neither. A run is silent, and not merely between two points, once nothing came for ten times its
-usual gap, or for twice the longest that it ever had (an evaluation, an epoch), whichever is more.
+For writers without heartbeats. A run is silent, rather than between two points, after ten times its median gap or
+twice its longest gap (an evaluation, an epoch), whichever is more.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from numpy.typing import NDArray
 from supervisor_core.events.chunk import Points
 
 LEAST_BUDGET_SECS = 600.0
-"""No run is silent before: other writers flush every two minutes at best."""
+"""The least time until a run is silent: other writers flush every two minutes at best."""
 USUAL_GAPS = 10.0
 LONGEST_GAPS = 2.0
 BURST_SECS = 1.0
-"""Points closer together than this were written at one moment."""
+"""Points closer together than this count as written at once."""
 KEPT_POINTS = 256
-"""How many of the newest points, of all tags, the speed is taken from."""
+"""Number of newest points, over all tags, used for the speed."""
 LEAST_POINTS, LEAST_SECS = 5, 60.0
-"""How far back the speed is measured: over so many points and so much time, if there are as many."""
+"""The speed is measured over at least this many points and this time, if there are as many."""
 
 _CLASSES = 48
-"""Classes of gaps, each larger than the one before by the square root of two: from a second to half a year."""
+"""Classes of gaps, each the square root of two larger than the one before: from a second to half a year."""
 
 
 class Cadence:
-    """Takes the points of one file in its order; costs in proportion to them and keeps a fixed amount."""
+    """Reads the points of one file in order; constant memory, time proportional to the points."""
 
     __slots__ = ("_counts", "_last_at", "_longest_secs", "_steps", "_tags", "_walls")
 
@@ -43,7 +43,7 @@ class Cadence:
         self._tags: NDArray[np.object_] = np.empty(0, object)
 
     def add(self, scalars: Mapping[str, Points]) -> None:
-        """Take in new points, by tag."""
+        """Add new points, by tag."""
         if not scalars:
             return
         offsets = np.concatenate([points.offsets for points in scalars.values()])
@@ -85,7 +85,7 @@ class Cadence:
 
     @property
     def budget_secs(self) -> float:
-        """For how long nothing may come before the run counts as silent."""
+        """Seconds without a point after which the run counts as silent."""
         if self._counts is None:
             return LEAST_BUDGET_SECS
         middle = int(np.searchsorted(np.cumsum(self._counts), self._counts.sum() / 2))
@@ -93,7 +93,7 @@ class Cadence:
         return float(max(LEAST_BUDGET_SECS, USUAL_GAPS * usual_secs, LONGEST_GAPS * self._longest_secs))
 
     def steps_per_sec(self, tag: str | None) -> float | None:
-        """Return the speed over the newest points of a tag that counts steps; None where they do not tell it."""
+        """Return the speed over the newest points of a tag that counts steps; None where they are too few."""
         here = np.flatnonzero(self._tags == tag) if tag is not None else ()
         points = [(float(self._walls[index]), int(self._steps[index])) for index in here]
         if len(points) < 2:

@@ -10,42 +10,41 @@ from typing import NamedTuple
 from supervisor_core.run.model import Checkpoint, Recovery, RunState, Session
 
 Present = Callable[[str], "bool | None"]
-"""Says whether the files of the checkpoint at a path are there; None where it cannot be said."""
+"""Returns whether the files of the checkpoint at a path exist; None where unknown."""
 
 _HAS_STEP = re.compile(r"-\d+$")
 DRIFT_STEPS = 3
-"""By how many steps the original Supervisor's event may be ahead of the file it tells of."""
+"""The step in the original Supervisor's event may be ahead of its file's by up to this number."""
 
 
 class Presence:
-    """Joins checkpoints with what is on the disk. Remembers what it has joined, so that a look costs one question per
-    checkpoint, and only what has changed is recreated."""
+    """Sets `Checkpoint.on_disk`. Caches its results: a call asks once per checkpoint and replaces only changed ones."""
 
     def __init__(self) -> None:
-        self._told: Sequence[Checkpoint] = ()
+        self._saves: Sequence[Checkpoint] = ()
         self._joined: list[Checkpoint] = []
         self._paths: list[str | None] = []
         self._newest: dict[str, int] = {}
         self._overwritten: set[int] = set()
 
-    def joined(self, told: Sequence[Checkpoint], present: Present) -> tuple[Checkpoint, ...]:
+    def joined(self, saves: Sequence[Checkpoint], present: Present) -> tuple[Checkpoint, ...]:
         """Return the checkpoints with their `Checkpoint.on_disk`.
 
         Of several saves under one name only the last can still be there.
 
         Args:
-            told: as the sessions told of them, oldest first.
-            present: asked for each path, the newest first.
+            saves: from the sessions' records, oldest first.
+            present: called for each path, newest first.
         """
-        if told is not self._told:
-            self._take(told)
-        answers: list[bool | None] = [None] * len(told)
-        for index in reversed(range(len(told))):
+        if saves is not self._saves:
+            self._take(saves)
+        answers: list[bool | None] = [None] * len(saves)
+        for index in reversed(range(len(saves))):
             path = self._paths[index]
             if path is not None:
                 answers[index] = present(path)
-            elif told[index].inferred:
-                answers[index] = _inferred_on_disk(told[index], present)
+            elif saves[index].inferred:
+                answers[index] = _inferred_on_disk(saves[index], present)
         for index in self._overwritten:
             answers[index] = None if answers[index] is None else False
         for index, saved in enumerate(self._joined):
@@ -53,19 +52,19 @@ class Presence:
                 self._joined[index] = replace(saved, on_disk=answers[index])
         return tuple(self._joined)
 
-    def _take(self, told: Sequence[Checkpoint]) -> None:
+    def _take(self, saves: Sequence[Checkpoint]) -> None:
         same = 0
-        for known, saved in zip(self._told, told, strict=False):
+        for known, saved in zip(self._saves, saves, strict=False):
             if known is not saved:
                 break
             same += 1
-        if same < len(self._told):  # not only added to
+        if same < len(self._saves):  # not only added to
             same = 0
             self._joined, self._paths, self._newest = [], [], {}
             self._overwritten = set()
-        self._told = told
-        for index in range(same, len(told)):
-            saved = told[index]
+        self._saves = saves
+        for index in range(same, len(saves)):
+            saved = saves[index]
             self._joined.append(saved)
             self._paths.append(None if saved.inferred or not saved.ok else saved.path)
             if not saved.inferred and saved.ok and saved.path is not None:
@@ -75,7 +74,7 @@ class Presence:
 
 
 def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:
-    """Ask for a checkpoint that another writer's event tells of: without its step, or with one a little too high."""
+    """Return whether a checkpoint of another writer's event exists; the event has no step, or one slightly too high."""
     if saved.path is None:
         return None
     if saved.step is None or _HAS_STEP.search(saved.path):
@@ -87,16 +86,16 @@ def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:
 class _Saved(NamedTuple):
     step: int
     is_checkpoint: bool
-    """Whether there is a checkpoint of that step; else nothing is saved at all."""
+    """Whether a checkpoint of that step exists; else nothing is saved."""
 
 
 class Unsaved(NamedTuple):
-    """Steps that are in no checkpoint."""
+    """Steps in no checkpoint."""
 
     after_step: int
     steps: int
     saved_step: int | None
-    """The step of the last checkpoint; None where there is none."""
+    """The step of the last checkpoint; None without one."""
 
 
 def at_risk_after(
@@ -106,10 +105,10 @@ def at_risk_after(
     checkpoints: Sequence[Checkpoint],
     recoveries: Sequence[Recovery],
 ) -> Unsaved | None:
-    """Return the steps of a run that are at risk; None where none are, or it is not known.
+    """Return the steps of a run that are at risk; None where none are, or it is unknown.
 
-    They are at risk in a run that is lost or has failed; in one that ended otherwise, where its last save failed; and
-    in one that is alive, where every save failed.
+    Steps are at risk in a run that is lost or has failed, in one that ended otherwise after a failed save, and in a
+    live one without a successful save.
     """
     last = sessions[-1] if sessions else None
     if last is None or last.inferred or step is None:
@@ -136,7 +135,7 @@ def _saved(
             if own is None or own.at is None or recovery.at > own.at:
                 return _Saved(recovery.to_step, True)
             break
-    has_begun = last.first_step is not None and not last.adopted  # else what was saved before is what there is
+    has_begun = last.first_step is not None and not last.adopted  # else the earlier checkpoints count
     newest = own if own is not None or has_begun else _newest_good(checkpoints)
     if newest is not None and newest.step is not None:
         return _Saved(newest.step, True)

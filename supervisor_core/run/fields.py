@@ -1,4 +1,4 @@
-"""What a JSON field holds, where anybody may have written it. No number of a record is negative, NaN or infinite."""
+"""Fields of records, read from untrusted JSON: a value of the wrong type, negative, NaN, infinite or huge is None."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 LARGEST = 1e15
-"""No time, duration or size that makes sense is above this; a sum of some is still exact."""
+"""Above any valid time, duration or size, and small enough that sums are exact."""
 
 
 def number(value: Any) -> float | None:
-    """Return a number from 0 up, of sensible size; None for anything else."""
+    """Return a number from 0 to `LARGEST`; None for anything else."""
     if type(value) is float and 0.0 <= value < LARGEST:  # most are
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST:
@@ -19,12 +19,12 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """Return a number from 0 up, of sensible size, without its fraction; None for anything else."""
+    """Return a number from 0 to `LARGEST`, without its fraction; None for anything else."""
     return None if number(value) is None else int(value)
 
 
 MAX_TEXT = 4096
-"""Characters of a text that are kept: of a path, of an error."""
+"""Characters kept of a path or an error."""
 
 
 def text(value: Any, most: int = MAX_TEXT) -> str | None:
@@ -38,5 +38,5 @@ def truth(value: Any) -> bool | None:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return an object's fields; none for anything else."""
+    """Return a mapping; an empty one for anything else."""
     return value if isinstance(value, Mapping) else {}

@@ -21,23 +21,23 @@ from supervisor_core.run.model import NonFinite
 from supervisor_core.run.session_fold import SessionFold
 
 LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")
-"""Finds the word ``loss`` in a tag: ``loss_1``, ``train/total_loss``, ``Losses/actor``, ``trainLoss``."""
+"""Matches the word ``loss`` in a tag: ``loss_1``, ``train/total_loss``, ``Losses/actor``, ``trainLoss``."""
 
 
 class FileFold:
-    """Gathers one file's events; see the module's docstring.
+    """Collects one file's events.
 
     Args:
         path: the file's.
         kept_ticks: see `RunFold`.
-        allowance: what it shares with the other files of its run.
+        allowance: bounds its history together with that of the other files of its run.
     """
 
     def __init__(self, path: str, kept_ticks: int | None = None, allowance: Allowance | None = None) -> None:
         self.path = path
         self._kept_ticks = kept_ticks
         self._allowance = allowance or Allowance()
-        self._unkept: Counter[DroppedKind] = Counter()
+        self._beyond_bounds: Counter[DroppedKind] = Counter()
         self.version = 0
         """Rises with each chunk."""
         self.created_at: float | None = None
@@ -47,43 +47,42 @@ class FileFold:
         self.last_step: int | None = None
         self.max_step: int | None = None
         self.nonfinite: dict[str, NonFinite] = {}
-        """By tag, of those that have values which are NaN or infinite."""
+        """By tag, for tags with NaN or infinite values."""
         self.losses: dict[str, bool] = {}
-        """Of each tag that looks like a loss, whether its newest point is finite."""
+        """Tag named as a loss -> whether its newest point is finite."""
         self.session_logs: Counter[str] = Counter()
         self.start_step: int | None = None
         """Of its first START."""
         self.tags: set[str] = set()
         self.sessions: dict[str, SessionFold] = {}
-        """The sessions that tell of themselves in it, in order."""
+        """The sessions with telemetry in it, by latest record."""
         self.tail = StepTail()
         self.rates = RateTail()
         self.launches = Launches(self._allowance)
-        """What else it shows; not kept up any more once a session has telemetry."""
+        """Not updated any more once a session has telemetry, likewise `cadence`."""
         self.cadence = Cadence()
-        """Likewise."""
 
     @property
     def order(self) -> tuple[float, str]:
-        """What sorts the files of a run."""
+        """The sort key of a run's files."""
         at = self.created_at if self.created_at is not None else self.first_at
         return (at if at is not None else 0.0, self.path)
 
     @property
     def last_session(self) -> str | None:
-        """The id of the session that told of itself last."""
+        """Id of the session with the latest telemetry."""
         return next(reversed(self.sessions), None)
 
     @property
     def dropped(self) -> Counter[DroppedKind]:
-        """What was dropped beyond the bounds, by kind: of tags, points."""
-        found = self._unkept + counted(self.launches.dropped)
+        """Items dropped beyond the bounds, by kind; for tags, their points."""
+        found = self._beyond_bounds + counted(self.launches.dropped)
         for session in self.sessions.values():
             found += session.dropped
         return found
 
     def give_back(self) -> None:
-        """Leave to the run's other files what this one has taken of the allowance."""
+        """Return this file's share of the allowance to the run."""
         self._allowance.tags += len(self.tags)
         self._allowance.sessions += len(self.sessions)
         self._allowance.followed_tags += self.launches.followed_tags
@@ -91,7 +90,7 @@ class FileFold:
             session.give_back()
 
     def add(self, chunk: Chunk) -> None:
-        """Take in the next events of the file."""
+        """Add the next events of the file."""
         self.version += 1
         chunk = self._allowed(chunk)
         self.created_at = chunk.created_at if self.created_at is None else self.created_at
@@ -100,24 +99,24 @@ class FileFold:
         self.last_step = self.last_step if chunk.last_step is None else chunk.last_step
         if chunk.max_step is not None:
             self.max_step = chunk.max_step if self.max_step is None else max(self.max_step, chunk.max_step)
-        told: list[tuple[int, int | None]] = []
+        beats: list[tuple[int, int | None]] = []
         clock_set: int | None = None
         for mark in chunk.marks:
             if isinstance(mark, TelemetryMark):
-                if self._telemetry(mark, told):
+                if self._telemetry(mark, beats):
                     clock_set = mark.offset
                 continue
             self.session_logs[mark.status] += 1
             if mark.status == "START" and self.start_step is None:
                 self.start_step = mark.step
-        self._heard_until(chunk, clock_set)
+        self._update_last_at(chunk, clock_set)
         self.rates.add(chunk.scalars.get(RATE_TAG))
         for tag, points in chunk.scalars.items():
             self._nonfinite(tag, points)
             if tag in self.losses or (tag not in self.tags and LOSS.search(tag)):
                 self.losses[tag] = math.isfinite(points.values[-1])
             self.tags.add(tag)
-        self.tail.add(chunk.scalars, told)
+        self.tail.add(chunk.scalars, beats)
         if not self.sessions:
             self.launches.add(chunk)
             self.cadence.add(chunk.scalars)
@@ -126,10 +125,10 @@ class FileFold:
         steps = points.steps[~np.isfinite(points.values)]
         if len(steps):
             new = NonFinite(tag=tag, values=len(steps), first_step=int(steps.min()), last_step=int(steps.max()))
-            self.nonfinite[tag] = self.nonfinite[tag].joined(new) if tag in self.nonfinite else new
+            self.nonfinite[tag] = self.nonfinite[tag].merged(new) if tag in self.nonfinite else new
 
     def _allowed(self, chunk: Chunk) -> Chunk:
-        """Return a chunk without the tags that are too many for the run."""
+        """Return a chunk without the tags beyond the run's bound."""
         new = chunk.scalars.keys() - self.tags
         if len(new) <= self._allowance.tags:
             self._allowance.tags -= len(new)
@@ -138,14 +137,14 @@ class FileFold:
         for tag, points in chunk.scalars.items():
             if tag not in self.tags:
                 if not self._allowance.tags:
-                    self._unkept["tags"] += len(points)
+                    self._beyond_bounds["tags"] += len(points)
                     continue
                 self._allowance.tags -= 1
             scalars[tag] = points
         return replace(chunk, scalars=scalars)
 
-    def _heard_until(self, chunk: Chunk, clock_set: int | None) -> None:
-        """Take the latest wall time; of what is before the place where the clock was set, if it was, nothing counts."""
+    def _update_last_at(self, chunk: Chunk, clock_set: int | None) -> None:
+        """Update the latest wall time. Events before a change of the clock do not count."""
         last = chunk.last_at
         if clock_set is not None:
             self.last_at = None
@@ -155,27 +154,27 @@ class FileFold:
         if last is not None:
             self.last_at = last if self.last_at is None else max(self.last_at, last)
 
-    def _telemetry(self, mark: TelemetryMark, told: list[tuple[int, int | None]]) -> bool:
-        """Take in a record; return whether it shows that the wall clock was set."""
+    def _telemetry(self, mark: TelemetryMark, beats: list[tuple[int, int | None]]) -> bool:
+        """Add a record; return whether it shows that the wall clock was set."""
         id = text(mark.record.session, MAX_NAME_CHARS)
         if id is None:
             return False
         if id not in self.sessions:
             if not self._allowance.sessions or len(self.sessions) >= MAX_SESSIONS_OF_FILE:
-                self._unkept["sessions"] += 1
+                self._beyond_bounds["sessions"] += 1
                 return False
             self._allowance.sessions -= 1
         if id != self.last_session:
-            told.append((mark.offset, None))
+            beats.append((mark.offset, None))
             known = self.sessions.pop(id, None)
             self.sessions[id] = known or SessionFold(id, self._kept_ticks, self._allowance)
         clock_was_set = self.sessions[id].add(mark)
         if isinstance(mark.record, HeartbeatRecord):
-            self.rates.tell(number(mark.record.steps_per_sec))
+            self.rates.add_heartbeat(number(mark.record.steps_per_sec))
             if (step := whole(mark.record.step)) is not None:
-                told.append((mark.offset, step))
-        elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that it took back
-            told.append((mark.offset, None))
+                beats.append((mark.offset, step))
+        elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that are repeated
+            beats.append((mark.offset, None))
         return clock_was_set
 
 
@@ -197,11 +196,12 @@ class FileTotals:
 
 
 def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTotals:
-    """Sum up files.
+    """Return the sums over files.
 
     Args:
         files: in their order.
-        earlier: the paths of those that only earlier sessions wrote: their wall clock may have been set since.
+        earlier: paths of those that only earlier sessions wrote; the wall clock may have been set since, so their last
+            event does not count.
     """
     files = tuple(files)
     tags: set[str] = set()
@@ -209,27 +209,27 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
     first: int | None = None
     last: int | None = None
     highest: int | None = None
-    heard_at: float | None = None
+    seen_at: float | None = None
     nonfinite: dict[str, NonFinite] = {}
     for file in files:
         tags |= file.tags
         logs.update(file.session_logs)
         for tag, found in file.nonfinite.items():
-            nonfinite[tag] = nonfinite[tag].joined(found) if tag in nonfinite else found
+            nonfinite[tag] = nonfinite[tag].merged(found) if tag in nonfinite else found
         first = file.first_step if first is None else first
         last = last if file.last_step is None else file.last_step
         highest = _largest(highest, file.max_step)
         if file.path not in earlier:
-            heard_at = _largest(heard_at, file.last_at)
+            seen_at = _largest(seen_at, file.last_at)
     return FileTotals(
         first_step=first,
         last_step=last,
         max_step=highest,
-        last_event_at=heard_at,
+        last_event_at=seen_at,
         session_logs=dict(logs),
         scalar_tags=len(tags),
         nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
-        rates=latest([file.rates for file in files]),
+        rates=latest_rates([file.rates for file in files]),
     )
 
 
@@ -249,10 +249,10 @@ class Reached(NamedTuple):
 
 
 class StepTail:
-    """Keeps, per tag, the highest step since the last heartbeat that told one.
+    """Keeps, per tag, the highest step since the last heartbeat with a step.
 
-    A program may count something else than steps in a tag (examples, epochs): one that was ever ahead of the next
-    heartbeat's step is not believed.
+    A tag may count something else than steps (examples, epochs): one that was ever ahead of the next heartbeat's step
+    is ignored.
     """
 
     def __init__(self) -> None:
@@ -261,27 +261,29 @@ class StepTail:
 
     @property
     def reached(self) -> Reached | None:
-        """The highest step since the last heartbeat; None where there is none to be believed."""
+        """The highest step since the last heartbeat; None without one."""
         return max(self._highest.values(), key=lambda reached: (reached.step, -reached.at), default=None)
 
-    def add(self, scalars: Mapping[str, Points], told: Sequence[tuple[int, int | None]]) -> None:
-        """Take in new points.
+    def add(self, scalars: Mapping[str, Points], beats: Sequence[tuple[int, int | None]]) -> None:
+        """Add new points.
 
         Args:
             scalars: by tag, each in the order of the file.
-            told: offset and step of the heartbeats among them, likewise; a step of None begins anew and proves nothing.
+            beats: offset and step of the heartbeats among them, likewise; a step of None only clears the steps so far.
         """
         before = self._highest
-        if told:
+        if beats:
             self._highest = {}
-            self._foreign.update(tag for tag, highest in before.items() if _is_ahead(highest.step, told[0][1]))
+            self._foreign.update(tag for tag, highest in before.items() if _is_ahead(highest.step, beats[0][1]))
         for tag, points in scalars.items():
             if tag not in self._foreign and len(points):
-                self._add(tag, points, told)
+                self._add(tag, points, beats)
 
-    def _add(self, tag: str, points: Points, told: Sequence[tuple[int, int | None]]) -> None:
+    def _add(self, tag: str, points: Points, beats: Sequence[tuple[int, int | None]]) -> None:
         start = 0
-        for (_, step), cut in zip(told, np.searchsorted(points.offsets, [at for at, _ in told]).tolist(), strict=True):
+        for (_, step), cut in zip(
+            beats, np.searchsorted(points.offsets, [at for at, _ in beats]).tolist(), strict=True
+        ):
             if cut > start and _is_ahead(int(points.steps[start:cut].max()), step):
                 self._foreign.add(tag)
                 return
@@ -299,38 +301,38 @@ def _is_ahead(highest: int, step: int | None) -> bool:
 
 
 READINGS = 60
-"""How many of a run are kept."""
+"""Number of readings kept per run."""
 RATE_TAG = "global_step/sec"
-"""What TensorFlow's supervisor, hooks and estimators call theirs, and ours as well."""
+"""The tag of TensorFlow's supervisor, hooks and estimators, and of this project."""
 
 
 class RateTail:
-    """Takes readings in the order of the file; what heartbeats tell counts before the summaries of other writers."""
+    """The latest readings of steps per second in one file. Readings of heartbeats replace those of summaries."""
 
-    __slots__ = ("_summaries", "_told")
+    __slots__ = ("_heartbeats", "_summaries")
 
     def __init__(self) -> None:
-        self._told: deque[float] = deque(maxlen=READINGS)
+        self._heartbeats: deque[float] = deque(maxlen=READINGS)
         self._summaries: deque[float] = deque(maxlen=READINGS)
 
-    def tell(self, rate: float | None) -> None:
-        """Take what a heartbeat tells."""
+    def add_heartbeat(self, rate: float | None) -> None:
+        """Add the reading of a heartbeat."""
         if rate is not None:
-            self._told.append(rate)
+            self._heartbeats.append(rate)
 
     def add(self, points: Points | None) -> None:
-        """Take new summaries of `RATE_TAG`."""
+        """Add new summaries of `RATE_TAG`."""
         if points is not None:
             self._summaries.extend(rate for rate in points.values[-READINGS:].tolist() if math.isfinite(rate))
 
     @property
     def readings(self) -> tuple[float, ...]:
         """The readings, oldest first."""
-        return tuple(self._told or self._summaries)
+        return tuple(self._heartbeats or self._summaries)
 
 
-def latest(tails: Sequence[RateTail]) -> tuple[float, ...]:
-    """Return the latest readings of several files, given in their order."""
+def latest_rates(tails: Sequence[RateTail]) -> tuple[float, ...]:
+    """Return the latest readings of several files, given in order."""
     found: tuple[float, ...] = ()
     for tail in reversed(tails):
         found = tail.readings + found

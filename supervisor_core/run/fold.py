@@ -1,8 +1,8 @@
-"""`RunFold`: the model of one run, kept up to date chunk by chunk.
+"""`RunFold`: the model of one run, updated chunk by chunk.
 
-A pure fold: no threads, no I/O, no clock. What is finished is kept, so an update costs in proportion to the new events,
-and a look in proportion to what has changed since the last. Files may come in any order and in any pieces; the run that
-comes of them is the same.
+A pure fold: no threads, no I/O, no clock. Finished parts are cached: an update costs in proportion to the new events,
+a read in proportion to what has changed since the last one. The result does not depend on the order of the files, nor
+on how they were cut into chunks.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from supervisor_core.run.model import (
     Session,
     Stall,
 )
-from supervisor_core.run.session_facts import SessionFacts, joined, telemetry_facts
+from supervisor_core.run.session_facts import SessionFacts, merged_session, telemetry_facts
 from supervisor_core.run.session_fold import clocks_differ
 from supervisor_core.run.timeline import Timeline, TimelineFold
 
 
-def nobody_looked(path: str) -> bool | None:
-    """Say of no checkpoint whether it is still there."""
+def unchecked(path: str) -> bool | None:
+    """Return None: whether the checkpoint is on disk was not checked."""
     return None
 
 
@@ -49,8 +49,8 @@ class RunFold:
 
     Args:
         name: the run's, as TensorBoard names it.
-        kept_ticks: how many of each service thread's newest ticks, and of its and of each worker's newest spans, are
-            kept; None: all. They are most of what a run of days takes in memory.
+        kept_ticks: the number of newest ticks kept per service thread, and of newest spans per thread and per worker;
+            None: all. They take most of the memory of a run that lasts days.
 
     Example:
         >>> fold = RunFold("digits")
@@ -76,7 +76,7 @@ class RunFold:
         """Take in new events.
 
         Args:
-            chunks: those of one file in their order; one with ``from_start`` replaces what its path has told.
+            chunks: those of one file in their order; one with ``from_start`` replaces all earlier ones of its path.
         """
         for chunk in chunks:
             if chunk.from_start or chunk.path not in self._files:
@@ -86,13 +86,13 @@ class RunFold:
             self._files[chunk.path].add(chunk)
             self._timeline = None
 
-    def run(self, now: float, present: Callable[[str], bool | None] = nobody_looked) -> Run:
-        """Return everything that is known of the run.
+    def run(self, now: float, present: Callable[[str], bool | None] = unchecked) -> Run:
+        """Return the run as of `now`.
 
         Args:
             now: the present wall time, seconds since the epoch.
-            present: says whether a checkpoint's files are still there, by its path as the session wrote it; None where
-                it cannot be said. Must be cheap: it is asked for each path. Default: nobody looked.
+            present: returns whether the files of a checkpoint exist, by its path as the session wrote it; None where
+                that is unknown. Called once per path, so it must be cheap. Default: unknown for all.
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
@@ -103,7 +103,7 @@ class RunFold:
             if outcome != sessions[-1].outcome:
                 sessions = (*sessions[:-1], replace(sessions[-1], outcome=outcome))
         checkpoints = line.checkpoints
-        if present is not nobody_looked:
+        if present is not unchecked:
             checkpoints = self._presence.joined(checkpoints, present)
         unsaved = at_risk_after(state, line.step, sessions, checkpoints, line.recoveries)
         goodput = _goodput(line, state, now, None if unsaved is None else unsaved.after_step)
@@ -142,7 +142,7 @@ class RunFold:
         )
 
     def _loss_finite(self, sessions: Sequence[Session]) -> bool | None:
-        """Say of the newest session whether the newest value of each of its losses is finite."""
+        """Return whether the newest value of each loss of the newest session is finite."""
         if not sessions:
             return None
         last = sessions[-1]
@@ -155,7 +155,7 @@ class RunFold:
     def _line(self) -> Timeline:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
-            self._timeline = self._timelines.draw(self._session_facts(files))
+            self._timeline = self._timelines.build(self._session_facts(files))
             sessions = self._timeline.sessions
             last = sessions[-1].files if sessions else ()
             earlier = {path for session in sessions if not session.inferred for path in session.files}
@@ -164,33 +164,33 @@ class RunFold:
         return self._timeline
 
     def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:
-        """Return the facts of each session; only of those whose files have grown are they drawn up anew."""
+        """Return the facts of each session; computed only for those whose files have grown."""
         parts: dict[str, list[FileFold]] = {}
         for file in files:
             for id in file.sessions:
                 parts.setdefault(id, []).append(file)
         facts: dict[str, tuple[object, SessionFacts]] = {}
-        for id, told_in in parts.items():
-            key = [_state_of(id, file) for file in told_in]
+        for id, in_files in parts.items():
+            key = [_state_of(id, file) for file in in_files]
             known = self._facts.get(id)
-            facts[id] = known if known is not None and known[0] == key else (key, _told_facts(id, told_in))
+            facts[id] = known if known is not None and known[0] == key else (key, _own_facts(id, in_files))
         self._facts = facts
-        told = [found for _, found in facts.values()]
+        own = [found for _, found in facts.values()]
         silent = [file for file in files if not file.sessions]
         spans = [
             (each.session.started_at, each.session.ended_at)
-            for each in told
+            for each in own
             if each.session.started_at is not None and each.session.ended_at is not None
         ]
         inferred, self._undivided = inferred_facts(silent, spans)
-        return [*told, *inferred]
+        return [*own, *inferred]
 
 
 def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[FileFold]:
-    """Return files in the order of the sessions that wrote them; the others among these, by time."""
+    """Return files in the order of the sessions that wrote them; the others are inserted by time."""
     by_path = {file.path: file for file in files}
-    told = [path for session in sessions if not session.inferred for path in session.files]
-    ordered = [by_path[path] for path in dict.fromkeys(told)]
+    paths = [path for session in sessions if not session.inferred for path in session.files]
+    ordered = [by_path[path] for path in dict.fromkeys(paths)]
     if not ordered:
         return list(files)
     for file in files:
@@ -201,17 +201,17 @@ def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[Fi
 
 
 def _state_of(id: str, file: FileFold) -> tuple[object, ...]:
-    """Return what changes when there is something new for a session in a file."""
+    """Return a key that changes when the file has something new for the session."""
     is_last = file.last_session == id
     return file, file.sessions[id].version, file.start_step, file.version if is_last else None
 
 
-def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
+def _own_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
     if len(files) > 1 and all(file.sessions[id].first_elapsed_secs is not None for file in files):
         files = sorted(files, key=lambda file: (file.sessions[id].first_elapsed_secs or 0.0, file.order))
     latest = files[-1]
     begun_at = latest.sessions[id].clock_begun_at
-    heard = [
+    last_times = [
         file.last_at
         for file in files
         if file.last_session == id
@@ -219,17 +219,17 @@ def _told_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
         and not clocks_differ(file.sessions[id].clock_begun_at, begun_at)
     ]
     return telemetry_facts(
-        joined(file.sessions[id] for file in files),
+        merged_session(file.sessions[id] for file in files),
         files=[file.path for file in files],
-        heard_at=max(heard, default=None),
+        seen_at=max(last_times, default=None),
         start_step=files[0].start_step,
         tail=latest.tail.reached if latest.last_session == id else None,
     )
 
 
 def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | None) -> Goodput:
-    """Close the account: an open session's time since it was last seen goes where its state says; a run that is not
-    alive ends where it was last seen."""
+    """Return the goodput as of `now`: a live run's time since its last event is booked by its state; any other run ends
+    with its last event."""
     if state == "stalled":
         return line.walk.value(now, STALL, at_risk_after)
     if state != "running":
@@ -240,7 +240,7 @@ def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | N
 
 
 def _stalls(line: Timeline, state: RunState, now: float) -> tuple[Stall, ...]:
-    """Close the stalls of sessions that have ended; one that lasts goes on until now."""
+    """Return all stalls; open ones end with their session, or last until now."""
     found: list[Stall] = []
     for index, facts in enumerate(line.facts):
         is_open = index == len(line.facts) - 1 and state in ("running", "stalled")
@@ -287,14 +287,14 @@ def run_state(last: SessionFacts | None, now: float, last_event_at: float | None
         return "unknown" if is_quiet else "running"
     if last.session.outcome != "running":
         return STATE_OF_OUTCOME[last.session.outcome]
-    heard_at = last.session.ended_at
-    if heard_at is not None and last.silence_secs is not None and now - heard_at > last.silence_secs:
+    seen_at = last.session.ended_at
+    if seen_at is not None and last.silence_secs is not None and now - seen_at > last.silence_secs:
         return "lost"
     return "stalled" if last.is_stalled else "running"
 
 
 def outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
-    """Return how the newest session ended, by the state of its run."""
+    """Return the outcome of the newest session, by the state of its run."""
     if last.session.outcome != "running":
         return last.session.outcome
     if state in ("running", "stalled"):

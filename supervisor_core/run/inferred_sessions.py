@@ -1,14 +1,14 @@
-"""`inferred_facts`: the sessions of writers that tell nothing of themselves, by what their events show.
+"""`inferred_facts`: the sessions of writers without telemetry, inferred from their events.
 
-Of files that were written at the same time one is followed, the one with session logs or else with the most points: an
-evaluation beside the training is no restart of it. Once a run has telemetry, only files with a START count: a program
-may write its results into the logdir after the training. Along the files that are left, a session begins
+Of files written at the same time one is followed, the one with session logs or else with the most points: an evaluation
+beside the training is not a restart. Once a run has telemetry, only files with a START count: a program may write its
+results into the logdir after the training. Along the followed files a session begins
 
-* where a launch begins (`Launches`), and where the steps of one begin again lower down (`step_boundaries`);
-* with a file that begins with a launch, that another process wrote (the names of some writers' files tell), or in which
-  the steps begin below where they had got to.
+* where a launch begins (`Launches`), and where the steps of a launch restart at a lower step (`step_boundaries`);
+* with a file that begins with a launch, that another process wrote (as some file names show), or whose first step is
+  below the last step so far.
 
-Anything else goes on with the session before it. A file in which nothing is but its version begins none.
+Everything else continues the session before it. A file that holds only its version begins none.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import numpy as np
 from supervisor_core.run.bounds import MAX_SESSIONS
 from supervisor_core.run.cadence import LEAST_BUDGET_SECS, Cadence
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.launches import Fall, Launch, TagSteps
+from supervisor_core.run.launches import Launch, StepReset, TagSteps
 from supervisor_core.run.model import BUCKETS, Checkpoint, Session
 from supervisor_core.run.session_facts import SessionFacts
-from supervisor_core.run.step_time_curve import Pace
+from supervisor_core.run.step_time_curve import StepTimeCurve
 
 CLOCK_JUMP_SECS = 0.2
-"""Wall times jump back by a tenth of a second now and then; that is no overlap."""
+"""Wall times may jump back by a tenth of a second; that is no overlap."""
 
 _PROCESS = re.compile(r"tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(\.v2)?$")
 _ADDRESS = re.compile(r"tfevents\.\d+\.\d+\.\d+\.\d+\.\d+(\.v2)?$")
@@ -38,7 +38,7 @@ _ADDRESS = re.compile(r"tfevents\.\d+\.\d+\.\d+\.\d+\.\d+(\.v2)?$")
 
 @dataclass(slots=True)
 class _Draft:
-    """A session in the making."""
+    """A session under construction."""
 
     started_at: float | None
     ended_at: float | None
@@ -53,44 +53,44 @@ class _Draft:
     stopped: bool = False
     steps_per_sec: float | None = None
     cadences: list[tuple[Cadence, str | None]] = field(default_factory=list)
-    """Of each of its files, with the tag that is taken for the steps of training."""
+    """One per file, with the tag that is taken for the steps of training."""
 
 
 def inferred_facts(
     files: Iterable[FileFold], known: Iterable[tuple[float, float]] = ()
 ) -> tuple[list[SessionFacts], int]:
-    """Return the facts of the sessions that other writers' files show, and how many were too many.
+    """Return the facts of the inferred sessions, and the number of sessions beyond the bound.
 
     Args:
-        files: those in which no session has telemetry, in their order.
-        known: begin and end, in wall time, of the sessions that do; what was written meanwhile is no session.
+        files: the files without telemetry, in order.
+        known: begin and end, in wall time, of the sessions with telemetry; files written meanwhile are no sessions.
     """
-    telling = [file for file in files if any(not launch.is_empty for launch in file.launches.all)]
-    followed, beside = _one_at_a_time(telling, known)
+    nonempty = [file for file in files if any(not launch.is_empty for launch in file.launches.all)]
+    followed, beside = _one_at_a_time(nonempty, known)
     drafts: list[_Draft] = []
-    undivided = sum(_go_on(drafts, file) for file in followed)
+    beyond_bound = sum(_add_file(drafts, file) for file in followed)
     for file in beside:
-        _put_beside(drafts, file)
-    return [_facts(index, draft) for index, draft in enumerate(drafts, 1)], undivided
+        _add_beside(drafts, file)
+    return [_facts(index, draft) for index, draft in enumerate(drafts, 1)], beyond_bound
 
 
 def _one_at_a_time(
     files: Sequence[FileFold], known: Iterable[tuple[float, float]]
 ) -> tuple[list[FileFold], list[FileFold]]:
-    """Return the files that are followed, in the order of time, and those that were written beside one of them."""
+    """Return the files that are followed, by time, and those written at the same time as one of them."""
     spans: list[tuple[float, float]] = []
     for start, end in sorted(known):
         if spans and start <= spans[-1][1]:
             spans[-1] = (spans[-1][0], max(spans[-1][1], end))
         else:
             spans.append((start, end))
-    told_from = spans[0][0] if spans else math.inf
+    telemetry_from = spans[0][0] if spans else math.inf
     followed, beside = [], []
     for file in sorted(files, key=lambda file: (-bool(_starts(file)), -_points(file), file.order)):
         span = _span(file)
         if span is None:
             followed.append(file)
-        elif _is_free(spans, span) and (_starts(file) or span[0] < told_from):
+        elif _is_free(spans, span) and (_starts(file) or span[0] < telemetry_from):
             insort(spans, span)
             followed.append(file)
         else:
@@ -106,7 +106,7 @@ def _is_free(spans: Sequence[tuple[float, float]], span: tuple[float, float]) ->
 
 
 def _span(file: FileFold) -> tuple[float, float] | None:
-    """Return when a file was written; None where its wall times say nothing."""
+    """Return when a file was written, begin and end; None without valid wall times."""
     start = _wall(file.first_at) or _wall(file.created_at)
     if start is None:
         return None
@@ -126,14 +126,14 @@ def _points(file: FileFold) -> int:
 
 
 def _process(path: str) -> str | None:
-    """Return host and process of the writer, where the file's name tells them."""
+    """Return host and process of the writer from the file's name; None where it has none."""
     found = _PROCESS.search(path)
     return f"{found['host']}.{found['pid']}" if found and not _ADDRESS.search(path) else None
 
 
-def _go_on(drafts: list[_Draft], file: FileFold) -> int:
-    """Add a file's launches to the last session, or as sessions of their own; return how many more there would be."""
-    undivided = 0
+def _add_file(drafts: list[_Draft], file: FileFold) -> int:
+    """Add a file's launches to the last session or as new sessions; return the number of sessions beyond the bound."""
+    beyond_bound = 0
     span = _span(file)
     start, end = span if span is not None else (None, None)
     launches = [launch for launch in file.launches.all if not launch.is_empty]
@@ -145,19 +145,19 @@ def _go_on(drafts: list[_Draft], file: FileFold) -> int:
         begins = bool(index) or not drafts or _begins(drafts[-1], launch, process)
         if begins and len(drafts) >= MAX_SESSIONS:
             begins = False
-            undivided += 1
+            beyond_bound += 1
         if begins:
             drafts.append(_Draft(started, ended, launch.first_step, launch.first_step, process, [file.path]))
         elif file.path not in drafts[-1].files:
             drafts[-1].files.append(file.path)
-        undivided += _extend(drafts, launch, ended)
+        beyond_bound += _add_launch(drafts, launch, ended)
     if drafts and file.path in drafts[-1].files:
         drafts[-1].cadences.append((file.cadence, launches[-1].lead_tag if launches else None))
-    return undivided
+    return beyond_bound
 
 
 def _begins(session: _Draft, launch: Launch, process: str | None) -> bool:
-    """Say whether a file's first launch begins a session."""
+    """Return whether a file's first launch begins a session."""
     if launch.starts or session.stopped:
         return True
     if process is not None and session.process is not None and process != session.process:
@@ -173,9 +173,9 @@ def _shared(session: _Draft, launch: Launch) -> list[str]:
     return [tag for tag in launch.tags if tag in session.tags]
 
 
-def _extend(drafts: list[_Draft], launch: Launch, ended: float | None) -> int:
-    """Let the last session go on with a launch, divided where its steps begin again; return how many more sessions
-    there would be."""
+def _add_launch(drafts: list[_Draft], launch: Launch, ended: float | None) -> int:
+    """Add a launch to the last session, divided at its step boundaries; return the number of sessions beyond the
+    bound."""
     found = step_boundaries(launch.tags)
     boundaries = found[: max(0, MAX_SESSIONS - len(drafts))]
     for boundary in boundaries:
@@ -212,8 +212,8 @@ def _highest(first: int | None, second: int | None) -> int | None:
     return first if second is None or (first is not None and first > second) else second
 
 
-def _put_beside(drafts: Sequence[_Draft], file: FileFold) -> None:
-    """Name a file among those of the session in whose time it was written."""
+def _add_beside(drafts: Sequence[_Draft], file: FileFold) -> None:
+    """Add a file to the session during which it was written."""
     span = _span(file)
     for session in drafts:
         started, ended = session.started_at, session.ended_at
@@ -229,9 +229,9 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
         ended = max(started, ended)
     span = ended - started if started is not None and ended is not None else 0.0
     secs = {**dict.fromkeys(BUCKETS, 0.0), "productive": span}
-    pace = Pace(draft.first_step)
+    curve = StepTimeCurve(draft.first_step)
     if draft.last_step is not None:
-        pace.reached(draft.last_step, span)
+        curve.reached(draft.last_step, span)
     rates = (cadence.steps_per_sec(lead) for cadence, lead in reversed(draft.cadences))
     rate = draft.steps_per_sec
     if rate is None:
@@ -254,8 +254,8 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
             saves=len(draft.checkpoints),
             files=tuple(draft.files),
         ),
-        paces=(pace,),
-        told_secs={"productive": span},
+        curves=(curve,),
+        reported_secs={"productive": span},
         is_start_exact=False,
         silence_secs=budget_secs,
         ended_itself=draft.stopped,
@@ -267,15 +267,15 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
 
 
 MAX_EXAMINED = 2_000
-"""So many falls of one stretch that no boundary explains are examined; each costs in proportion to its tags."""
+"""Unexplained resets examined per stretch; each costs in proportion to the number of tags."""
 
 MAIN_SUFFIX = "/sec"
-"""The step counters of the original's Supervisor and hooks write ``<global step's name>/sec`` and nothing else."""
+"""The step counters of TensorFlow's Supervisor and hooks write ``<global step's name>/sec`` and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A place where training began again at an earlier step."""
+    """A place in a file where training restarted at an earlier step."""
 
     offset: int
     """Of the first record after it."""
@@ -287,44 +287,49 @@ class Boundary:
 
 
 def step_boundaries(tags: Mapping[str, TagSteps]) -> list[Boundary]:
-    """Return the boundaries within a stretch, in their order; see the module's docstring."""
+    """Return the places in one stretch of a file where training restarted at an earlier step, in order.
+
+    One tag whose steps decrease proves nothing: a program may log anything. A boundary lies within a reset of the main
+    series (``global_step/sec``), or within resets of most of the tags that would show one there: those with points on
+    both sides, dense enough to show it. The tag with the most points must be one of them.
+    """
     witnesses = {tag: steps for tag, steps in tags.items() if steps.is_witness}
-    falls = sorted(
-        ((fall, tag.endswith(MAIN_SUFFIX)) for tag, steps in witnesses.items() for fall in steps.falls),
+    resets = sorted(
+        ((reset, tag.endswith(MAIN_SUFFIX)) for tag, steps in witnesses.items() for reset in steps.resets),
         key=lambda found: found[0].after,
     )
-    if not falls:
+    if not resets:
         return []
     first = np.array([steps.first_offset for steps in witnesses.values()])
     last = np.array([steps.last_offset for steps in witnesses.values()])
     stride = np.array([steps.stride for steps in witnesses.values()])
     lead = int(np.argmax([steps.count for steps in witnesses.values()]))
-    before = np.array([fall.before for fall, _ in falls])
+    before = np.array([reset.before for reset, _ in resets])
     found: list[Boundary] = []
     reached = examined = -1
-    for index, (fall, _) in enumerate(falls):
-        if fall.before < reached:  # a boundary that was found already explains it
+    for index, (reset, _) in enumerate(resets):
+        if reset.before < reached:  # explained by the boundary found before
             continue
         examined += 1
         if examined >= MAX_EXAMINED:
             break
-        covering = [falls[index + other] for other in np.flatnonzero(before[index:] < fall.after).tolist()]
+        covering = [resets[index + other] for other in np.flatnonzero(before[index:] < reset.after).tolist()]
         deepest = max(other.from_step - other.to_step for other, _ in covering)
-        on_both_sides = (first < fall.after) & (last >= fall.after)
+        on_both_sides = (first < reset.after) & (last >= reset.after)
         could_show = np.count_nonzero(on_both_sides & (stride <= deepest))
         most_agree = bool(on_both_sides[lead]) and 2 * len(covering) > could_show
         if most_agree or any(is_main for _, is_main in covering):
             found.append(_boundary([other for other, _ in covering]))
-            reached = fall.after
+            reached = reset.after
     return found
 
 
-def _boundary(falls: list[Fall]) -> Boundary:
-    highest = max(falls, key=lambda fall: (fall.from_step, -fall.after))
+def _boundary(resets: list[StepReset]) -> Boundary:
+    highest = max(resets, key=lambda reset: (reset.from_step, -reset.after))
     return Boundary(
-        offset=min(fall.after for fall in falls),
+        offset=min(reset.after for reset in resets),
         from_step=highest.from_step,
-        to_step=min(fall.to_step for fall in falls),
-        ended_at=max(fall.ended_at for fall in falls),
-        started_at=min(fall.started_at for fall in falls),
+        to_step=min(reset.to_step for reset in resets),
+        ended_at=max(reset.ended_at for reset in resets),
+        started_at=min(reset.started_at for reset in resets),
     )

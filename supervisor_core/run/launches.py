@@ -1,7 +1,7 @@
-"""`Launches`: the stretches of one file of another writer, divided where its session logs say that training began.
+"""`Launches`: one file of another writer, divided where its session logs record a start of training.
 
-A START opens a launch, but it need not stand at its beginning: hooks write CHECKPOINT N first, and START N+1 after
-their first step; and each summary hook writes a START of its own. A STOP has step 0 and is no position.
+A START opens a launch, but need not be its first event: hooks write CHECKPOINT N first, and START N+1 after their first
+step; and each summary hook writes its own START. A STOP has step 0, which is no position.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from supervisor_core.events.chunk import Chunk, Points, SessionMark
 from supervisor_core.run.bounds import MAX_FOLLOWED_TAGS_OF_FILE, MAX_HISTORY, MAX_LAUNCHES, Allowance, DroppedKind
 
 SAME_LAUNCH_SECS = 60.0
-"""Two STARTs with the same step within this many seconds, with nothing done in between, are of one launch."""
+"""Two STARTs with the same step within this time, and nothing between them, are of one launch."""
 
 
 @dataclass(slots=True)
 class Launch:
-    """One stretch of a file; grows while events come."""
+    """One stretch of a file."""
 
     starts: list[SessionMark] = field(default_factory=list)
     checkpoints: list[SessionMark] = field(default_factory=list)
@@ -37,12 +37,12 @@ class Launch:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing."""
+        """Whether it has no events."""
         return not (self.starts or self.checkpoints or self.stop or self.tags)
 
     @property
     def started_at(self) -> float | None:
-        """Wall time of its first session log; None where it has none."""
+        """Wall time of its first session log; None without one."""
         marks = [*self.starts[:1], *self.checkpoints[:1]]
         return min((mark.at for mark in marks), default=None)
 
@@ -54,15 +54,15 @@ class Launch:
 
     @property
     def points(self) -> int:
-        """How many scalars it holds."""
+        """Number of its scalars."""
         return sum(steps.count for steps in self.tags.values())
 
     @property
     def first_step(self) -> int | None:
-        """The step it began at: that of its START (or of the checkpoint just before), else of its leading tag."""
+        """Its first step: that of its START (or of the checkpoint just before), else of its leading tag."""
         if self.starts:
             step = self.starts[0].step
-            # Hooks write START after their first step, and the checkpoint they came from before it.
+            # Hooks write START after their first step, and the checkpoint of the restored step before it.
             return step - 1 if any(saved.step == step - 1 for saved in self.checkpoints[:1]) else step
         lead = self.lead
         first = lead.first_step if lead else None
@@ -71,12 +71,12 @@ class Launch:
 
     @property
     def last_step(self) -> int | None:
-        """The step it got to."""
+        """Its highest step."""
         steps = [mark.step for mark in (*self.starts, *self.checkpoints)]
         lead = self.lead
         if lead is not None:
             steps.append(lead.max_step)
-        if self.starts or self.checkpoints:  # a program of TensorFlow 1: its summaries count the global step
+        if self.starts or self.checkpoints:  # of TensorFlow 1: its summaries have the global step
             steps.extend(tag.max_step for tag in self.tags.values() if tag.is_witness)
         return max(steps, default=None)
 
@@ -88,12 +88,12 @@ class Launch:
 
     @property
     def lead_tag(self) -> str | None:
-        """Its name."""
+        """The name of that tag."""
         witnesses = [item for item in self.tags.items() if item[1].is_witness] or list(self.tags.items())
         return max(witnesses, key=lambda item: (item[1].count, item[1].max_step, item[0]), default=(None, None))[0]
 
     def add(self, tag: str, points: Points) -> None:
-        """Take in the next scalars of a tag."""
+        """Add the next scalars of a tag."""
         if tag not in self.tags:
             self.tags[tag] = TagSteps(points)
         steps = self.tags[tag]
@@ -106,10 +106,10 @@ class Launch:
 
 
 class Launches:
-    """Divides one file; see the module's docstring.
+    """Divides one file into launches; see the module's docstring.
 
     Args:
-        allowance: what the file shares with the others of its run.
+        allowance: bounds the file together with the others of its run.
     """
 
     def __init__(self, allowance: Allowance) -> None:
@@ -120,11 +120,11 @@ class Launches:
 
     @property
     def dropped(self) -> list[tuple[DroppedKind, int]]:
-        """What was dropped beyond the bounds; of tags, their points."""
+        """Items dropped beyond the bounds, by kind; for tags, their points."""
         return [("followed_tags", self._unfollowed), ("sessions", self._unopened), ("checkpoints", self._forgotten)]
 
     def add(self, chunk: Chunk) -> None:
-        """Take in the next events of the file; costs in proportion to them, however many tags and STARTs there are."""
+        """Add the next events of the file; costs in proportion to them, whatever the number of tags and STARTs."""
         marks = [mark for mark in chunk.marks if isinstance(mark, SessionMark)]
         starts = [mark.offset for mark in marks if mark.status == "START"]
         stretches = _divided(chunk.scalars, starts)
@@ -139,7 +139,7 @@ class Launches:
             elif mark.status == "CHECKPOINT":
                 saved = self.all[-1].checkpoints
                 saved.append(mark)
-                if len(saved) >= 2 * MAX_HISTORY:  # the first one tells where the launch began
+                if len(saved) >= 2 * MAX_HISTORY:  # the first one is where the launch began
                     self._forgotten += len(saved) - 1 - MAX_HISTORY
                     del saved[1:-MAX_HISTORY]
             else:
@@ -147,7 +147,7 @@ class Launches:
         self._scalars(next(stretches))
 
     def _scalars(self, stretch: Sequence[tuple[str, Points]]) -> None:
-        """Hand scalars to the present launch."""
+        """Add scalars to the present launch."""
         launch = self.all[-1]
         for tag, points in stretch:
             if tag not in launch.tags:
@@ -168,8 +168,8 @@ class Launches:
         return launch.starts[-1].step == start.step and start.at - launch.starts[-1].at <= SAME_LAUNCH_SECS
 
     def _open(self) -> None:
-        """Begin a new launch. Of two checkpoints that stand last in the one before, one is the new one's own: it was
-        written when it had restored."""
+        """Begin a new launch. Of two checkpoints at the end of the old one, the second belongs to the new one: it was
+        written after the restore."""
         if len(self.all) >= MAX_LAUNCHES:
             self._unopened += 1
             return
@@ -181,7 +181,7 @@ class Launches:
 
 
 def _divided(scalars: Mapping[str, Points], starts: Sequence[int]) -> Iterator[list[tuple[str, Points]]]:
-    """Yield the scalars before each of some offsets, and those after the last, by tag."""
+    """Yield the scalars before each offset, and those after the last, by tag."""
     stretches: list[list[tuple[str, Points]]] = [[] for _ in range(len(starts) + 1)]
     for tag, points in scalars.items():
         if not starts:
@@ -196,12 +196,12 @@ def _divided(scalars: Mapping[str, Points], starts: Sequence[int]) -> Iterator[l
     return iter(stretches)
 
 
-MOST_FALLS = 64
-"""A tag whose steps went down more often than this does not count steps, and is no witness of restarts."""
+MAX_RESETS = 64
+"""A tag whose steps decreased more often than this does not count steps, and shows no restarts."""
 
 
-class Fall(NamedTuple):
-    """A place where a tag's steps went down, and stayed down for a second point."""
+class StepReset(NamedTuple):
+    """A place where a tag's steps decreased, confirmed by a second point."""
 
     before: int
     """Offset of the last point before it."""
@@ -216,18 +216,18 @@ class Fall(NamedTuple):
 
 
 class TagSteps:
-    """Gathers a tag's points; costs in proportion to them."""
+    """The steps of one tag in one stretch of a file."""
 
     __slots__ = (
         "_held",
         "count",
-        "falls",
         "first_offset",
         "first_step",
         "last_offset",
         "last_step",
         "last_value",
         "max_step",
+        "resets",
     )
 
     def __init__(self, points: Points) -> None:
@@ -236,13 +236,13 @@ class TagSteps:
         self.last_step = self.last_offset = 0
         self.last_value = 0.0
         self.count = 0
-        self.falls: list[Fall] = []
+        self.resets: list[StepReset] = []
         self._held: Points | None = None
 
     @property
     def is_witness(self) -> bool:
-        """Whether its steps go up, nearly always."""
-        return len(self.falls) <= MOST_FALLS
+        """Whether its steps nearly always increase."""
+        return len(self.resets) <= MAX_RESETS
 
     @property
     def stride(self) -> float:
@@ -250,26 +250,26 @@ class TagSteps:
         return (self.max_step - self.first_step) / max(1, self.count - 1)
 
     def add(self, points: Points) -> None:
-        """Take in the next points."""
+        """Add the next points."""
         self.count += len(points)
         self.last_step, self.last_offset = int(points.steps[-1]), int(points.offsets[-1])
         self.last_value = float(points.values[-1])
         self.max_step = max(self.max_step, int(points.steps.max()))
         if self.is_witness:
-            self._look_for_falls(points)
+            self._find_resets(points)
 
-    def _look_for_falls(self, points: Points) -> None:
-        """A fall shows once the point after it is there, so the last two points are held back for the next time."""
+    def _find_resets(self, points: Points) -> None:
+        """Add new resets. A reset needs the point after it, so the last two points are kept for the next call."""
         seen = points if self._held is None else _joined(self._held, points)
         self._held = _slice(seen, max(0, len(seen) - 2))
         if len(seen) < 3:
             return
         steps = seen.steps
         found = np.flatnonzero((steps[1:-1] < steps[:-2]) & (steps[2:] <= steps[:-2])) + 1
-        for index in found[: MOST_FALLS + 1].tolist():
+        for index in found[: MAX_RESETS + 1].tolist():
             before = index - 1
-            self.falls.append(
-                Fall(
+            self.resets.append(
+                StepReset(
                     before=int(seen.offsets[before]),
                     after=int(seen.offsets[index]),
                     from_step=int(steps[before]),

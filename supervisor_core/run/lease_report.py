@@ -1,7 +1,7 @@
-"""`LeaseReport`: what a run's lease says of its session while its events file says nothing.
+"""`LeaseReport`: a session's state from the logdir's lease, for a run whose events file does not grow.
 
-The lease is renewed every second, in place, which works on a full disk too. So a session whose events cannot be written
-is not taken for a dead one.
+The lease is renewed every second, in place, which works on a full disk too: a session that cannot write events is not
+reported as lost.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from supervisor_core.run.goodput import without_risk
 from supervisor_core.run.model import Run
 
 FRESH_SECS = 30.0
-"""How old a renewal may be: of a local file, some thirty renewals; of an object store's, two."""
+"""The greatest age of a valid renewal: thirty renewals of a local file, two in an object store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseReport:
-    """What the lease says. Times are wall-clock seconds since the epoch, by the session's clock."""
+    """The contents of the lease. Times are wall-clock seconds since the epoch, by the session's clock."""
 
     session: str
     renewed_at: float
@@ -31,14 +31,14 @@ class LeaseReport:
 
 
 def with_report(run: Run, report: LeaseReport | None, now: float) -> Run:
-    """Return the run as its lease has it, where that is newer than its events.
+    """Return the run, updated from its lease where that is newer than its events.
 
-    Only a run is changed that looks lost: its newest session is the lease's, the lease was renewed within
-    `FRESH_SECS`, and no event came since. It is running or, if it makes no progress within its budget, stalled.
+    Only a lost run is changed: if its newest session holds the lease and renewed it within `FRESH_SECS` and after the
+    last event, it is running or, without progress within its budget, stalled.
 
     Args:
-        run: the run as its events have it.
-        report: what its lease says; None where that could not be read.
+        run: the run from its events.
+        report: from its lease; None where that could not be read.
         now: the present wall time.
     """
     last = run.sessions[-1] if run.sessions else None

@@ -1,8 +1,8 @@
-"""`Run`: everything that is known of one run, as plain frozen values.
+"""`Run`: the state and history of one run, as plain frozen values.
 
-Exact where the run told of itself (telemetry), inferred where only some other writer's events are there; each part says
-which. Times (``_at``, ``since``, ``until``) are wall-clock seconds since the epoch, ``_secs`` are durations. What the
-words mean, and what is concluded by which rule, is in docs/model.md.
+Exact where the run wrote telemetry, inferred where it has only another writer's events; each part says which. Times
+(``_at``, ``since``, ``until``) are wall-clock seconds since the epoch, ``_secs`` are durations. docs/model.md defines
+the terms and the rules of inference.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Literal
 from supervisor_core.run.status import Distribution, ThreadState, WorkerState
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
-"""``running``: an open session that moves. ``stalled``: an open session that is heard of and does not move within its
-phase's budget. ``lost``: an open session that has fallen silent. ``stopped``: ended as asked, by `request_stop` or a
+"""``running``: an open session that makes progress. ``stalled``: an open session that has heartbeats but exceeds the
+stall budget of its phase. ``lost``: an open session without heartbeats. ``stopped``: ended by `request_stop` or a
 signal. ``completed``: the program, or its input, came to its end. ``failed``: ended by an error. ``unknown``: no
-telemetry, and silent."""
+telemetry, and no recent events."""
 
 Outcome = Literal["running", "lost", "completed", "exhausted", "requested", "signal", "error", "unknown"]
-"""How a session ended: the reason in its stop record; ``lost`` when it left no word and another followed or it has
-fallen silent; ``unknown`` where no telemetry tells."""
+"""How a session ended: the reason in its stop record; ``lost`` without one, once another session followed or its
+heartbeats stopped; ``unknown`` without telemetry."""
 
 STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
     "completed": "completed",
@@ -67,25 +67,25 @@ class Session:
     """One process's stretch of a run."""
 
     id: str
-    """As the session told it; ``inferred-<n>`` where none did."""
+    """From its telemetry; ``inferred-<n>`` without."""
     attempt: int
     """1 for the run's first session."""
     started_at: float | None
     ended_at: float | None
-    """When it ended, or was last heard of; of an open session, the latter."""
+    """When it ended; of an open session, the time of its last event."""
     outcome: Outcome
     inferred: bool
-    """Whether this was concluded from other events than the session's own telemetry."""
+    """Whether it was inferred from events other than its own telemetry."""
     first_step: int | None = None
     """The step it began at: the restored one, or the first that was written."""
     last_step: int | None = None
-    """The step it got to, since its last recovery if there was one."""
+    """Its highest step since its last recovery."""
     steps: int | None = None
-    """Steps it did; None where it is not known."""
+    """Steps done; None where unknown."""
     steps_per_sec: float | None = None
-    """The last that was told."""
+    """The latest reading."""
     phase: str | None = None
-    """The last that was told."""
+    """The latest."""
     last_progress_at: float | None = None
     progress_timeout_secs: float | None = None
     """The stall budget of `phase`."""
@@ -94,7 +94,7 @@ class Session:
     restored_checkpoint: str | None = None
     restored_step: int | None = None
     adopted: bool = False
-    """Whether it found its model alive in the cluster and kept it; `restored_step` is where that stood."""
+    """Whether it kept a model found alive in the cluster; `restored_step` is that model's step."""
     skipped: tuple[Mapping[str, str], ...] = ()
     """Checkpoints that its restore passed over, ``{"path", "reason"}``, newest first."""
     state_problem: str | None = None
@@ -110,30 +110,30 @@ class Session:
     """The ``run`` label of its own metrics."""
     versions: Mapping[str, str] = field(default_factory=dict)
     activity_secs: Mapping[str, float] = field(default_factory=dict)
-    """Its own seconds by `BUCKETS` (no disruption in it); they sum to ``ended_at - started_at``."""
-    told_secs: Mapping[str, float] = field(default_factory=dict)
-    """The same as the session itself told them last: only what is decided, and none ever falls."""
+    """Its seconds by `BUCKETS`, without those of disruptions; they sum to ``ended_at - started_at``."""
+    reported_secs: Mapping[str, float] = field(default_factory=dict)
+    """The same from its latest record: only seconds whose bucket is final, so none ever decreases."""
     saves: int = 0
-    """Saves tried, good or bad."""
+    """Saves attempted, successful or not."""
     save_failures: int = 0
     save_failures_in_a_row: int = 0
-    """Those since its last good save."""
+    """Failures since its last successful save."""
     loss_finite: bool | None = None
-    """Whether its watched loss was finite when it was read last; None where it is not known."""
+    """Whether the latest reading of its loss was finite; None where unknown."""
     events_error: str | None = None
-    """Why its events cannot be written at present, as the logdir's lease says; None where nothing says so."""
+    """Why its events cannot be written at present, from the logdir's lease; None where they can, or it is unknown."""
     save_secs: Distribution | None = None
-    """Durations of its good saves; None where it is not known."""
+    """Durations of its successful saves; None where unknown."""
     blocked_secs: Distribution | None = None
-    """How long its good saves held training up; None where it is not known."""
+    """For how long its successful saves blocked training; None where unknown."""
     recoveries: int = 0
-    """How often the framework's own session was lost and recreated within it."""
+    """How often the framework's session was lost and recreated within it."""
     files: tuple[str, ...] = ()
-    """The events files that it wrote."""
+    """Paths of the events files it wrote."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing says that it has ended."""
+        """Whether it has not ended, as far as is known."""
         return self.outcome == "running"
 
 
@@ -148,15 +148,15 @@ class Restart:
     reason: Outcome
     """How the earlier session ended."""
     from_step: int | None
-    """The step that the earlier one got to."""
+    """The last step of the earlier one."""
     to_step: int | None
-    """The step that the later one went on from."""
+    """The step at which the later one resumed."""
     rewind_steps: int | None
-    """Steps done again, ``from_step - to_step``, never below 0; None where one of them is not known. 0 where the later
-    session found the model alive. At least so many, where the earlier one was killed: see `rewind_steps_most`."""
+    """Repeated steps, ``from_step - to_step``, at least 0; None where one of the two is unknown. 0 where the later
+    session found the model alive. A lower bound where the earlier one was killed: see `rewind_steps_most`."""
     rewind_steps_most: int | None = None
-    """The same as `rewind_steps` where that is exact. Of a session that was killed after it was last seen: at most so
-    many, by twice its highest rate; None where it is not known."""
+    """Equal to `rewind_steps` where that is exact. Of a killed session: an upper bound, by twice its highest rate over
+    the time in which it may have run on unseen; None where unknown."""
     downtime_secs: float | None
     """From the earlier session's end to the later one's start."""
     inferred: bool
@@ -168,17 +168,17 @@ class Recovery:
 
     session: str
     at: float
-    """When training could go on."""
+    """When training resumed."""
     secs: float
-    """From the loss until then."""
+    """From the loss of the session until then."""
     error: str
     losses: int
-    """How often it was lost until training could go on."""
+    """How often it was lost before training resumed."""
     from_step: int | None
     to_step: int | None
-    """The step that training went on from."""
+    """The step at which training resumed."""
     rewind_steps: int | None
-    """Steps done again, never below 0; None where one of the two is not known."""
+    """Repeated steps, at least 0; None where one of the two is unknown."""
     restored_checkpoint: str | None = None
 
 
@@ -190,23 +190,23 @@ class WorkerSpan:
     since: float
     until: float
     started_at: float | None = None
-    """When its process had begun: another one than in the span before means that it was started again."""
+    """Start time of its process; a change from the span before means that it was restarted."""
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHistory:
-    """One other process of the cluster over the run, as its chiefs told. Of the time between two chiefs nothing is
-    known: the spans leave it out."""
+    """One other process of the cluster over the run, as its chiefs saw it. The spans leave out the time between two
+    chiefs."""
 
     name: str
     state: WorkerState
-    """The last that was told."""
+    """The latest."""
     spans: tuple[WorkerSpan, ...]
     starts: int
-    """How many processes of this name were seen."""
+    """Number of processes seen under this name."""
     session: str | None = None
-    """The session that told of it last; what follows is its last word."""
+    """The session that saw it last; the fields below are from that session's last report."""
     last_seen_at: float | None = None
     phase: str | None = None
     waiting_for: str | None = None
@@ -219,17 +219,17 @@ class WorkerHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A save, good or bad."""
+    """A save, successful or not."""
 
     session: str
     at: float | None
-    """When it was durable, or had failed."""
+    """When it became durable, or failed."""
     ok: bool
     step: int | None = None
     path: str | None = None
     """As written by the session."""
     on_disk: bool | None = None
-    """Whether its files are still there; None where nobody looked."""
+    """Whether its files still exist; None where that was not checked."""
     bytes: int | None = None
     save_secs: float | None = None
     blocked_secs: float | None = None
@@ -248,13 +248,13 @@ class ThreadSpan:
     since: float
     until: float
     overdue_secs: float = 0.0
-    """The most by which it was late."""
+    """The longest delay."""
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTick:
-    """One tick of a service thread that was seen."""
+    """One observed tick of a service thread."""
 
     at: float
     """When it ended."""
@@ -270,12 +270,12 @@ class ThreadHistory:
     session: str
     interval_secs: float | None
     ticks: int
-    """Ticks in all, seen or not."""
+    """All ticks, observed or not."""
     failures: int
     last_error: str | None
     state: ThreadState
     spans: tuple[ThreadSpan, ...]
-    """One after the other; states that lasted less than a heartbeat may be missing."""
+    """In order; states that lasted less than a heartbeat may be missing."""
     seen_ticks: tuple[ThreadTick, ...]
     last_tick_at: float | None = None
     last_tick_secs: float | None = None
@@ -285,7 +285,7 @@ class ThreadHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """A session did not move for longer than its phase's budget."""
+    """A session made no progress for longer than the stall budget of its phase."""
 
     session: str
     phase: str
@@ -301,8 +301,8 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A stretch of a session in which its process did not run, and heartbeats are missing: it was stopped (SIGSTOP), or
-    its machine was frozen or suspended."""
+    """A time in which a session's process did not run, so that heartbeats are missing: it was stopped (SIGSTOP), or its
+    machine was frozen or suspended."""
 
     session: str
     since: float
@@ -320,10 +320,10 @@ class Goodput:
     secs: Mapping[str, float]
     """Seconds by `BUCKETS`, and ``at_risk`` for those of `AtRisk`; they sum to `wall_secs`."""
     booked_secs: Mapping[str, float]
-    """Seconds by `BUCKETS` as counters show them: only what is decided, and none ever falls. After a restart
-    ``productive`` stands still until the steps that were lost have been made up for."""
+    """Seconds by `BUCKETS` for counters: only seconds whose bucket is final, so none ever decreases. After a restart
+    ``productive`` stays constant until the lost steps are done again."""
     ratio: float | None
-    """``productive / wall_secs``; None before there is any wall time, and where a session told nothing of itself."""
+    """``productive / wall_secs``; None without wall time, and where a session wrote no telemetry."""
     inferred: bool
 
 
@@ -333,14 +333,14 @@ class NonFinite:
 
     tag: str
     values: int
-    """How many there are."""
+    """Their number."""
     first_step: int
-    """The lowest step of one of them."""
+    """The lowest step with one."""
     last_step: int
     """The highest."""
 
-    def joined(self, other: NonFinite) -> NonFinite:
-        """Return both together, of the same tag."""
+    def merged(self, other: NonFinite) -> NonFinite:
+        """Return the sum of two of the same tag."""
         return NonFinite(
             tag=self.tag,
             values=self.values + other.values,
@@ -351,28 +351,29 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
-    """Steps that are in no checkpoint, of a run that is lost or has failed, or that could not save them."""
+    """Steps in no checkpoint, of a run that is lost, has failed, or could not save."""
 
     steps: int
     secs: float
-    """The productive time that went into them."""
+    """The productive time spent on them."""
     saved_step: int | None
-    """The step of the last checkpoint; None where there is none."""
+    """The step of the last checkpoint; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """How often to save, by the run's own costs. Ratios are shares of wall time: that of saving, and of work lost."""
+    """The recommended checkpoint interval, by the run's own costs. Cost ratios are shares of the wall time: saving, and
+    lost work."""
 
     save_cost_secs: float | None
-    """Mean seconds for which one save holds training up."""
+    """Mean seconds for which one save blocks training."""
     mtbf_secs: float | None
-    """Mean time between failures: time spent on steps by `failures`."""
+    """Mean time between failures: time spent on steps, divided by `failures`."""
     failures: int = 0
     """Sessions that were lost, failed, or were ended by a signal."""
     present_interval_secs: float | None
     recommended_interval_secs: float | None
-    """The interval that is expected to cost least; None while too little is known."""
+    """The interval with the lowest expected cost; None while too little is known."""
     recommended_low_secs: float | None = None
     recommended_high_secs: float | None = None
     """The range in which the best interval lies with 95 % confidence."""
@@ -388,13 +389,13 @@ class Run:
     """As TensorBoard names it: relative to the logdir, ``.`` for the logdir itself."""
     state: RunState
     inferred: bool
-    """Whether no session of it told of itself."""
+    """Whether none of its sessions wrote telemetry."""
     sessions: tuple[Session, ...]
     restarts: tuple[Restart, ...]
     recoveries: tuple[Recovery, ...] = ()
     """By time."""
     workers: tuple[WorkerHistory, ...] = ()
-    """By name, numbers in their order."""
+    """By name, in natural order."""
     checkpoints: tuple[Checkpoint, ...]
     threads: tuple[ThreadHistory, ...]
     stalls: tuple[Stall, ...]
@@ -402,7 +403,7 @@ class Run:
     """By session and time."""
     goodput: Goodput
     at_risk: AtRisk | None = None
-    """Its steps that are in no checkpoint; None where they are not at risk, or it is not known."""
+    """None where no steps are at risk, or it is unknown."""
     advice: Advice
     first_step: int | None
     """Of the first record that holds a summary, in file order."""
@@ -410,24 +411,24 @@ class Run:
     """Of the last such record."""
     max_step: int | None
     step: int | None
-    """The step the run is at: the last that its newest session told, or else wrote."""
+    """The run's present step: the latest of its newest session."""
     steps_per_sec: float | None
     rates: tuple[float, ...] = ()
-    """The latest readings of steps per second, at most 60, oldest first; empty where none was told."""
+    """The latest readings of steps per second, at most 60, oldest first."""
     last_event_at: float | None
     session_logs: Mapping[str, int]
-    """How many of each: START, CHECKPOINT, STOP."""
+    """Number of session logs by status: START, CHECKPOINT, STOP."""
     scalar_tags: int
     nonfinite: int
     """Scalar values that are NaN or infinite."""
     nonfinite_tags: tuple[NonFinite, ...] = ()
     """The same by tag, in the order of the tags' names."""
     loss_finite: bool | None = None
-    """Whether the newest watched loss, and the newest point of each tag that looks like a loss, is neither NaN nor
-    infinite; of the newest session. None where there is none."""
+    """Whether the newest loss, and the newest point of each tag named as a loss, is neither NaN nor infinite, in the
+    newest session. None without a loss."""
     steps_lost: int
-    """Steps done again after restarts and recoveries, at least."""
+    """Steps repeated after restarts and recoveries: a lower bound."""
     steps_lost_most: int | None = None
-    """The same at most; None where it is not known."""
+    """The upper bound; None where unknown."""
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """What was beyond a bound and dropped, by kind (docs/limits.md); of tags, their points."""
+    """Items dropped beyond a bound, by kind (docs/limits.md); for tags, their points."""

@@ -1,4 +1,4 @@
-"""The parts of a run as plain values for JSON, by the names that docs/inspect.md publishes."""
+"""The parts of a run as plain values for JSON, with the names of docs/inspect.md."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def checkpoint_json(item: Checkpoint) -> dict[str, Any]:
 
 
 def thread_json(item: ThreadHistory) -> dict[str, Any]:
-    """Return a service thread, as it was last told."""
+    """Return a service thread, as last reported."""
     return {
         "name": item.name,
         "session": item.session,
@@ -109,7 +109,7 @@ def thread_json(item: ThreadHistory) -> dict[str, Any]:
 
 
 def worker_json(item: WorkerHistory) -> dict[str, Any]:
-    """Return another process of the cluster, as it was last told; its spans apart."""
+    """Return another process of the cluster, as last reported, without its spans."""
     return {
         "name": item.name,
         "session": item.session,
@@ -157,7 +157,7 @@ def silence_json(item: Silence) -> dict[str, Any]:
 
 
 def goodput_json(item: Goodput) -> dict[str, Any]:
-    """Return where the wall time went."""
+    """Return the use of the wall time."""
     return {
         "wall_secs": item.wall_secs,
         "ratio": item.ratio,
@@ -167,17 +167,17 @@ def goodput_json(item: Goodput) -> dict[str, Any]:
 
 
 def nonfinite_json(item: NonFinite) -> dict[str, Any]:
-    """Return what of a tag is NaN or infinite."""
+    """Return the NaN or infinite values of a tag."""
     return {"tag": item.tag, "values": item.values, "first_step": item.first_step, "last_step": item.last_step}
 
 
 def at_risk_json(item: AtRisk | None) -> dict[str, Any] | None:
-    """Return the steps that are in no checkpoint; None where none are at risk."""
+    """Return the steps at risk; None where none are."""
     return None if item is None else {"steps": item.steps, "secs": item.secs, "saved_step": item.saved_step}
 
 
 def advice_json(item: Advice) -> dict[str, Any]:
-    """Return what is said of the checkpoint interval."""
+    """Return the recommended checkpoint interval."""
     return {
         "save_cost_secs": item.save_cost_secs,
         "mtbf_secs": item.mtbf_secs,
@@ -192,7 +192,7 @@ def advice_json(item: Advice) -> dict[str, Any]:
 
 
 def problems_json(files: Sequence[FileFacts]) -> list[dict[str, Any]]:
-    """Return what could not be read of a run's files."""
+    """Return the problems met in reading a run's files."""
     return [
         {"path": file.path, "offset": None, "kind": "skipped", "text": file.skipped}
         for file in files
@@ -205,7 +205,7 @@ def problems_json(files: Sequence[FileFacts]) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with nothing in it that JSON cannot hold."""
+    """Return a value that JSON can hold: numbers that it cannot become None, bytes that are no text escapes."""
     if value is None or type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""`run_status`: a run from its events files, as the metrics show it."""
+"""`run_status`: the metrics of a run from its events files."""
 
 from __future__ import annotations
 
@@ -21,34 +21,37 @@ _ACTIVE: dict[RunState, bool | None] = {
 _NOTHING_SAVED = CheckpointStatus(saves=None, failures=None, failures_in_a_row=None)
 
 FORGET_AFTER_SECS = 7 * 86400.0
-"""How long nothing may be heard of a lost run until it is given up: it is not active then."""
+"""A lost run without events for this time is not active any more."""
 
 _ALL: frozenset[WorkerState] = frozenset(get_args(WorkerState))
 _DOWN: frozenset[WorkerState] = frozenset(("lost", "failed"))
-_STILL_SO: dict[RunState, frozenset[WorkerState]] = {"running": _ALL, "stalled": _ALL, "lost": _DOWN, "failed": _DOWN}
-"""What a chief's last word on a worker is still worth, by what has become of the chief."""
+_VALID: dict[RunState, frozenset[WorkerState]] = {
+    "running": _ALL,
+    "stalled": _ALL,
+    "lost": _DOWN,
+    "failed": _DOWN,
+}
+"""States of workers that still hold, by the state of their chief's run."""
 
 
 def run_status(
     run: Run, now: float, *, label: str | None = None, forget_after_secs: float = FORGET_AFTER_SECS
 ) -> RunStatus:
-    """Return what an exporter serves of a run: the trainer's own metrics, though the trainer may be dead.
+    """Return the metrics that an exporter serves for a run: those of the trainer, which may be dead.
 
-    A run that is stalled or lost is active, until a lost one is given up; one that has ended, by an error too, is not.
-    Of a run without telemetry only that is served which its events show: its step, its speed, its checkpoints, when it
-    last wrote, and for how long it may be silent (`Cadence`). Neither a phase, nor whether it is active, nor goodput,
-    counts of saves or steps done again.
+    A stalled or lost run is active, a lost one until `forget_after_secs`; an ended or failed one is not. A run without
+    telemetry has only its step, speed, checkpoints, last event and silence budget (`Cadence`); its phase, activity,
+    goodput, counts of saves and repeated steps are unknown.
 
-    Of the cluster's other processes is told what is still so. While their chief has heartbeats, its word counts. Once
-    it is lost or has failed, those that it had called lost or failed remain so, since they are as likely why; of the
-    others nothing is known any more, and nothing is told. After a planned end they are over with their run.
+    Workers are listed while their state still holds: all of them while their chief has heartbeats. Once the chief is
+    lost or has failed, those that it had reported as lost or failed, since they may be the cause; the state of the
+    others is unknown. After a planned end none.
 
     Args:
         run: the run.
-        now: the present wall time; a session that tells of a later time than this has another clock, and is believed
-            only up to now.
+        now: the present wall time; later times of a session, whose clock is ahead, are cut to it.
         label: the ``run`` label. Default: the run's name.
-        forget_after_secs: how long nothing may be heard of a lost run until it is not active any more.
+        forget_after_secs: seconds without events after which a lost run is not active any more.
     """
     name = run.name if label is None else label
     if not run.sessions:
@@ -67,43 +70,43 @@ def run_status(
             events_dropped=None,
         )
     last = run.sessions[-1]
-    told = not last.inferred
+    has_telemetry = not last.inferred
     active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
     return RunStatus(
         run=name,
-        active=active if told or active is False else None,
+        active=active if has_telemetry or active is False else None,
         phase=last.phase,
         state=run.state,
         error=last.error if run.state == "failed" else None,
-        session_id=last.id if told else None,
+        session_id=last.id if has_telemetry else None,
         session_started_at=last.started_at,
-        session_seen_at=min(last.ended_at, now) if told and last.ended_at is not None else None,
+        session_seen_at=min(last.ended_at, now) if has_telemetry and last.ended_at is not None else None,
         sessions=last.attempt,
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
-        recoveries=last.recoveries if told else None,
+        recoveries=last.recoveries if has_telemetry else None,
         global_step=run.step,
         steps=last.steps,
         steps_per_second=last.steps_per_sec if run.state in ("running", "stalled") else None,
-        last_progress_at=_moved_at(run, last, now),
+        last_progress_at=_progress_at(run, last, now),
         progress_timeout_secs=last.progress_timeout_secs,
-        stalled=run.state == "stalled" if told else None,
+        stalled=run.state == "stalled" if has_telemetry else None,
         checkpoint=_checkpoint(run, last),
         threads=tuple(_thread(history) for history in run.threads if history.session == last.id),
         workers=_workers(run, last, now),
         steps_lost=None if run.inferred else run.steps_lost,
         run_activity_secs={} if run.inferred else run.goodput.booked_secs,
-        activity_secs=last.told_secs if told else {},
+        activity_secs=last.reported_secs if has_telemetry else {},
         goodput=None if run.inferred else run.goodput.ratio,
-        events_dropped=last.events_dropped if told else None,
+        events_dropped=last.events_dropped if has_telemetry else None,
         loss_finite=run.loss_finite,
-        events_failing=last.events_error is not None if told and run.state in ("running", "stalled") else None,
+        events_failing=last.events_error is not None if has_telemetry and run.state in ("running", "stalled") else None,
         versions=last.versions,
         info=_info(last),
     )
 
 
-def _moved_at(run: Run, last: Session, now: float) -> float | None:
-    """Return when the run last made progress; of another writer's, when its last event was, whatever it is of."""
+def _progress_at(run: Run, last: Session, now: float) -> float | None:
+    """Return when the run last made progress; without telemetry, the time of its last event."""
     at = run.last_event_at if last.inferred else last.last_progress_at
     return None if at is None else min(at, now)
 
@@ -151,16 +154,16 @@ def _thread(history: ThreadHistory) -> ThreadStatus:
 
 
 def _workers(run: Run, last: Session, now: float) -> tuple[WorkerStatus, ...]:
-    worth = _STILL_SO.get(run.state, frozenset())
+    valid = _VALID.get(run.state, frozenset())
     return tuple(
         _worker(history, now)
         for history in run.workers
-        if history.state in worth and history.session == last.id and _is_named(history, last)
+        if history.state in valid and history.session == last.id and _is_named(history, last)
     )
 
 
 def _is_named(history: WorkerHistory, last: Session) -> bool:
-    """Whether the session's latest heartbeat names the worker: its history goes on to the session's end then."""
+    """Whether the session's latest heartbeat names the worker: then its last span ends with the session."""
     return last.ended_at is None or history.spans[-1].until >= last.ended_at
 
 

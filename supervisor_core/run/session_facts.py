@@ -22,81 +22,80 @@ from supervisor_core.run.model import (
     Stall,
     ThreadHistory,
 )
-from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over, save_histogram
+from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over_budget, save_histogram
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
-from supervisor_core.run.step_time_curve import Pace
-from supervisor_core.run.worker_fold import WorkerTold
+from supervisor_core.run.step_time_curve import StepTimeCurve
+from supervisor_core.run.worker_fold import WorkerReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFacts:
-    """One session by itself. Its outcome is ``running`` where nothing says that it has ended."""
+    """One session by itself. Its outcome is ``running`` without a record of its end."""
 
     session: Session
-    paces: tuple[Pace, ...]
-    """Productive seconds by step: from the session's start, and from where each recovery took it back to, each up to
-    the next. At least one."""
-    told_secs: Mapping[str, float]
-    """Its seconds by bucket as far as they are decided: no later event takes them back."""
+    curves: tuple[StepTimeCurve, ...]
+    """Productive seconds by step: one from the session's start, and one from the restored step of each recovery."""
+    reported_secs: Mapping[str, float]
+    """Its seconds by bucket, as far as they are final: no later event changes them."""
     is_start_exact: bool
-    """Whether its start is known from the session itself."""
+    """Whether its start time is from its own session record."""
     is_stalled: bool = False
-    """Whether the last it told was that it does not move."""
+    """Whether its latest record reports a stall."""
     silence_secs: float | None = None
-    """How long it may be silent before it counts as lost; None: forever."""
-    unheard_secs: float = 0.0
-    """How long it probably lived on after it was last seen, if it died."""
-    unseen_secs: float | None = None
-    """How long it may have lived on at most after it was last seen, if it died; None where it is not known."""
+    """How long it may be silent before it counts as lost; None: without limit."""
+    likely_unseen_secs: float = 0.0
+    """If it died: for how long it probably ran on after its last event."""
+    most_unseen_secs: float | None = None
+    """If it died: for how long at most it ran on after its last event; None where unknown."""
     most_steps_per_sec: float | None = None
-    """The most that it told; None where it told none."""
+    """Its highest reading; None without one."""
     ended_itself: bool = False
-    """Whether a STOP event of another writer tells of an orderly end."""
+    """Whether another writer's STOP event records its end."""
     previous_outcome: str | None = None
-    """How the session before it ended, as this one found."""
+    """How the session before it ended, from this one's session record."""
     previous_step: int | None = None
-    """How far the session before it had come, as the lease said."""
+    """The last step of the session before it, from the lease."""
     previous_seen_at: float | None = None
-    """When the lease said so."""
+    """When the lease was last renewed by the session before it."""
     run_started_at: float | None = None
-    """When the run's first session started, as the lease said: sessions that say the same are ordered by attempt."""
+    """When the run's first session started, from the lease: sessions with the same value are ordered by attempt."""
     previous_elapsed_secs: float | None = None
-    """How long the session before it had lasted when it was last seen, by a monotonic clock."""
+    """Age of the session before it at its last renewal of the lease, by a monotonic clock."""
     previous_seen_secs: float | None = None
-    """How long before this one's start that was, by such a clock; None where they ran on different machines."""
+    """Seconds from that renewal to this one's start, by a monotonic clock; None on different machines."""
     is_clock_behind: bool = False
-    """Whether the session before it was seen at a later time than this one started at: a wall clock was set back."""
+    """Whether this one started before the last renewal of the session before it: a wall clock was set back."""
     checkpoints: tuple[Checkpoint, ...] = ()
     threads: tuple[ThreadHistory, ...] = ()
-    workers: tuple[WorkerTold, ...] = ()
+    workers: tuple[WorkerReport, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     stalls: tuple[Stall, ...] = field(default=())
     silences: tuple[Silence, ...] = ()
 
 
 LEAST_SILENCE_SECS = 30.0
-"""No session counts as lost before it has been silent for so long."""
+"""No session counts as lost before this time without an event."""
 
 MISSED_BEATS = 3.0
-"""A session that beats by the clock counts as lost once so many heartbeats are missing."""
+"""A session with a heartbeat interval counts as lost after this number of missing heartbeats."""
 
 LATE_SECS = 1.0
-"""By how much a heartbeat, or a renewal of the lease, may be late: the monitor looks every second."""
+"""A heartbeat, or a renewal of the lease, may be late by this much: the monitor runs every second."""
 
 _NO_SAVES = Histogram(SAVE_BOUNDS).snapshot()
 _REASONS = frozenset(get_args(StopReason))
 
 
 def telemetry_facts(
-    fold: SessionFold, *, files: Sequence[str], heard_at: float | None, start_step: int | None, tail: Reached | None
+    fold: SessionFold, *, files: Sequence[str], seen_at: float | None, start_step: int | None, tail: Reached | None
 ) -> SessionFacts:
-    """Return what a session's own records say.
+    """Return the facts of a session from its own records.
 
     Args:
         fold: its records.
-        files: the events files it wrote, in order.
-        heard_at: the latest wall time of anything in them, where it is the last that wrote there.
-        start_step: the step of the START in the first of them.
+        files: paths of the events files it wrote, in order.
+        seen_at: the latest wall time in them, if no other session wrote there later.
+        start_step: the step of the START event in the first of them.
         tail: the highest step of the scalars after its last heartbeat.
     """
     record, stop, beat = fold.record, fold.stop, fold.beat
@@ -107,9 +106,9 @@ def telemetry_facts(
     previous_seen_at = number(record.previous_seen_at) if record else None
     is_clock_behind = previous_seen_at is not None and previous_seen_at > started_at + CLOCK_SET_SECS
     if fold.clock_begun_at is not None and clocks_differ(fold.clock_begun_at, started_at):
-        started_at = fold.clock_begun_at  # by the clock as it goes now, so that its times fit together
-    last_heard = max(heard_at if heard_at is not None else first, fold.last_at if fold.last_at is not None else first)
-    ended_at = max(fold.stop_at if fold.stop_at is not None else last_heard, started_at)
+        started_at = fold.clock_begun_at  # by the present wall clock, as all its other times
+    last_seen_at = max(seen_at if seen_at is not None else first, fold.last_at if fold.last_at is not None else first)
+    ended_at = max(fold.stop_at if fold.stop_at is not None else last_seen_at, started_at)
     first_step = _first_step(fold, start_step)
     last_step, progress_at = fold.last_step, fold.last_progress_at
     if stop is not None:  # a heartbeat may have counted a step ahead
@@ -120,7 +119,7 @@ def telemetry_facts(
             progress_at = tail.at
     phase = "stopped" if stop else text(beat.phase) if beat else None
     stalls = _stalls(fold, ended_at if stop else None)
-    activity = _activity(fold.told_secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
+    activity = _activity(fold.reported_secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
     outcome: Outcome = _reason(stop) if stop else "running"
     restored = record.restored_checkpoint if record else None
     return SessionFacts(
@@ -156,7 +155,7 @@ def telemetry_facts(
             run_name=text(record.run) if record else None,
             versions=record.versions if record else {},
             activity_secs=activity,
-            told_secs=fold.told_secs,
+            reported_secs=fold.reported_secs,
             saves=fold.saves,
             save_failures=fold.save_failures,
             save_failures_in_a_row=fold.save_failures_in_a_row,
@@ -166,13 +165,13 @@ def telemetry_facts(
             recoveries=fold.recoveries.total,
             files=tuple(files),
         ),
-        paces=_paces(fold, first_step, last_step, activity["productive"]),
-        told_secs=fold.told_secs,
+        curves=_curves(fold, first_step, last_step, activity["productive"]),
+        reported_secs=fold.reported_secs,
         is_start_exact=record is not None,
         is_stalled=stop is None and fold.is_stalled,
         silence_secs=_silence_secs(fold, phase),
-        unheard_secs=_until_next_beat(fold, ended_at) / 2,
-        unseen_secs=_unseen_secs(fold, ended_at),
+        likely_unseen_secs=_until_next_beat(fold, ended_at) / 2,
+        most_unseen_secs=_unseen_secs(fold, ended_at),
         most_steps_per_sec=_most_steps_per_sec(fold, first_step, last_step),
         previous_outcome=text(record.previous_outcome) if record else None,
         previous_step=whole(record.previous_step) if record else None,
@@ -188,9 +187,9 @@ def telemetry_facts(
             if (history := thread.history(fold.id, ended_at)) is not None
         ),
         workers=tuple(
-            told
+            report
             for worker in fold.workers.by_name.values()
-            if (told := worker.told(fold.id, fold.workers_at, ended_at)) is not None
+            if (report := worker.report(fold.id, fold.workers_at, ended_at)) is not None
         ),
         recoveries=tuple(fold.recoveries.items),
         stalls=stalls,
@@ -199,7 +198,7 @@ def telemetry_facts(
 
 
 def _reason(stop: StopRecord) -> Outcome:
-    """Return how a session says that it ended; a reason that nobody knows (a newer writer's) is ``unknown``."""
+    """Return the reason of a stop record; one that only a newer writer knows is ``unknown``."""
     return stop.reason if text(stop.reason) in _REASONS else "unknown"
 
 
@@ -211,36 +210,35 @@ def _skipped(record: SessionRecord) -> tuple[Mapping[str, str], ...]:
 
 
 def _first_step(fold: SessionFold, start_step: int | None) -> int | None:
-    """Return the step that a session went on from: the restored one; of a new model, what START or its first heartbeat
-    tells."""
+    """Return the step at which a session began: the restored one; of a new model, from START or its first heartbeat."""
     restored = whole(fold.record.restored_step) if fold.record else None
     if restored is not None or fold.record is None:
         return restored
-    if start_step is not None or fold.first_told is None:
+    if start_step is not None or fold.first_report is None:
         return start_step
-    step, done = fold.first_told
+    step, done = fold.first_report
     return max(0, step - done)
 
 
-def _paces(
+def _curves(
     fold: SessionFold, first_step: int | None, last_step: int | None, productive_secs: float
-) -> tuple[Pace, ...]:
-    *earlier, latest = fold.paces
-    ended = [pace.extended(first_step, None, pace.end_secs) for pace in earlier]
+) -> tuple[StepTimeCurve, ...]:
+    *earlier, latest = fold.curves
+    ended = [curve.extended(first_step, None, curve.end_secs) for curve in earlier]
     return (*ended, latest.extended(first_step, last_step, productive_secs))
 
 
 def _steps(fold: SessionFold) -> int | None:
-    told = fold.stop if fold.stop else fold.beat
-    return whole(told.steps) if told else None
+    newest = fold.stop if fold.stop else fold.beat
+    return whole(newest.steps) if newest else None
 
 
 def _activity(
-    told: Mapping[str, float], wall_secs: float, phase: str | None, open_stall_secs: float
+    reported: Mapping[str, float], wall_secs: float, phase: str | None, open_stall_secs: float
 ) -> dict[str, float]:
-    """Fit a session's seconds to its wall time: what is not decided was a stall where one was told, and goes to its
-    phase else; where two clocks disagree, each bucket gives its share."""
-    secs = {bucket: max(0.0, told.get(bucket, 0.0)) for bucket in BUCKETS}
+    """Fit a session's seconds to its wall time. Seconds that no record books go to an open stall first, then to the
+    bucket of the phase; where two clocks disagree, all buckets shrink in proportion."""
+    secs = {bucket: max(0.0, reported.get(bucket, 0.0)) for bucket in BUCKETS}
     total = sum(secs.values())
     if total > wall_secs:
         return {bucket: value * wall_secs / total for bucket, value in secs.items()}
@@ -251,11 +249,11 @@ def _activity(
 
 
 def _open_stall_secs(fold: SessionFold, stalls: Sequence[Stall], ended_at: float) -> float:
-    """Return how much of the latest stall came after the last heartbeat, which told the seconds before it."""
+    """Return how much of the latest stall came after the last heartbeat, which booked the seconds before it."""
     if not stalls or fold.stop is not None or (stalls[-1].until is None and not fold.is_stalled):
         return 0.0
     since, until = stalls[-1].since, ended_at if stalls[-1].until is None else stalls[-1].until
-    if fold.beat is not None and fold.beat_at is not None and (is_over(fold.beat) or fold.beat_at >= until):
+    if fold.beat is not None and fold.beat_at is not None and (is_over_budget(fold.beat) or fold.beat_at >= until):
         since = max(since, fold.beat_at)
     return max(0.0, until - since)
 
@@ -268,9 +266,9 @@ def _silences(fold: SessionFold, started_at: float) -> tuple[Silence, ...]:
 
 
 def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
-    """Say for how long the session may be silent. One that beats by the clock: `MISSED_BEATS` beats. One that beats
-    only when its phase changes: its phase's budget, since a stall, at least, would be told. Before its session record
-    the interval is not known, and two heartbeats of one phase show that there is one."""
+    """Return for how long the session may be silent. With a heartbeat interval: `MISSED_BEATS` intervals. With
+    heartbeats only at phase changes: the budget of its phase, since it would report a stall. Before its session record
+    the interval is unknown; two heartbeats of one phase show that there is one."""
     every = number(fold.record.heartbeat_secs) if fold.record else fold.cadence_secs
     if every or phase == "stopped":
         return max(LEAST_SILENCE_SECS, MISSED_BEATS * (every or 0.0))
@@ -282,7 +280,7 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
 
 
 def _until_next_beat(fold: SessionFold, seen_at: float) -> float:
-    """Return what was left until the next heartbeat; 0 where none was due."""
+    """Return the seconds from a time to the next heartbeat; 0 where none was due."""
     every = number(fold.record.heartbeat_secs) if fold.record else fold.cadence_secs
     if not every or fold.beat_at is None:
         return 0.0
@@ -290,15 +288,15 @@ def _until_next_beat(fold: SessionFold, seen_at: float) -> float:
 
 
 def _unseen_secs(fold: SessionFold, seen_at: float) -> float | None:
-    """Return how long the session may have lived on at most: until its next heartbeat was overdue."""
+    """Return for how long at most the session ran on: until its next heartbeat was overdue."""
     left = _until_next_beat(fold, seen_at)
     return left + LATE_SECS if left else None
 
 
 def _most_steps_per_sec(fold: SessionFold, first_step: int | None, last_step: int | None) -> float | None:
-    """Return the highest rate of steps that was told, or that all its steps together had."""
+    """Return the highest reported rate, or the mean over all steps where that is higher."""
     found = fold.most_steps_per_sec or 0.0
-    secs = fold.told_secs.get("productive", 0.0)
+    secs = fold.reported_secs.get("productive", 0.0)
     if first_step is not None and last_step is not None and secs > 0:
         found = max(found, (last_step - first_step) / secs)
     return found or None
@@ -329,7 +327,7 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
 
     for at, index, record in fold.stalls.items:
         if record.state == "begin":
-            if begun is not None:  # its end was let go of
+            if begun is not None:  # its end was dropped
                 close(at, None)
             begun = (at, index, record)
         elif begun is not None:
@@ -340,15 +338,15 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
     return tuple(found)
 
 
-def joined(parts: Iterable[SessionFold]) -> SessionFold:
-    """Return one session from what its files tell, in their order; a single part is returned as it is."""
+def merged_session(parts: Iterable[SessionFold]) -> SessionFold:
+    """Return one session from its parts in several files, given in order; a single part is returned as it is."""
     first, *later = parts
     if not later:
         return first
-    whole_session = SessionFold(first.id, first.kept_ticks)
+    merged = SessionFold(first.id, first.kept_ticks)
     for part in (first, *later):
-        _absorb(whole_session, part)
-    return whole_session
+        _absorb(merged, part)
+    return merged
 
 
 def _absorb(into: SessionFold, part: SessionFold) -> None:
@@ -364,27 +362,27 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
     into.record = into.record or part.record
     into.stop, into.stop_at = (part.stop, part.stop_at) if part.stop else (into.stop, into.stop_at)
     into.begun_at = part.begun_at if into.begun_at is None else into.begun_at
-    into.first_told = into.first_told or part.first_told
+    into.first_report = into.first_report or part.first_report
     into.beat, into.beat_at = (part.beat, part.beat_at) if part.beat else (into.beat, into.beat_at)
     if part.cadence_secs is not None:
         into.cadence_secs = max(into.cadence_secs or 0.0, part.cadence_secs)
-    into.told_secs = part.told_secs or into.told_secs
-    into.went(part.most_steps_per_sec)
+    into.reported_secs = part.reported_secs or into.reported_secs
+    into.update_rate(part.most_steps_per_sec)
     for at, before, secs in part.silences.items:
         into.silent_secs = max(into.silent_secs, before)
-        into.was_silent(at, secs)
+        into.update_silence(at, secs)
     into.silences.dropped += part.silences.dropped
     into.is_stalled = part.is_stalled
-    into.paces[-1].absorb(part.paces[0])
-    for pace in part.paces[1:]:
-        into.paces.append(Pace(pace.first_step, max(pace.begin_secs, into.paces[-1].end_secs)))
-        into.paces[-1].absorb(pace)
+    into.curves[-1].absorb(part.curves[0])
+    for curve in part.curves[1:]:
+        into.curves.append(StepTimeCurve(curve.first_step, max(curve.begin_secs, into.curves[-1].end_secs)))
+        into.curves[-1].absorb(curve)
     if part.recoveries.total:
         into.last_step = part.last_step
     else:
-        into.got_to(part.last_step)
+        into.update_step(part.last_step)
     if part.last_progress_at is not None:
-        into.moved(part.last_progress_at)
+        into.update_progress(part.last_progress_at)
     for name, thread in part.threads.by_name.items():
         if (whole_thread := into.thread(name)) is not None:
             whole_thread.absorb(thread)

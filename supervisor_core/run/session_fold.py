@@ -1,4 +1,4 @@
-"""`SessionFold`: one session's own telemetry in one file, record by record."""
+"""`SessionFold`: the telemetry of one session in one file, record by record."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from supervisor_core.run.bounds import (
 from supervisor_core.run.fields import MAX_TEXT, mapping, number, text, truth, whole
 from supervisor_core.run.model import BUCKETS, Checkpoint, Recovery
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
-from supervisor_core.run.step_time_curve import Pace
+from supervisor_core.run.step_time_curve import StepTimeCurve
 from supervisor_core.run.thread_fold import ThreadFold
 from supervisor_core.run.worker_fold import WorkerFold
 
 Stacks = Mapping[str, tuple[str, ...]]
 Silent = tuple[float, float, float]
-"""When it was told that the process had not run; for how many seconds altogether, before and by then; all rise."""
+"""Wall time of the report; total seconds in which the process did not run, before the report and by then."""
 
 NOTHING: Mapping[str, float] = {}
 
 CLOCK_SET_SECS = 2.0
-"""A session's wall clock was set if it differs by more from the one that nobody sets."""
+"""The wall clock was set if it moved by more than this against the monotonic clock."""
 
 
 class SessionFold:
-    """Gathers one session's records; what is finished is only ever added to, so a record costs the same whenever.
+    """Collects one session's records. History is only appended to, so the cost of a record does not grow with it.
 
     Args:
         id: the session's.
         kept_ticks: see `RunFold`.
-        allowance: what its history shares with the other sessions of its run; one of its own where there is none.
+        allowance: bounds its history together with that of the other sessions of its run. Default: its own.
     """
 
     __slots__ = (
@@ -62,13 +62,15 @@ class SessionFold:
         "beat",
         "beat_at",
         "begun_at",
+        "beyond_bounds",
         "blocked_secs",
         "cadence_secs",
         "checkpoints",
         "clock_begun_at",
+        "curves",
         "first_at",
         "first_elapsed_secs",
-        "first_told",
+        "first_report",
         "id",
         "is_stalled",
         "kept_ticks",
@@ -76,9 +78,9 @@ class SessionFold:
         "last_progress_at",
         "last_step",
         "most_steps_per_sec",
-        "paces",
         "record",
         "recoveries",
+        "reported_secs",
         "save_failures",
         "save_failures_in_a_row",
         "save_secs",
@@ -91,8 +93,6 @@ class SessionFold:
         "stop",
         "stop_at",
         "threads",
-        "told_secs",
-        "unkept",
         "workers",
         "workers_at",
     )
@@ -107,60 +107,60 @@ class SessionFold:
         self.first_at: float | None = None
         """Wall time of its first record."""
         self.last_at: float | None = None
-        """Wall time of its last record; of the records before its clock was set, nothing counts."""
+        """Wall time of its last record; records from before its clock was set do not count."""
         self.begun_at: float | None = None
-        """When it began, reckoned back from its first heartbeat."""
+        """Its start, calculated from its first heartbeat."""
         self.clock_begun_at: float | None = None
-        """When it began by the wall clock as it goes now, reckoned back by the clock that nobody sets."""
+        """Its start by the present wall clock, calculated with the monotonic clock."""
         self.first_elapsed_secs: float | None = None
-        """How long it had lasted at its first heartbeat here, by that clock."""
+        """Its age at its first heartbeat in this file, by the monotonic clock."""
         self.attempt: int | None = None
-        self.first_told: tuple[int, int] | None = None
-        """The first step that was told, and how many steps it had done by then."""
+        self.first_report: tuple[int, int] | None = None
+        """The first reported step, and the number of steps done by then."""
         self.last_step: int | None = None
-        """How far it has come, since the last recovery that went back."""
+        """Its highest step since its last recovery."""
         self.beat: HeartbeatRecord | None = None
         self.beat_at: float | None = None
         self.last_progress_at: float | None = None
         self.cadence_secs: float | None = None
-        """The longest time between two heartbeats of one phase: those come by the clock."""
-        self.told_secs: Mapping[str, float] = {}
+        """The longest time between two heartbeats of one phase."""
+        self.reported_secs: Mapping[str, float] = {}
         self.most_steps_per_sec: float | None = None
         self.is_stalled = False
         self._going_back = False
-        self.paces = [Pace()]
+        self.curves = [StepTimeCurve()]
         """See `SessionFacts`."""
-        self.unkept: Counter[DroppedKind] | None = None
-        """How often a thread or a worker was named beyond the bounds."""
+        self.beyond_bounds: Counter[DroppedKind] | None = None
+        """Threads and workers beyond the bounds, once per mention."""
         self.workers_at: float | None = None
-        """When it told of them last."""
+        """When they were last reported."""
         self.stall_count = 0
         self._allowance = pools = allowance or Allowance()
         self.threads: Named[ThreadFold] = Named(pools.threads)
         self.workers: Named[WorkerFold] = Named(pools.workers)
         self.checkpoints: Newest[Checkpoint] = Newest(pools.checkpoints, _chars_of_save)
         self.stalls: Newest[tuple[float, int, StallRecord]] = Newest(pools.stalls)
-        """Their begins and ends: when, which stall it is, and the record without its stacks."""
+        """Begin and end records: wall time, number of the stall, the record without its stacks."""
         self.stacks: Newest[tuple[int, Stacks]] = Newest(pools.stacks, _chars_of_stacks)
-        """Which stall they are of, and the stacks."""
+        """Number of the stall, and its stacks."""
         self.recoveries: Newest[Recovery] = Newest(pools.recoveries, _chars_of_recovery)
         self.silences: Newest[Silent] = Newest(pools.silences)
         self.silent_secs = 0.0
-        """For how long the process had not run altogether, as told last."""
+        """Total seconds in which the process did not run, by the latest report."""
         self.saves = self.save_failures = self.save_failures_in_a_row = 0
         self.save_secs: Histogram | None = None
-        """Durations of its good saves, as the next one; None before the first."""
+        """Durations of its successful saves; None before the first, likewise `blocked_secs`."""
         self.blocked_secs: Histogram | None = None
 
     @property
     def version(self) -> int:
-        """Rises with each record, and whenever something of it was let go."""
+        """Increases with each record, and whenever a bound dropped something."""
         dropped = self.stacks.dropped + self.threads.dropped + self.workers.dropped + self.silences.dropped
         return self._records + dropped + self.checkpoints.dropped + self.stalls.dropped + self.recoveries.dropped
 
     @property
     def dropped(self) -> Counter[DroppedKind]:
-        """What was dropped beyond the bounds, by kind."""
+        """Number of items dropped beyond the bounds, by kind."""
         found = counted(
             [
                 ("checkpoints", self.checkpoints.dropped),
@@ -172,18 +172,18 @@ class SessionFold:
                 ("old_workers", self.workers.dropped),
             ]
         )
-        return found if self.unkept is None else found + self.unkept
+        return found if self.beyond_bounds is None else found + self.beyond_bounds
 
     def give_back(self) -> None:
-        """Leave to the run's other sessions what this one has taken of the allowance."""
-        self._allowance.paces += len(self.paces) - 1
+        """Return this session's share of the allowance to the run."""
+        self._allowance.curves += len(self.curves) - 1
         for share in (self.threads, self.workers):
             share.give_back()
         for history in (self.checkpoints, self.stalls, self.stacks, self.recoveries, self.silences):
             history.give_back()
 
     def add(self, mark: TelemetryMark) -> bool:
-        """Take in one record; return whether it shows that the wall clock was set since the one before."""
+        """Add one record; return whether it shows that the wall clock was set since the one before."""
         self._records += 1
         at, record = mark.at, mark.record
         was_set = isinstance(record, (HeartbeatRecord, StopRecord)) and self._look_at_clock(at, record.elapsed_secs)
@@ -197,11 +197,11 @@ class SessionFold:
             self._checkpoint(at, record)
         elif isinstance(record, SessionRecord):
             self.record = _slim(record)
-            self.got_to(whole(record.restored_step))
+            self.update_step(whole(record.restored_step))
         elif isinstance(record, StopRecord):
             self.stop, self.stop_at = record, at
             self._secs(at, record.activity_secs, whole(record.step))
-            self.got_to(whole(record.step))
+            self.update_step(whole(record.step))
         elif isinstance(record, RecoveryRecord):
             self._recovery(at, record)
         else:
@@ -225,9 +225,9 @@ class SessionFold:
         )
         self.stalls.add((at, self.stall_count, kept))
 
-    def _look_at_clock(self, at: float, told_secs: Any) -> bool:
+    def _look_at_clock(self, at: float, reported_secs: Any) -> bool:
         """Compare the two clocks; return whether the wall clock was set since they were last compared."""
-        elapsed = number(told_secs)
+        elapsed = number(reported_secs)
         if elapsed is None:
             return False
         if self.first_elapsed_secs is None:
@@ -238,76 +238,76 @@ class SessionFold:
     def _beat(self, at: float, beat: HeartbeatRecord, clock_was_set: bool) -> None:
         self.attempt = whole(beat.attempt) if self.attempt is None else self.attempt
         age = number(beat.progress_age_secs) or 0.0
-        # Until training goes on, the trainer may count from where it was.
+        # Until training resumes, the trainer may still report the step from before the recovery.
         self._going_back &= beat.phase == "restoring"
         step = None if self._going_back else whole(beat.step)
         self._secs(at, beat.activity_secs, step)
         if self.beat is None:
-            # Seconds after the last progress are in `activity_secs` only once they have turned out to be a stall.
-            open_secs = 0.0 if is_over(beat) else age
-            self.begun_at = at - open_secs - sum(self.told_secs.values())
+            # Seconds after the last progress are in `activity_secs` only after they have become a stall.
+            open_secs = 0.0 if is_over_budget(beat) else age
+            self.begun_at = at - open_secs - sum(self.reported_secs.values())
         elif beat.phase == self.beat.phase and self.beat_at is not None and not clock_was_set:
             self.cadence_secs = max(self.cadence_secs or 0.0, at - self.beat_at)
-        self.went(number(beat.steps_per_sec))
-        if step is not None and self.first_told is None:
-            self.first_told = (step, whole(beat.steps) or 0)
-        self.got_to(step)
-        self.moved(at - age)
-        self.is_stalled = is_over(beat)
-        # The rest of it is taken in here, and may be long.
+        self.update_rate(number(beat.steps_per_sec))
+        if step is not None and self.first_report is None:
+            self.first_report = (step, whole(beat.steps) or 0)
+        self.update_step(step)
+        self.update_progress(at - age)
+        self.is_stalled = is_over_budget(beat)
+        # The long fields are folded below; only the short ones are kept.
         self.beat, self.beat_at = replace(beat, session=self.id, threads=(), workers=None, activity_secs=NOTHING), at
-        self.threads.heard()
-        for told in beat.threads if isinstance(beat.threads, tuple) else ():
-            name = text(told.get("name"), MAX_NAME_CHARS) if isinstance(told, Mapping) else None
+        self.threads.touch()
+        for entry in beat.threads if isinstance(beat.threads, tuple) else ():
+            name = text(entry.get("name"), MAX_NAME_CHARS) if isinstance(entry, Mapping) else None
             if name is not None:
                 thread = self.thread(name)
                 if thread is not None:
-                    thread.beat(at, told)
+                    thread.beat(at, entry)
         if beat.workers is not None:
             self.workers_at = at
-            self.workers.heard()
+            self.workers.touch()
             self._cluster(at, beat.workers)
 
     def _cluster(self, at: float, workers: Any) -> None:
-        told = [item for item in workers if isinstance(item, Mapping)] if isinstance(workers, tuple) else []
-        named = {name: item for item in told if (name := text(item.get("name"), MAX_NAME_CHARS)) is not None}
+        entries = [item for item in workers if isinstance(item, Mapping)] if isinstance(workers, tuple) else []
+        named = {name: item for item in entries if (name := text(item.get("name"), MAX_NAME_CHARS)) is not None}
         for name, item in named.items():
             worker = self.worker(name)
             if worker is not None:
                 worker.beat(at, item)
 
     def thread(self, name: str) -> ThreadFold | None:
-        """Return the thread of a name; None for one too many, which is counted."""
+        """Return the thread of a name; None beyond the bound, which is counted."""
         known = self.threads.by_name.get(name)
         if known is None:
             if len(self.threads) >= MAX_THREADS:
-                self._leave_out("threads")
+                self._count_dropped("threads")
                 return None
             self.threads.add(name, known := ThreadFold(name, self.kept_ticks))
         return known
 
     def worker(self, name: str) -> WorkerFold | None:
-        """Return the worker of a name; None for one too many, which is counted."""
+        """Return the worker of a name; None beyond the bound, which is counted."""
         known = self.workers.by_name.get(name)
         if known is None:
             if len(self.workers) >= MAX_WORKERS:
-                self._leave_out("workers")
+                self._count_dropped("workers")
                 return None
             self.workers.add(name, known := WorkerFold(name, self.kept_ticks))
         return known
 
-    def _leave_out(self, kind: DroppedKind) -> None:
-        self.unkept = self.unkept or Counter()
-        self.unkept[kind] += 1
+    def _count_dropped(self, kind: DroppedKind) -> None:
+        self.beyond_bounds = self.beyond_bounds or Counter()
+        self.beyond_bounds[kind] += 1
 
     def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
         step = whole(record.step)
-        good = record.error is None
+        has_succeeded = record.error is None
         self.checkpoints.add(
             Checkpoint(
                 session=self.id,
                 at=at,
-                ok=good,
+                ok=has_succeeded,
                 step=step,
                 path=text(record.path),
                 bytes=whole(record.bytes),
@@ -319,8 +319,8 @@ class SessionFold:
                 error=text(record.error),
             )
         )
-        self.got_to(step)
-        if not good:
+        self.update_step(step)
+        if not has_succeeded:
             self.saves += 1
             self.save_failures += 1
             self.save_failures_in_a_row += 1
@@ -333,7 +333,7 @@ class SessionFold:
             )
             self.save_secs.add(number(record.secs) or 0.0)
             self.blocked_secs.add(number(record.blocked_secs) or 0.0)
-            self.moved(at)
+            self.update_progress(at)
 
     def _recovery(self, at: float, record: RecoveryRecord) -> None:
         from_step, to_step = whole(record.step), whole(record.restored_step)
@@ -351,50 +351,50 @@ class SessionFold:
                 restored_checkpoint=text(record.restored_checkpoint),
             )
         )
-        pace = self.paces[-1]
+        curve = self.curves[-1]
         if from_step is not None:
-            pace.reached(from_step, pace.end_secs)
-        if to_step is not None and self._allowance.paces:
-            self._allowance.paces -= 1
-            self.paces.append(Pace(to_step, pace.end_secs))
-        self.last_step = to_step  # None: the next heartbeat tells
+            curve.reached(from_step, curve.end_secs)
+        if to_step is not None and self._allowance.curves:
+            self._allowance.curves -= 1
+            self.curves.append(StepTimeCurve(to_step, curve.end_secs))
+        self.last_step = to_step  # None: until the next heartbeat
         self._going_back = True
 
     def _secs(self, at: float, activity: Any, step: int | None) -> None:
         if not isinstance(activity, Mapping):
             return
-        told = {bucket: max(0.0, number(activity.get(bucket)) or 0.0) for bucket in BUCKETS if bucket in activity}
-        self.told_secs = told
-        self.was_silent(at, told.get("silent", 0.0))
-        productive = told.get("productive", 0.0)
+        reported = {bucket: max(0.0, number(activity.get(bucket)) or 0.0) for bucket in BUCKETS if bucket in activity}
+        self.reported_secs = reported
+        self.update_silence(at, reported.get("silent", 0.0))
+        productive = reported.get("productive", 0.0)
         if step is not None:
-            self.paces[-1].reached(step, productive)
-        self.paces[-1].end_secs = max(self.paces[-1].end_secs, productive)
+            self.curves[-1].reached(step, productive)
+        self.curves[-1].end_secs = max(self.curves[-1].end_secs, productive)
 
-    def was_silent(self, at: float, secs: float) -> None:
-        """Take in for how many seconds altogether its process had not run."""
+    def update_silence(self, at: float, secs: float) -> None:
+        """Add a report of the total seconds in which the process did not run."""
         if secs > self.silent_secs:
             self.silences.add((at, self.silent_secs, secs))
             self.silent_secs = secs
 
-    def went(self, steps_per_sec: float | None) -> None:
-        """Take in a rate."""
+    def update_rate(self, steps_per_sec: float | None) -> None:
+        """Add a reading of steps per second."""
         if steps_per_sec is not None:
             self.most_steps_per_sec = max(self.most_steps_per_sec or 0.0, steps_per_sec)
 
-    def got_to(self, step: int | None) -> None:
-        """Take in a step that it has come to."""
+    def update_step(self, step: int | None) -> None:
+        """Add a step that was reached."""
         if step is not None and (self.last_step is None or step > self.last_step):
             self.last_step = step
 
-    def moved(self, at: float) -> None:
-        """Take in a time at which it made progress."""
+    def update_progress(self, at: float) -> None:
+        """Add a time at which it made progress."""
         if self.last_progress_at is None or at > self.last_progress_at:
             self.last_progress_at = at
 
 
 def save_histogram() -> Histogram:
-    """Return what counts durations of saves."""
+    """Return an empty histogram of durations of saves."""
     return Histogram(SAVE_BOUNDS)
 
 
@@ -411,7 +411,7 @@ def _chars_of_stacks(item: tuple[int, Stacks]) -> int:
 
 
 def _slim(record: SessionRecord) -> SessionRecord:
-    """Return a record with no more of its lists than is kept."""
+    """Return a record without the parts that are not kept."""
     skipped = record.skipped[:MAX_SKIPPED] if isinstance(record.skipped, tuple) else ()
     versions = list(mapping(record.versions).items())[:MAX_VERSIONS]
     kept = {str(name)[:MAX_NAME_CHARS]: str(version)[:MAX_NAME_CHARS] for name, version in versions}
@@ -426,12 +426,12 @@ def _texts(stacks: Any) -> dict[str, tuple[str, ...]]:
     }
 
 
-def is_over(beat: HeartbeatRecord) -> bool:
-    """Say whether a heartbeat tells that nothing has moved for longer than the phase's budget."""
+def is_over_budget(beat: HeartbeatRecord) -> bool:
+    """Return whether a heartbeat reports no progress for longer than the phase's budget."""
     timeout = number(beat.progress_timeout_secs)
     return timeout is not None and (number(beat.progress_age_secs) or 0.0) > timeout
 
 
 def clocks_differ(one: float | None, other: float | None) -> bool:
-    """Say whether two readings of when a session began cannot be of the same wall clock."""
+    """Return whether two calculated start times of a session differ by more than one wall clock explains."""
     return one is not None and other is not None and abs(one - other) > CLOCK_SET_SECS

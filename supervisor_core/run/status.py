@@ -1,7 +1,7 @@
 """`RunStatus`: one run at one moment, as the metrics show it.
 
-The training process fills it from its own counters; whatever reads events files fills it from those. Either way the
-metrics layer sees this and nothing else, so that a name means the same wherever it is served.
+The training process fills it from its counters, a reader of events files from those. The metrics layer sees nothing
+else, so a metric means the same wherever it is served.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopped"]
-"""What a service thread is doing: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
+"""State of a service thread: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
 keeps failing, ``stopped`` has ended as asked."""
 
 ServedState = Literal["running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable"]
-"""What a run is doing: the states of docs/model.md, and ``unreachable`` for one that was there, had not ended as
-planned, and whose directory is gone or cannot be listed (only an exporter can see that)."""
+"""State of a run: those of docs/model.md, and ``unreachable`` for one that had not ended as planned and whose directory
+is gone or cannot be listed (only an exporter sees that)."""
 
 WorkerState = Literal["waiting", "running", "stalled", "lost", "stopped", "failed"]
-"""What another process of the cluster is doing: ``waiting`` for the chief, ``running``, ``stalled`` beyond its phase's
-budget, ``lost`` when it has fallen silent, ``stopped`` when it ended as planned, ``failed`` when it ended by an
-error."""
+"""State of another process of the cluster: ``waiting`` for the chief, ``running``, ``stalled`` beyond its phase's
+budget, ``lost`` without heartbeats, ``stopped`` when it ended as planned, ``failed`` when it ended by an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStatus:
     """Another process of the cluster at one moment, as the chief sees it. Times are wall-clock seconds since the epoch,
-    by the chief's clock; None where it is not known."""
+    by the chief's clock; None where unknown."""
 
     name: str
-    """Its task, ``worker:1``, ``ps:0``; ``host-pid`` where nothing names it."""
+    """Its task, ``worker:1``, ``ps:0``; ``host-pid`` without a task."""
     state: WorkerState
     phase: str | None = None
     waiting_for: str | None = None
-    """What it waits for, while it does."""
+    """What it is waiting for; None while it is not."""
     step: int | None = None
-    """The global step that it saw last."""
+    """The latest global step it saw."""
     steps: int | None = None
-    """Steps that its present process has done; None for one that does none (a parameter server)."""
+    """Steps done by its present process; None for one that does none (a parameter server)."""
     last_seen_at: float | None = None
     """When it was last seen."""
     started_at: float | None = None
@@ -47,7 +46,7 @@ class WorkerStatus:
     host: str | None = None
     pid: int | None = None
     error: str | None = None
-    """What ended it."""
+    """The error that ended it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +60,18 @@ class ThreadStatus:
     ticks: int = 0
     failures: int = 0
     last_tick_at: float | None = None
-    """When the last tick ended, good or bad."""
+    """When the last tick ended, successful or not."""
     last_tick_secs: float | None = None
     overdue_secs: float = 0.0
-    """By how much the present tick, or the one that should have begun, is late; 0 when in time."""
+    """Delay of the present tick, or of the one that should have begun; 0 when in time."""
     last_error: str | None = None
     last_failure_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """A histogram's state: cumulative it is not, ``counts[i]`` are the values up to ``bounds[i]`` (and above the one
-    before); ``counts`` has one item more than ``bounds``, for the rest."""
+    """A histogram, not cumulative: ``counts[i]`` counts the values up to ``bounds[i]``, above the bound before;
+    ``counts`` has one more item, for values above all bounds."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -86,17 +85,17 @@ class CheckpointStatus:
     interval_secs: float | None = None
     """Configured seconds between checkpoints; None where none are taken."""
     recommended_interval_secs: float | None = None
-    """What Young and Daly would choose from the run's own save cost and failures; None before both are known."""
+    """By Young and Daly, from the run's own save cost and failures; None before both are known."""
     last_success_at: float | None = None
-    """Wall time at which the newest good checkpoint was durable."""
+    """When the newest successful checkpoint became durable."""
     last_success_step: int | None = None
     last_success_path: str | None = None
     last_size_bytes: int | None = None
     saves: int | None = 0
-    """Saves tried, good or bad, in the life of the process; None, like the next two, where it is not known."""
+    """Saves attempted by the process, successful or not; None, like the next two, where unknown."""
     failures: int | None = 0
     failures_in_a_row: int | None = 0
-    """Those since the last good save of the process."""
+    """Failures since the last successful save of the process."""
     last_error: str | None = None
     save_secs: Distribution | None = None
     blocked_secs: Distribution | None = None
@@ -108,55 +107,55 @@ class RunStatus:
 
     run: str
     active: bool | None
-    """Whether a session is under way, or was lost and is not yet given up; None where it is not known."""
+    """Whether a session is open, or was lost recently; None where unknown."""
     phase: str | None
-    """None where it is not known."""
+    """None where unknown."""
     state: ServedState | None = None
-    """None where it is not known."""
+    """None where unknown."""
     error: str | None = None
-    """What ended it, where it has failed: the error's type and text."""
+    """The error that ended a failed run: type and text."""
     session_id: str | None = None
     session_started_at: float | None = None
     session_seen_at: float | None = None
-    """When the session was last seen alive, or ended: its own process says now, an exporter its newest event."""
+    """When the session was last seen alive, or ended: in its own process now, in an exporter its newest event."""
     sessions: int = 1
-    """How many sessions the run has had, this one included."""
+    """Number of sessions of the run, including this one."""
     restarts: Mapping[str, int] = field(default_factory=dict)
-    """How the earlier sessions ended: reason -> count."""
+    """Ends of the earlier sessions: reason -> count."""
     recoveries: int | None = 0
-    """How often the framework's own session was lost and recreated within this session; None where it is not known."""
+    """How often the framework's session was lost and recreated within this session; None where unknown."""
     global_step: int | None = None
     steps: int | None = 0
-    """Steps done by this session; None where it is not known."""
+    """Steps done by this session; None where unknown."""
     steps_per_second: float | None = None
     """Over the last window; None before there are two readings."""
     last_step_at: float | None = None
     last_progress_at: float | None = None
-    """When anything moved last: a step, a phase, a part of a save."""
+    """When progress was last made: a step, a phase, a part of a save."""
     progress_timeout_secs: float | None = None
     """The stall budget of the present phase; None where the phase cannot stall."""
     stalled: bool | None = False
-    """None where it is not known."""
+    """None where unknown."""
     step_secs: Distribution | None = None
     checkpoint: CheckpointStatus = field(default_factory=CheckpointStatus)
     threads: tuple[ThreadStatus, ...] = ()
-    """No two of one name: the name is what tells their metrics apart."""
+    """With unique names: the name is a label of their metrics."""
     workers: tuple[WorkerStatus, ...] = ()
-    """The other processes of the cluster, as the chief sees them; no two of one name."""
+    """The other processes of the cluster, as the chief sees them; with unique names."""
     steps_lost: int | None = None
-    """Steps done again after restarts and recoveries; None where it is not known."""
+    """Steps repeated after restarts and recoveries; None where unknown."""
     run_activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Seconds of the whole run by goodput bucket, as counters; empty where only the session is known."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Seconds by goodput bucket; they sum to the wall time covered."""
     goodput: float | None = None
-    """Share of the wall time that went into steps which were kept, from 0 to 1."""
+    """Share of the wall time spent on steps that were not repeated, from 0 to 1."""
     events_dropped: int | None = 0
-    """Events that could not be written; None where it is not known."""
+    """Events that could not be written; None where unknown."""
     loss_finite: bool | None = None
     """Whether the newest loss is neither NaN nor infinite; None where no loss is known."""
     events_failing: bool | None = None
-    """Whether events cannot be written at present; None where that is not known."""
+    """Whether events cannot be written at present; None where unknown."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Package -> version; each becomes a label of ``supervisor_build_info``."""
     info: Mapping[str, str] = field(default_factory=dict)
@@ -167,14 +166,14 @@ STEP_BOUNDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 """Bucket bounds for the duration of a step, in seconds."""
 
 SAVE_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Bucket bounds for the duration of a save, and for the time that training was held up by one, in seconds."""
+"""Bucket bounds for the duration of a save, and for the time for which it blocked training, in seconds."""
 
 
 class Histogram:
-    """Counts values by bucket. The owner's lock guards it: it has none of its own.
+    """Counts values by bucket; cheap enough for every step. Not thread-safe: the owner locks.
 
     Args:
-        bounds: the upper bound of each bucket, rising; a last bucket takes the rest.
+        bounds: the upper bound of each bucket, increasing; one more bucket counts the values above.
     """
 
     __slots__ = ("_bounds", "_counts", "_sum")
@@ -190,13 +189,13 @@ class Histogram:
         self._sum += value
 
     def merge(self, other: Histogram) -> None:
-        """Count the values that another, of the same bounds, has counted."""
+        """Add the counts of another with the same bounds."""
         self._counts = [ours + theirs for ours, theirs in zip(self._counts, other._counts, strict=True)]
         self._sum += other._sum
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """Number of values."""
         return sum(self._counts)
 
     @property
@@ -206,5 +205,5 @@ class Histogram:
         return self._sum / count if count else None
 
     def snapshot(self) -> Distribution:
-        """Return the present state as a plain value."""
+        """Return the counts as a plain value."""
         return Distribution(bounds=self._bounds, counts=tuple(self._counts), sum=self._sum)

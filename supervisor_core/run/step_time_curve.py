@@ -1,4 +1,4 @@
-"""`Pace`: how many productive seconds a session had spent when it got to a step, from one recovery to the next."""
+"""`StepTimeCurve`: the productive seconds of a session by step, from one recovery to the next."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from array import array
 from bisect import bisect_left
 
 
-class Pace:
-    """Pairs of step and productive seconds, both rising, and straight lines between them.
+class StepTimeCurve:
+    """Pairs of step and productive seconds, both increasing, interpolated linearly.
 
     Args:
-        first_step: the step it begins at; None where it is not known.
-        begin_secs: the productive seconds that the session had spent by then.
+        first_step: the step at which it begins; None where unknown.
+        begin_secs: the productive seconds spent by then.
     """
 
     __slots__ = ("_secs", "_steps", "begin_secs", "end_secs", "first_step")
@@ -29,18 +29,17 @@ class Pace:
         return self._steps[-1] if self._steps else self.first_step
 
     def reached(self, step: int, secs: float) -> None:
-        """Record that the step was first seen after so many productive seconds. Steps that do not rise are passed
-        over."""
+        """Add the productive seconds at which a step was first seen. Steps that do not increase are ignored."""
         self.end_secs = max(self.end_secs, secs)
         if not self._steps or step > self._steps[-1]:
             self._steps.append(step)
             self._secs.append(self.end_secs)
 
-    def extended(self, first_step: int | None, last_step: int | None, end_secs: float) -> Pace:
-        """Return a pace that begins at ``first_step``, if this one does not know where, and goes on to ``last_step``
-        and ``end_secs``. The pairs are shared where nothing is added, so this one must not be told more while the other
-        is in use."""
-        other = Pace(first_step if self.first_step is None else self.first_step, self.begin_secs)
+    def extended(self, first_step: int | None, last_step: int | None, end_secs: float) -> StepTimeCurve:
+        """Return a curve that begins at ``first_step``, if this one has no first step, and ends at ``last_step`` and
+        ``end_secs``. Where no pair is added the pairs are shared: add no points to this one while the other is in
+        use."""
+        other = StepTimeCurve(first_step if self.first_step is None else self.first_step, self.begin_secs)
         other._steps, other._secs = self._steps, self._secs
         other.end_secs = max(self.end_secs, end_secs)
         if last_step is not None and (not self._steps or last_step > self._steps[-1]):
@@ -48,8 +47,8 @@ class Pace:
             other.reached(last_step, end_secs)
         return other
 
-    def absorb(self, later: Pace) -> None:
-        """Go on with what another file told of the same session."""
+    def absorb(self, later: StepTimeCurve) -> None:
+        """Append the points that another file of the same session holds."""
         for step, secs in zip(later._steps, later._secs, strict=True):
             self.reached(step, secs)
         self.end_secs = max(self.end_secs, later.end_secs)

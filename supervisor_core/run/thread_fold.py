@@ -13,8 +13,8 @@ from supervisor_core.run.status import ThreadState
 _STATES = frozenset(get_args(ThreadState))
 
 
-class _Told(NamedTuple):
-    """What a heartbeat tells of a thread, but for its state; small, since a run has very many."""
+class _Report(NamedTuple):
+    """A heartbeat's fields of a thread, without its state; small, since a run has very many."""
 
     interval_secs: float | None = None
     ticks: int = 0
@@ -26,11 +26,11 @@ class _Told(NamedTuple):
     last_failure_at: float | None = None
 
 
-_NOTHING = _Told()
+_NOTHING = _Report()
 
 
 class ThreadFold:
-    """Gathers what heartbeats tell of one thread; finished spans and seen ticks are only ever added to.
+    """Collects the heartbeats' reports of one thread; finished spans and ticks are only appended to.
 
     Args:
         name: the thread's.
@@ -49,9 +49,9 @@ class ThreadFold:
         self._since = self._until = self._overdue = 0.0
         self._error: str | None = None
 
-    def beat(self, at: float, told: Mapping[str, Any]) -> None:
-        """Take in what the heartbeat of wall time ``at`` tells of the thread."""
-        state = told.get("state")
+    def beat(self, at: float, entry: Mapping[str, Any]) -> None:
+        """Add the entry of the heartbeat of wall time ``at``."""
+        state = entry.get("state")
         if text(state) not in _STATES:
             return
         at = max(at, self._until)
@@ -61,20 +61,20 @@ class ThreadFold:
                 keep_newest(self._spans, self._kept)
             self._state, self._since, self._overdue, self._error = state, at, 0.0, None
         self._until = at
-        before, self._last = self._last, _told(told)
+        before, self._last = self._last, _report(entry)
         now = self._last
         self._overdue = max(self._overdue, now.overdue_secs)
         if state == "failed" or now.failures > before.failures:
             self._error = now.last_error
         if now.last_tick_at is not None and now.last_tick_at != before.last_tick_at:
-            # A failure is noted just before the end of the tick that it ended.
+            # A failure is recorded just before the end of its tick.
             begun_at = now.last_tick_at - (now.last_tick_secs or 0.0) - 1e-3
             ok = now.last_failure_at is None or not begun_at <= now.last_failure_at <= now.last_tick_at
             self._ticks.append(ThreadTick(at=now.last_tick_at, secs=now.last_tick_secs, ok=ok))
             keep_newest(self._ticks, self._kept)
 
     def absorb(self, later: ThreadFold) -> None:
-        """Go on with what a later file of the same session told."""
+        """Append what a later file of the same session holds."""
         spans = later._spans if later._state is None else [*later._spans, later._span(later._until)]
         for span in spans:
             if span.state == self._state:
@@ -93,7 +93,7 @@ class ThreadFold:
         self._last = self._last if later._state is None else later._last
 
     def history(self, session: str, until: float) -> ThreadHistory | None:
-        """Return the thread's history up to a time; None before anything was told."""
+        """Return the thread's history up to a time; None before the first entry."""
         if self._state is None:
             return None
         return ThreadHistory(
@@ -112,14 +112,14 @@ class ThreadFold:
         )
 
 
-def _told(told: Mapping[str, Any]) -> _Told:
-    return _Told(
-        interval_secs=number(told.get("interval_secs")),
-        ticks=whole(told.get("ticks")) or 0,
-        failures=whole(told.get("failures")) or 0,
-        last_error=text(told.get("last_error")),
-        last_tick_at=number(told.get("last_tick_at")),
-        last_tick_secs=number(told.get("last_tick_secs")),
-        overdue_secs=number(told.get("overdue_secs")) or 0.0,
-        last_failure_at=number(told.get("last_failure_at")),
+def _report(entry: Mapping[str, Any]) -> _Report:
+    return _Report(
+        interval_secs=number(entry.get("interval_secs")),
+        ticks=whole(entry.get("ticks")) or 0,
+        failures=whole(entry.get("failures")) or 0,
+        last_error=text(entry.get("last_error")),
+        last_tick_at=number(entry.get("last_tick_at")),
+        last_tick_secs=number(entry.get("last_tick_secs")),
+        overdue_secs=number(entry.get("overdue_secs")) or 0.0,
+        last_failure_at=number(entry.get("last_failure_at")),
     )

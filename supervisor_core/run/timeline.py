@@ -1,4 +1,9 @@
-"""`Timeline`: a run's sessions in their order, and what comes of it: outcomes, restarts, lost steps, goodput."""
+"""`Timeline`: a run's sessions in order, and what follows from the order: outcomes, restarts, lost steps, goodput.
+
+The events of a killed session end with its last heartbeat or summary, up to ten seconds before its death. The logdir's
+lease was renewed up to a second before it. The next session records what the lease said: the step and the time.
+`crashed_session` adds that to the killed one.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +27,21 @@ from supervisor_core.run.model import (
 )
 from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
 from supervisor_core.run.session_fold import CLOCK_SET_SECS
-from supervisor_core.run.worker_fold import WorkerTold, by_name, followed
+from supervisor_core.run.worker_fold import WorkerReport, merged_history, natural_order
 
 RATE_MARGIN = 2.0
-"""By how much a session may have been faster, when nobody saw it, than the most that it told."""
+"""An unseen session may have been faster than its highest reported rate by this factor."""
 
 _OUTCOMES = frozenset(get_args(Outcome)) - {"running", "lost"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Everything about the order of sessions that does not depend on the present time."""
+    """What the order of sessions determines, whatever the present time."""
 
     facts: tuple[SessionFacts, ...]
     sessions: tuple[Session, ...]
-    """With their attempts and, but for the last, their outcomes."""
+    """Attempts and outcomes are set, except the outcome of the last."""
     restarts: tuple[Restart, ...]
     recoveries: tuple[Recovery, ...]
     workers: tuple[WorkerHistory, ...]
@@ -50,7 +55,7 @@ class Timeline:
 
 
 class TimelineFold:
-    """Draws timelines, one after the other: where only the last session has changed, from there on.
+    """Builds timelines; where only the last session has changed, the part before it is reused.
 
     Args:
         kept_spans: how many of each worker's newest spans are kept; None: all.
@@ -58,44 +63,44 @@ class TimelineFold:
 
     def __init__(self, kept_spans: int | None = None) -> None:
         self._kept_spans = kept_spans
-        self._settled = _Growing(kept_spans)
+        self._settled = _TimelineBuilder(kept_spans)
         self._following: SessionFacts | None = None
 
-    def draw(self, facts: Sequence[SessionFacts]) -> Timeline:
-        """Set sessions in their order, and draw the boundaries between them."""
+    def build(self, facts: Sequence[SessionFacts]) -> Timeline:
+        """Return the timeline of sessions given in any order."""
         ordered = in_order(facts)
         settled = self._settled
         if not self._goes_on(ordered):
-            settled = _Growing(self._kept_spans)
-        # How a session ended is known by the one that follows it, so only those before the last two are settled.
-        for index in range(len(settled.told), len(ordered) - 2):
+            settled = _TimelineBuilder(self._kept_spans)
+        # A session's successor decides how it ended, so only those before the last two are settled.
+        for index in range(len(settled.given), len(ordered) - 2):
             settled.add(ordered[index], ordered[index + 1])
         self._settled = settled
-        known = len(settled.told)
+        known = len(settled.given)
         self._following = ordered[known] if known < len(ordered) else None
-        drawn = settled.copy()
+        builder = settled.copy()
         for index in range(known, len(ordered)):
-            drawn.add(ordered[index], ordered[index + 1] if index + 1 < len(ordered) else None)
-        return drawn.timeline()
+            builder.add(ordered[index], ordered[index + 1] if index + 1 < len(ordered) else None)
+        return builder.timeline()
 
     def _goes_on(self, ordered: Sequence[SessionFacts]) -> bool:
-        known = self._settled.told
+        known = self._settled.given
         if len(ordered) < len(known) + 2 or ordered[len(known)] is not self._following:
             return False
         return all(before is now for before, now in zip(known, ordered, strict=False))
 
 
-class _Growing:
-    """A timeline that sessions are added to."""
+class _TimelineBuilder:
+    """A timeline to which sessions are added in order."""
 
     def __init__(self, kept_spans: int | None) -> None:
         self._kept_spans = kept_spans
-        self.told: list[SessionFacts] = []
+        self.given: list[SessionFacts] = []
         self._facts: list[SessionFacts] = []
         self._sessions: list[Session] = []
         self._restarts: list[Restart] = []
         self._recoveries: list[Recovery] = []
-        self._workers: dict[str, list[WorkerTold]] = {}
+        self._workers: dict[str, list[WorkerReport]] = {}
         self._checkpoints: list[Checkpoint] = []
         self._threads: list[ThreadHistory] = []
         self._walk = GoodputWalk()
@@ -104,46 +109,46 @@ class _Growing:
         self._steps_lost = 0
         self._steps_lost_most: int | None = 0
 
-    def copy(self) -> _Growing:
-        other = _Growing(self._kept_spans)
-        other.told, other._facts = list(self.told), list(self._facts)
+    def copy(self) -> _TimelineBuilder:
+        other = _TimelineBuilder(self._kept_spans)
+        other.given, other._facts = list(self.given), list(self._facts)
         other._sessions, other._restarts = list(self._sessions), list(self._restarts)
         other._recoveries = list(self._recoveries)
-        other._workers = {name: list(told) for name, told in self._workers.items()}
+        other._workers = {name: list(reports) for name, reports in self._workers.items()}
         other._checkpoints, other._threads = list(self._checkpoints), list(self._threads)
         other._walk, other._attempt = self._walk.copy(), self._attempt
         other._step, other._steps_lost = self._step, self._steps_lost
         other._steps_lost_most = self._steps_lost_most
         return other
 
-    def add(self, told: SessionFacts, following: SessionFacts | None) -> None:
-        self.told.append(told)
+    def add(self, facts: SessionFacts, following: SessionFacts | None) -> None:
+        self.given.append(facts)
         if following is not None:
-            told = outlived(told, following)
-        self._attempt = max(self._attempt + 1, told.session.attempt)
-        outcome = told.session.outcome if following is None else _outcome(told, following)
-        session = told.session
+            facts = crashed_session(facts, following)
+        self._attempt = max(self._attempt + 1, facts.session.attempt)
+        outcome = facts.session.outcome if following is None else _outcome(facts, following)
+        session = facts.session
         if (session.attempt, session.outcome) != (self._attempt, outcome):
             session = replace(session, attempt=self._attempt, outcome=outcome)
         clock_set_by: float | None = 0.0
         if self._sessions:
             before = self._sessions[-1]
-            clock_set_by = _clock_set_by(before, told)
+            clock_set_by = _clock_set_by(before, facts)
             restart = _restart(before, session, self._step, clock_set_by, self._facts[-1])
             self._restarts.append(restart)
             self._lose(restart.rewind_steps or 0, restart.rewind_steps_most)
-        if clock_set_by is None:  # nobody knows how long nothing ran: nothing is counted for it
+        if clock_set_by is None:  # the gap is unknown: it counts as 0
             clock_set_by = (session.started_at or 0.0) - (self._sessions[-1].ended_at or 0.0)
-        self._walk.add(told, is_over=outcome != "running", clock_set_by=clock_set_by)
-        self._facts.append(told)
+        self._walk.add(facts, has_ended=outcome != "running", clock_set_by=clock_set_by)
+        self._facts.append(facts)
         self._sessions.append(session)
-        self._recoveries.extend(told.recoveries)
-        for recovery in told.recoveries:
+        self._recoveries.extend(facts.recoveries)
+        for recovery in facts.recoveries:
             self._lose(recovery.rewind_steps or 0, recovery.rewind_steps)
-        for worker in told.workers:
+        for worker in facts.workers:
             self._workers.setdefault(worker.history.name, []).append(worker)
-        self._checkpoints.extend(told.checkpoints)
-        self._threads.extend(told.threads)
+        self._checkpoints.extend(facts.checkpoints)
+        self._threads.extend(facts.threads)
         if session.last_step is not None:
             self._step = session.last_step
 
@@ -158,7 +163,8 @@ class _Growing:
             restarts=tuple(self._restarts),
             recoveries=tuple(sorted(self._recoveries, key=lambda recovery: recovery.at)),
             workers=tuple(
-                followed(self._workers[name], self._kept_spans) for name in sorted(self._workers, key=by_name)
+                merged_history(self._workers[name], self._kept_spans)
+                for name in sorted(self._workers, key=natural_order)
             ),
             checkpoints=tuple(self._checkpoints),
             threads=tuple(self._threads),
@@ -170,10 +176,10 @@ class _Growing:
 
 
 def in_order(facts: Iterable[SessionFacts]) -> list[SessionFacts]:
-    """Return sessions in their order: by their attempt, since a wall clock may be set, and only then by time.
+    """Return sessions in order: by attempt, since a wall clock may be set, then by time.
 
-    Attempts are compared within one count, which begins again where the lease was deleted. Sessions that tell none are
-    set among the others by time.
+    Attempts are compared within one count, which restarts where the lease was deleted. Sessions without an attempt are
+    inserted by time.
     """
     counted: dict[float | None, list[SessionFacts]] = {}
     others = []
@@ -210,23 +216,23 @@ def _by_time(facts: SessionFacts) -> tuple[float, int, str]:
 
 
 def _clock_set_by(before: Session, after: SessionFacts) -> float | None:
-    """Return by how much a session's wall clock is ahead of that of the session before it; None where it was set and
-    nobody knows by how much."""
+    """Return by how much a session's wall clock is ahead of that of the session before it; None where it was set
+    by an unknown amount."""
     started_at = after.session.started_at
     if started_at is None or after.session.attempt != before.attempt + 1:
         return 0.0
-    told = (before.started_at, after.previous_elapsed_secs, after.previous_seen_secs)
-    if None not in told:
-        ahead = started_at - sum(secs for secs in told if secs is not None)
+    known = (before.started_at, after.previous_elapsed_secs, after.previous_seen_secs)
+    if None not in known:
+        ahead = started_at - sum(secs for secs in known if secs is not None)
         return ahead if abs(ahead) > CLOCK_SET_SECS else 0.0
     return None if after.is_clock_behind else 0.0
 
 
-def _outcome(told: SessionFacts, following: SessionFacts) -> Outcome:
-    """How a session ended that is followed by another."""
-    if told.session.outcome != "running":
-        return told.session.outcome
-    if told.session.inferred:
+def _outcome(facts: SessionFacts, following: SessionFacts) -> Outcome:
+    """Return the outcome of a session that has a successor."""
+    if facts.session.outcome != "running":
+        return facts.session.outcome
+    if facts.session.inferred:
         return "unknown"
     found = following.previous_outcome  # the lease may know what the events file lost
     return cast(Outcome, found) if found in _OUTCOMES else "lost"
@@ -259,61 +265,63 @@ def _restart(
 def _most_rewind(
     before: Session, facts: SessionFacts, from_step: int | None, to_step: int | None, downtime: float | None
 ) -> int | None:
-    """Return how many steps are done again at most, by how long the earlier session may have lived on unseen."""
+    """Return the most steps that may be repeated, by how long the earlier session may have run on unseen."""
     if from_step is None or to_step is None:
         return None
     if before.outcome in _OUTCOMES - {"unknown"}:
         return max(0, from_step - to_step)
-    if facts.unseen_secs is None or facts.most_steps_per_sec is None:
+    if facts.most_unseen_secs is None or facts.most_steps_per_sec is None:
         return None
-    unseen_secs = facts.unseen_secs if downtime is None else min(facts.unseen_secs, downtime)
-    return max(0, from_step + math.ceil(RATE_MARGIN * facts.most_steps_per_sec * unseen_secs) - to_step)
+    most_unseen_secs = facts.most_unseen_secs if downtime is None else min(facts.most_unseen_secs, downtime)
+    return max(0, from_step + math.ceil(RATE_MARGIN * facts.most_steps_per_sec * most_unseen_secs) - to_step)
 
 
 RENEWAL_SECS, REMOTE_RENEWAL_SECS = 1.0, 15.0
-"""How often a lease is renewed: in a local logdir, and in an object store."""
+"""Seconds between renewals of a lease: in a local logdir, in an object store."""
 
 
-def outlived(told: SessionFacts, following: SessionFacts) -> SessionFacts:
-    """Return what is known of a session, with what the one that follows it in the lease tells of it."""
-    session, seen_at = told.session, following.previous_seen_at
+def crashed_session(facts: SessionFacts, following: SessionFacts) -> SessionFacts:
+    """Return a session without a stop record, completed by what its successor found in the lease."""
+    session, seen_at = facts.session, following.previous_seen_at
     if session.inferred or session.outcome != "running" or following.session.attempt != session.attempt + 1:
-        return told
+        return facts
     if seen_at is None or session.started_at is None or session.ended_at is None:
-        return told
-    if following.previous_elapsed_secs is not None:  # by a clock that nobody sets, so that it fits the session's own
+        return facts
+    if following.previous_elapsed_secs is not None:  # monotonic, so comparable with the session's own
         seen_at = latest = session.started_at + following.previous_elapsed_secs
     else:
         latest = following.session.started_at if following.session.started_at is not None else seen_at
     ended_at = max(session.ended_at, min(seen_at, latest))
-    unheard_secs = told.unheard_secs
-    unseen_secs = told.unseen_secs
+    likely_unseen_secs = facts.likely_unseen_secs
+    most_unseen_secs = facts.most_unseen_secs
     renewal_secs = REMOTE_RENEWAL_SECS if any("://" in path for path in session.files) else RENEWAL_SECS
-    if ended_at - seen_at < renewal_secs:  # had it lived on, the lease would have been renewed once more
-        unheard_secs = min(unheard_secs, renewal_secs / 2)
-        unseen_secs = max(0.0, seen_at + renewal_secs - ended_at) + LATE_SECS
+    if ended_at - seen_at < renewal_secs:  # else the lease would have been renewed once more
+        likely_unseen_secs = min(likely_unseen_secs, renewal_secs / 2)
+        most_unseen_secs = max(0.0, seen_at + renewal_secs - ended_at) + LATE_SECS
     activity = dict(session.activity_secs)
-    bucket = STALL if told.is_stalled else BUCKET_OF_PHASE.get(session.phase or "", "other")
+    bucket = STALL if facts.is_stalled else BUCKET_OF_PHASE.get(session.phase or "", "other")
     activity[bucket] = activity.get(bucket, 0.0) + ended_at - session.ended_at
     steps = [session.last_step]
-    if not told.recoveries or seen_at >= told.recoveries[-1].at:  # else it is of what the recovery took back
+    if not facts.recoveries or seen_at >= facts.recoveries[-1].at:  # else the step is from before the recovery
         steps.append(following.previous_step)
     last_step = max((step for step in steps if step is not None), default=None)
     return replace(
-        told,
+        facts,
         session=replace(session, ended_at=ended_at, last_step=last_step, activity_secs=activity),
-        paces=(
-            *told.paces[:-1],
-            told.paces[-1].extended(session.first_step, last_step, activity.get("productive", 0.0)),
+        curves=(
+            *facts.curves[:-1],
+            facts.curves[-1].extended(session.first_step, last_step, activity.get("productive", 0.0)),
         ),
-        unheard_secs=unheard_secs,
-        unseen_secs=unseen_secs,
-        most_steps_per_sec=_most(told.most_steps_per_sec, session.first_step, last_step, activity),
+        likely_unseen_secs=likely_unseen_secs,
+        most_unseen_secs=most_unseen_secs,
+        most_steps_per_sec=_most(facts.most_steps_per_sec, session.first_step, last_step, activity),
     )
 
 
-def _most(told: float | None, first_step: int | None, last_step: int | None, secs: Mapping[str, float]) -> float | None:
+def _most(
+    reported: float | None, first_step: int | None, last_step: int | None, secs: Mapping[str, float]
+) -> float | None:
     productive = secs.get(PRODUCTIVE, 0.0)
     if first_step is None or last_step is None or productive <= 0:
-        return told
-    return max(told or 0.0, (last_step - first_step) / productive) or None
+        return reported
+    return max(reported or 0.0, (last_step - first_step) / productive) or None

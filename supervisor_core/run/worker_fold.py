@@ -1,4 +1,4 @@
-"""`WorkerFold`: one other process of the cluster, heartbeat by heartbeat of one chief; and over the run's chiefs."""
+"""`WorkerFold`: one other process of the cluster by the heartbeats of one chief; `merged_history`: by all chiefs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerTold:
-    """What one chief, or several one after the other, told of a worker."""
+class WorkerReport:
+    """A worker as one chief saw it."""
 
     history: WorkerHistory
     starts: frozenset[float]
-    """When its processes had begun."""
+    """Start times of its processes."""
 
 
-class _Told(NamedTuple):
-    """What a heartbeat tells of a worker, but for its state; small, since a run has very many."""
+class _Report(NamedTuple):
+    """A heartbeat's fields of a worker, without its state; small, since a run has very many."""
 
     last_seen_at: float | None = None
     phase: str | None = None
@@ -39,11 +39,11 @@ class _Told(NamedTuple):
     error: str | None = None
 
 
-_NOTHING = _Told()
+_NOTHING = _Report()
 
 
 class WorkerFold:
-    """Gathers what the heartbeats of one session tell of one worker; finished spans are only ever added to.
+    """Collects the heartbeats' reports of one session on one worker; finished spans are only appended to.
 
     Args:
         name: the worker's.
@@ -63,19 +63,19 @@ class WorkerFold:
         self._started_at: float | None = None
         self._error: str | None = None
 
-    def beat(self, at: float, told: Mapping[str, Any]) -> None:
-        """Take in what the heartbeat of wall time ``at`` tells of the worker."""
-        state: Any = told.get("state")
+    def beat(self, at: float, entry: Mapping[str, Any]) -> None:
+        """Add the entry of the heartbeat of wall time ``at``."""
+        state: Any = entry.get("state")
         if text(state) not in _STATES:
             return
         at = max(at, self._until)
-        self._enter(state, number(told.get("started_at")), at)
+        self._enter(state, number(entry.get("started_at")), at)
         self._until = at
-        self._last = _told(told)
+        self._last = _report(entry)
         self._error = self._last.error or self._error
 
     def absorb(self, later: WorkerFold) -> None:
-        """Go on with what a later file of the same session told."""
+        """Append what a later file of the same session holds."""
         for span in later._spans if later._state is None else [*later._spans, later._span(later._until)]:
             self._enter(span.state, span.started_at, max(span.since, self._until))
             self._until = max(self._until, span.until)
@@ -83,17 +83,17 @@ class WorkerFold:
         self._starts |= later._starts
         self._last = self._last if later._state is None else later._last
 
-    def told(self, session: str, told_at: float | None, until: float) -> WorkerTold | None:
-        """Return all that the session told; None before anything was.
+    def report(self, session: str, reported_at: float | None, until: float) -> WorkerReport | None:
+        """Return the worker as the session saw it; None before the first entry.
 
         Args:
             session: the session's id.
-            told_at: when it told of its workers last: where that does not name this one, nothing is known of it.
+            reported_at: when it last reported its workers; after a report without this one its state is unknown.
             until: when the session ended, or was last seen.
         """
         if self._state is None:
             return None
-        is_in_last = told_at is None or self._until >= told_at
+        is_in_last = reported_at is None or self._until >= reported_at
         history = WorkerHistory(
             name=self.name,
             state=self._state,
@@ -102,10 +102,10 @@ class WorkerFold:
             session=session,
             **self._last._asdict(),
         )
-        return WorkerTold(history, frozenset(self._starts))
+        return WorkerReport(history, frozenset(self._starts))
 
     def _enter(self, state: WorkerState, started_at: float | None, at: float) -> None:
-        """Begin another span, unless state and process are those of the present one."""
+        """Begin another span, unless state and process are unchanged."""
         is_same = started_at is None or self._started_at is None or started_at == self._started_at
         if state != self._state or not is_same:
             if self._state is not None:
@@ -123,40 +123,40 @@ class WorkerFold:
         )
 
 
-def followed(told: Sequence[WorkerTold], kept_spans: int | None) -> WorkerHistory:
-    """Return what is known of a worker of which several chiefs have told, one after the other.
+def merged_history(reports: Sequence[WorkerReport], kept_spans: int | None) -> WorkerHistory:
+    """Return the history of a worker over the run's chiefs.
 
     Args:
-        told: what each told, at least one.
+        reports: one per chief, in order; at least one.
         kept_spans: how many of its newest spans are kept; None: all.
     """
-    if len(told) == 1:
-        return told[0].history
-    newest = told if kept_spans is None else told[-max(1, kept_spans) :]  # each has at least one
+    if len(reports) == 1:
+        return reports[0].history
+    newest = reports if kept_spans is None else reports[-max(1, kept_spans) :]  # each has at least one
     spans = [span for each in newest for span in each.history.spans]
     if any(after.since < before.since for before, after in pairwise(spans)):  # the chiefs' clocks disagree
         spans.sort(key=lambda span: span.since)
     if kept_spans is not None:
         del spans[: -max(1, kept_spans)]
-    starts = set[float]().union(*(each.starts for each in told))
-    return replace(told[-1].history, spans=tuple(spans), starts=max(1, len(starts)))
+    starts = set[float]().union(*(each.starts for each in reports))
+    return replace(reports[-1].history, spans=tuple(spans), starts=max(1, len(starts)))
 
 
-def by_name(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Return what sorts names as people count: ``worker:2`` before ``worker:10``."""
+def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Return a sort key for the natural order of names: ``worker:2`` before ``worker:10``."""
     parts = _DIGITS.split(name)
     digits = [part.lstrip("0") if index % 2 else part for index, part in enumerate(parts)]
     return [(len(part) if index % 2 else 0, part) for index, part in enumerate(digits)], name
 
 
-def _told(told: Mapping[str, Any]) -> _Told:
-    return _Told(
-        last_seen_at=number(told.get("last_seen_at")),
-        phase=text(told.get("phase")),
-        waiting_for=text(told.get("waiting_for")),
-        step=whole(told.get("step")),
-        steps=whole(told.get("steps")),
-        host=text(told.get("host")),
-        pid=whole(told.get("pid")),
-        error=text(told.get("error")),
+def _report(entry: Mapping[str, Any]) -> _Report:
+    return _Report(
+        last_seen_at=number(entry.get("last_seen_at")),
+        phase=text(entry.get("phase")),
+        waiting_for=text(entry.get("waiting_for")),
+        step=whole(entry.get("step")),
+        steps=whole(entry.get("steps")),
+        host=text(entry.get("host")),
+        pid=whole(entry.get("pid")),
+        error=text(entry.get("error")),
     )

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run, WorkerHistory, WorkerSpan
-from supervisor_core.run.worker_fold import WorkerFold, by_name
+from supervisor_core.run.worker_fold import WorkerFold, natural_order
 
 RunOf = Callable[..., Run]
 
@@ -142,7 +142,7 @@ def test_of_two_with_one_name_one_is_told(trainer: Any, run_of: RunOf) -> None:
 def test_names_are_sorted_as_people_count() -> None:
     """By the numbers in them, however long; and no name breaks it."""
     names = ["worker:10", "ps:0", "worker:2", "h-7", "", "worker:02", "9" * 9999, "worker:", "²"]
-    assert sorted(names, key=by_name) == [
+    assert sorted(names, key=natural_order) == [
         "",
         "9" * 9999,
         "h-7",
