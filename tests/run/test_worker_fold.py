@@ -40,7 +40,7 @@ SPANS = (
 
 def history(worker: WorkerFold, beat_at: float | None = 70.0) -> WorkerHistory:
     """Return the history up to 75 s."""
-    found = worker.told("a", beat_at, 75.0)
+    found = worker.report("a", beat_at, 75.0)
     assert found is not None
     return found.history
 
@@ -111,7 +111,7 @@ def test_what_makes_no_sense_is_passed_over() -> None:
     worker = WorkerFold("worker:1")
     worker.beat(1.0, told("asleep"))
     worker.beat(1.0, told(["running"]))  # type: ignore[arg-type]
-    assert worker.told("a", 1.0, 2.0) is None
+    assert worker.report("a", 1.0, 2.0) is None
     odd = {"step": -1, "steps": -7, "pid": "x", "host": 3, "error": [], "last_seen_at": "now", "waiting_for": {}}
     worker.beat(2.0, told("running", "soon", **odd))  # type: ignore[arg-type]
     found = history(worker)
