@@ -27,7 +27,7 @@ class HandClock:
         return self.now
 
     def advance(self, secs: float) -> None:
-        """Let both hands go on by so many seconds."""
+        """Advance both clocks."""
         self.now += secs
         self.wall_now += secs
 
@@ -85,7 +85,7 @@ class BlockedThread(threading.Thread):
 
 
 class ScriptedService(ServiceThread):
-    """Each tick does what the script says next: take so many seconds, raise, or call; then nothing for ever."""
+    """Each tick does the script's next item: take some seconds, raise, or call; after the last, nothing."""
 
     def __init__(
         self, coord: Any, interval_secs: float | None, script: Any, *, clock: HandClock, **options: Any
@@ -119,7 +119,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def coord_for(clock: HandClock) -> Callable[..., TimedCoordinator]:
-    """Makes a coordinator that stops after so many seconds of the `clock`."""
+    """Makes a coordinator that stops after some seconds of the `clock`."""
 
     def make(secs: float, clean: tuple[type[BaseException], ...] = ()) -> TimedCoordinator:
         return TimedCoordinator(clock, clock.now + secs, clean)

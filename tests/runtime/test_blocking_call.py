@@ -90,7 +90,7 @@ def test_what_has_come_already_is_discarded_when_it_is_abandoned() -> None:
 
 
 def test_an_abandoned_call_that_fails_disturbs_nobody() -> None:
-    """There is nothing to discard, and nobody to hear of it."""
+    """There is nothing to discard, and no caller to raise in."""
     held, discarded = Held(broken), []
     call = BlockingCall(held, name="call", discard=discarded.append)
     call.abandon()

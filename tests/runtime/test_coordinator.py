@@ -147,7 +147,7 @@ def test_25_stop_on_exception(kind: type[BaseException], raised_by: Any) -> None
 
 
 def test_25_after_join_it_passes(raised_by: Any) -> None:
-    """Contract 25, 23: once joined, nobody would raise it later, so it is raised here."""
+    """Contract 25, 23: after a join no later one would raise it, so it is raised here."""
     coord = Coordinator()
     coord.join()
     error = StopIteration()

@@ -79,7 +79,7 @@ def test_join_gives_up_when_the_grace_is_over(clock: Any, scripted_thread: Any) 
 
 @pytest.mark.parametrize("grace_secs", [0, -5])
 def test_join_without_grace(clock: Any, grace_secs: float, scripted_thread: Any) -> None:
-    """Without a grace period nobody is waited for."""
+    """Without a grace period no thread is waited for."""
     coord = Coordinator(clock=clock)
     coord.request_stop()
     thread: Any = scripted_thread(clock, 1)
@@ -168,8 +168,8 @@ def test_join_wakes_at_a_stop(blocked: Any, raised_by: Any) -> None:
     assert raised_by(lambda: coord.join([blocked], stop_grace_period_secs=0)) is error
 
 
-def test_what_a_join_tells_is_told_once(blocked: Any, monkeypatch: pytest.MonkeyPatch, raised_by: Any) -> None:
-    """The join that a stop wakes raises its error; whoever requested it is not told again, however late it looks."""
+def test_what_a_join_raises_is_raised_once(blocked: Any, monkeypatch: pytest.MonkeyPatch, raised_by: Any) -> None:
+    """The join that a stop wakes raises its error; the requesting thread does not raise it again."""
     coord, error, joined = Coordinator(), ValueError(), threading.Event()
     monkeypatch.setattr("supervisor_core.runtime.coordinator._log_report", lambda *_, **__: joined.wait(60))
     stopper = threading.Thread(target=coord.request_stop, args=(error,))

@@ -8,7 +8,7 @@ from supervisor_core.runtime.progress import BUCKETS, Progress
 
 
 def steps(progress: Progress, clock, count: int, secs: float = 0.1) -> None:
-    """Do so many steps, each of so many seconds."""
+    """Do a number of steps of equal duration."""
     for _ in range(count):
         started = clock.now
         clock.advance(secs)
@@ -61,7 +61,7 @@ def test_steps_that_end_while_the_step_is_read_are_not_lost(clock) -> None:
 
 
 def test_a_run_that_moves_the_step_by_more_than_one_is_understood(clock) -> None:
-    """Ten increments in a run: readings tell, and the estimate follows."""
+    """Ten increments per call: readings show it, and the estimate follows."""
     progress = Progress(clock)
     progress.step_read(0)
     steps(progress, clock, 20)
@@ -90,7 +90,7 @@ def test_there_is_no_rate_before_there_is_anything_to_divide(clock) -> None:
 
 
 def test_the_rate_is_the_window_s_and_falls_when_nothing_moves(clock) -> None:
-    """Ten steps a second are told as such, and a minute later, without a step, as none."""
+    """Ten steps a second are a rate of ten; a minute without a step is a rate of 0."""
     progress = Progress(clock)
     for _ in range(60):
         steps(progress, clock, 10)
@@ -218,7 +218,7 @@ def test_a_freeze_within_a_stall_is_not_part_of_it(clock) -> None:
 
 
 def test_a_long_step_is_not_silent(clock) -> None:
-    """The monitor looks while a step lasts; and where nobody looks, nothing is concluded."""
+    """The monitor samples during a long step; without samples nothing is concluded."""
     progress = Progress(clock, lambda phase: 300.0)
     progress.enter("training")
     steps(progress, clock, 2, secs=60.0)
@@ -234,7 +234,7 @@ def test_a_long_step_is_not_silent(clock) -> None:
 
 
 def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, monkeypatch) -> None:
-    """The main thread used the CPU all the while: it ran, though nobody could look."""
+    """The main thread used the CPU all the time: it ran, though no sample was possible."""
     ran = [0.0]
     monkeypatch.setattr("supervisor_core.runtime.progress.main_thread_secs", lambda clock: ran[0])
     progress = Progress(clock, lambda phase: 300.0)

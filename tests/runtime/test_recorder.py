@@ -88,7 +88,7 @@ def test_what_the_writer_dropped_is_known() -> None:
 
 
 def test_a_writer_that_waits_gets_what_cannot_be_checked() -> None:
-    """While nobody can say whose the logdir is, such a writer keeps the record; any other one does not get it."""
+    """While the lock cannot be checked, such a writer keeps the record; any other one does not get it."""
 
     def cannot_tell() -> None:
         raise OSError("the directory is away")

@@ -166,7 +166,7 @@ def test_continue_does_not_swallow_exits(coord_for: Any, raised_by: Any, scripte
 
 
 def test_a_listener_that_fails(coord_for: Any, caplog: pytest.LogCaptureFixture, raised_by: Any, scripted: Any) -> None:
-    """When what is told of failures fails itself, the service's own error counts."""
+    """When the on_failure callback raises, the service's own error counts."""
     coord = coord_for(1e9)
     error = ValueError("own")
 
@@ -179,7 +179,7 @@ def test_a_listener_that_fails(coord_for: Any, caplog: pytest.LogCaptureFixture,
 
 
 def test_an_explanation_that_fails(coord_for: Any, raised_by: Any, scripted: Any) -> None:
-    """When the remedy cannot be told, the error is raised without."""
+    """When the remedy cannot be built, the error is raised without it."""
     coord = coord_for(1e9)
     error = ValueError("own")
 

@@ -67,7 +67,7 @@ def test_keeps_failing(clock: Any, scripted: Any) -> None:
 
 
 def test_every_failed_tick_is_told(coord_for: Any, scripted: Any) -> None:
-    """Every failed tick is told with its number, retried or not."""
+    """Every failed tick is reported with its number, retried or not."""
     errors = [OSError("a"), OSError("b"), ValueError("c")]
     told: list[tuple[str, BaseException, int]] = []
     service = scripted(coord_for(1e9), 600, [0.0, *errors], policy=RETRY, on_failure=lambda *args: told.append(args))

@@ -40,7 +40,7 @@ def stuck():
 
 
 class Trainer:
-    """A Python process which runs a script, and is told and asked line by line."""
+    """A Python process that runs a script; input and output are exchanged line by line."""
 
     def __init__(self, script: str) -> None:
         import supervisor_core

@@ -89,7 +89,7 @@ def test_time_over() -> None:
 
 @pytest.mark.parametrize("timeout_secs", [None, 1e12, float("inf")])
 def test_wakes_all(timeout_secs: float | None) -> None:
-    """Setting wakes every thread that waits, for ever or longer than a lock can count."""
+    """Setting wakes every thread that waits, with no timeout or one longer than a lock accepts."""
     event = SignalSafeEvent[None]()
     answers: SimpleQueue[bool] = SimpleQueue()
     threads = [threading.Thread(target=lambda: answers.put(event.wait(timeout_secs))) for _ in range(5)]
@@ -124,7 +124,7 @@ def test_bell() -> None:
 
 
 def test_many_setters_one_winner() -> None:
-    """Of threads that set it at once exactly one is told that its reason was kept, and it was."""
+    """Of threads that set it at once, `set` is True for exactly one: its reason was kept."""
     event, barrier = SignalSafeEvent[int](), threading.Barrier(8)
     winners: list[int] = []
 

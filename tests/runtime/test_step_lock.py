@@ -1,4 +1,4 @@
-"""Snapshots and steps do not meet, and nobody is locked out."""
+"""Snapshots and steps exclude each other, and no thread is locked out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Snapshot:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Look until a condition holds that no event tells of."""
+    """Poll until a condition holds that has no event."""
     pause = threading.Event()
     while not condition():
         pause.wait(0.001)
@@ -80,7 +80,7 @@ def inside(step_lock: StepLock) -> Iterator[Inside]:
 
 
 def test_alone(step_lock: StepLock) -> None:
-    """With nobody inside a section begins at once, and is consistent."""
+    """Without holders a section begins at once, and is consistent."""
     with step_lock.exclusive(timeout_secs=0) as held:
         assert held.consistent
 
@@ -134,7 +134,7 @@ def test_new_ones_wait_for_a_pending_section(step_lock: StepLock, inside: Inside
 
 
 def test_bounded_wait(step_lock: StepLock, inside: Inside) -> None:
-    """When the wait is over the section runs inconsistently, and others can enter: nobody is locked out."""
+    """After the timeout the section runs inconsistently, and others can acquire the lock."""
     snapshot = Snapshot(step_lock, timeout_secs=0.01)
     snapshot.has_begun.wait()
     assert snapshot.held is not None
@@ -177,7 +177,7 @@ def test_runs_within_the_section_pass(step_lock: StepLock) -> None:
 
 
 def test_section_by_a_thread_that_is_inside(step_lock: StepLock) -> None:
-    """A thread that takes a section within its own step does not wait for itself, and is told so."""
+    """A thread that starts a section within its own step does not wait for itself; the section is inconsistent."""
     step_lock.acquire_shared()
     with step_lock.exclusive(timeout_secs=1e6) as held:
         assert not held.consistent

@@ -86,7 +86,7 @@ def test_a_step_that_hangs(clock) -> None:
 
 
 def test_others_steps_count_where_this_process_does_none(clock) -> None:
-    """A chief that only saves tells the rate of the global step."""
+    """A chief that only saves reports the rate of the global step."""
     progress = Progress(clock)
     progress.enter("training")
     for minute in range(20):

@@ -1,4 +1,4 @@
-"""`WorkerChanges`: what heartbeats tell of the cluster's other processes, and how often."""
+"""`WorkerChanges`: which heartbeats contain the cluster's other processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_no_cluster_is_no_news() -> None:
 
 
 def test_steps_alone_are_told_once_in_a_while() -> None:
-    """Nothing but steps has changed: it is told when the time has come."""
+    """Only steps have changed: they are written when the interval is over."""
     cluster = Cluster(ONE)
     assert [told["steps"] for told in cluster.news.take() or ()] == [5]
     cluster.workers = (replace(ONE, steps=6, last_seen_at=160.0),)
@@ -53,7 +53,7 @@ def test_a_change_is_told_at_once(change: dict[str, object]) -> None:
 
 
 def test_the_last_one_that_goes_is_told_by_an_empty_list() -> None:
-    """Nobody is left: that is news, once."""
+    """No process is left: that is a change, written once."""
     cluster = Cluster(ONE)
     cluster.news.take()
     cluster.workers = ()

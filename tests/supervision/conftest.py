@@ -199,7 +199,7 @@ def say(directory: Path, clock: Hands) -> Callable[..., None]:
 
 
 class HandRoster(WorkerRegistry):
-    """A registry that looks when a test says so, and tells what it sees in short."""
+    """A registry that reads when a test says so, with its workers in short."""
 
     def __init__(self, logdir: str, *, clock: Hands, **options: Any) -> None:
         super().__init__(logdir, **{"lost_after_secs": 60.0, "interval_secs": 5.0, "clock": clock, **options})
@@ -211,7 +211,7 @@ class HandRoster(WorkerRegistry):
         return {worker.name: worker.state for worker in self.workers()}
 
     def watch(self, secs: float) -> dict[str, str]:
-        """State by name after so many seconds in which the chief has looked every five."""
+        """State by name after some seconds in which the chief has read every five."""
         until = self.hands.now + secs
         while self.hands.now < until:
             self.hands.now = min(self.hands.now + 5, until)

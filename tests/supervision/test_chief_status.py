@@ -51,7 +51,7 @@ def lease() -> Lease:
 
 @pytest.fixture
 def watch(hands: Any, lease: Lease) -> ChiefStatus:
-    """A worker's watch, which waits a minute for a run that has finished to begin anew."""
+    """A worker's chief status, with a minute's wait for a finished run to be restarted."""
     return ChiefStatus("/runs/a", finished_wait_secs=60.0, read=lease.read, clock=hands)
 
 
@@ -118,7 +118,7 @@ def test_a_worker_that_was_there_does_not_wait(watch: ChiefStatus, lease: Lease)
 
 
 def test_one_that_always_waits_gives_a_chief_time_for_its_next_session(hands: Any, lease: Lease) -> None:
-    """Though it had seen the chief at work: the end is the end only when nobody has begun anew in time."""
+    """Though it had seen the chief running: a run is over only if no chief restarts it in time."""
     watch = ChiefStatus("/runs/a", finished_wait_secs=60.0, always_waits=True, read=lease.read, clock=hands)
     lease.is_of(CHIEF)
     assert watch.look() is None
@@ -131,7 +131,7 @@ def test_one_that_always_waits_gives_a_chief_time_for_its_next_session(hands: An
 
 
 def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefStatus, lease: Lease) -> None:
-    """One was seen at work, and another has finished since: that one may be about to begin anew."""
+    """One was seen running, and another has finished since: that one may be restarted."""
     lease.is_of(CHIEF)
     assert watch.look() is None
     lease.is_of("another", "completed")
@@ -153,7 +153,7 @@ def test_a_run_begun_anew_is_begun(watch: ChiefStatus, lease: Lease, hands: Any)
 def test_what_cannot_be_read_changes_nothing(
     watch: ChiefStatus, lease: Lease, hands: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fault tells nothing, however often it comes: said once; the wait goes on, and who was seen stays seen."""
+    """A read error changes nothing, however often: one warning, and the wait continues."""
     lease.is_of(CHIEF, "completed")
     assert watch.look() is not None
     lease.fault = RuntimeError("the store is away")

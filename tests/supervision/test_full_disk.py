@@ -1,4 +1,4 @@
-"""A session whose events cannot be written: its lease says that it lives, and why nothing is heard of it."""
+"""A session whose events cannot be written: its lock file says that it is alive, and why it writes no events."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def threads() -> Threads:
 
 @pytest.fixture
 def heartbeats(tmp_path: Path, filesystem, begun_threads) -> Iterator[Callable[..., HeartbeatWriter]]:
-    """Starts a heartbeat in the test's logdir, which beats when there is something to tell; all have ended after it,
+    """Starts a heartbeat writer in the test's logdir, which writes changes only; all have ended after it,
     so that none writes to the next test's log."""
     made: list[HeartbeatWriter] = []
 
@@ -85,7 +85,7 @@ def test_a_change_of_phase_is_said_at_once(heartbeats, filesystem) -> None:
 
 
 def test_a_beacon_beats_at_its_interval(heartbeats, filesystem) -> None:
-    """By itself, though nobody has anything to say; what was said meanwhile is in the next beat."""
+    """At an interval, without a change; changes in between are in the next beat."""
     worker = heartbeats(interval_secs=0.001)
     worker.write(heartbeat("starting", step=3))
     beats = [filesystem.written.get()["beats"] for _ in range(3)]
@@ -162,7 +162,7 @@ def test_a_phase_of_its_own_for_a_process_that_nobody_watches(heartbeats, filesy
 
 
 def test_a_write_that_hangs_is_not_doubled_and_the_last_state_wins(heartbeats, filesystem) -> None:
-    """Nobody waits for it; once the file system is back, one write says what has become of the process."""
+    """No caller waits for it; once the file system is back, one write has the present state."""
     filesystem.free.clear()
     worker = heartbeats(interval_secs=0.001)
     filesystem.writing.acquire()
@@ -186,7 +186,7 @@ def test_the_end_does_not_wait_for_ever(heartbeats, filesystem) -> None:
 
 
 def test_a_fault_is_said_once_until_it_has_gone(heartbeats, filesystem, caplog) -> None:
-    """A full file system is one line in the log, not one with every beat, and holds nobody up."""
+    """A full file system is one line in the log, not one with every beat, and blocks no caller."""
     filesystem.fault = OSError(28, "No space left on device")
     worker = heartbeats(interval_secs=0.001)
     for _ in range(3):
@@ -257,7 +257,7 @@ def test_what_the_killed_left_is_cleared(tmp_path: Path, heartbeats, filesystem)
 
 
 def test_no_thread_no_heartbeat_no_error(tmp_path: Path, caplog) -> None:
-    """Where no thread can be had, it is said, and the end waits for nobody."""
+    """If no thread can be started, a warning is logged, and the end does not wait."""
 
     def refuse(beat: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")

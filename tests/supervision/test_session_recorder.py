@@ -21,7 +21,7 @@ from supervisor_core.supervision.session_recorder import StopInfo
 
 
 def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
-    """Session and stop records bear the same id, and are on the disk before anything goes on."""
+    """Session and stop records have the same id, and are durable before the call returns."""
     run = begin(checkpoint_interval_secs=600)
     run.ready(services=[{"name": "checkpoint", "interval_secs": 600}])
     run.end(StopInfo(reason="exhausted", final_checkpoint="model.ckpt-7", final_checkpoint_step=7))
@@ -56,7 +56,7 @@ def test_the_next_session_knows_the_one_before(begin, writer) -> None:
 
 
 def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: Path) -> None:
-    """Over all sessions before, so that its advice is that of the run; not after one that did not tell."""
+    """Over all earlier sessions, so that the advice is for the run; not after one with unknown costs."""
 
     class Hands:
         now = 5000.0
@@ -93,7 +93,7 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: 
 
 
 def test_records_tell_how_long_by_a_clock_that_nobody_sets(begin, writer) -> None:
-    """The wall clock is set back an hour between two sessions: the later one tells when it began after the first."""
+    """The wall clock is set back an hour between two sessions: the later one records when it began after the first."""
 
     class SetBack:
         now, by = 5000.0, 0.0
@@ -144,7 +144,7 @@ def test_lost_steps_are_counted_alike_by_session_and_reader(begin, writer) -> No
 
 
 def test_a_model_that_was_kept_loses_no_steps(begin) -> None:
-    """Even if it stands a step before the one that its last chief told of; what is lost later is counted from there."""
+    """Even if it is a step before the one that its last chief recorded; later losses count from there."""
     run = begin()
     run.progress.step_read(100)
     run.end(StopInfo(reason="signal"))
@@ -288,7 +288,7 @@ def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:
 
 
 def test_a_session_that_has_ended_still_closes_its_events_file(begin, tmp_path) -> None:
-    """Once the lease is released, another chief may come: what is left to append goes into the ended session's file."""
+    """Once the lock is released, another chief may come: later events go into the ended session's file."""
     writer = FileWriter(str(tmp_path))
     run = begin(writer=writer)
     run.end(StopInfo(reason="completed"))

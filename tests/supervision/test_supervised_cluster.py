@@ -118,7 +118,7 @@ def test_a_chief_without_a_cluster_shows_none(begin, writer) -> None:
 
 
 def test_without_a_logdir_a_worker_still_has_a_name() -> None:
-    """There is nowhere to beat; its metrics tell which process they are of."""
+    """It writes no heartbeats; its metrics have the task's name."""
     run = SessionRecorder(
         logdir=None,
         facade="Test",

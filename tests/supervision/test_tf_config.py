@@ -65,7 +65,7 @@ def test_what_it_does_not_know_is_left_alone() -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"TF_CONFIG": ""}, {"TF_CONFIG": " \n"}])
 def test_nothing_is_said(environ: dict[str, str]) -> None:
-    """Without a TF_CONFIG nobody is asked to be anything."""
+    """Without a TF_CONFIG there is no task."""
     assert task_from_environment(environ) is None
 
 

@@ -89,7 +89,7 @@ def test_the_clocks_need_not_agree(registry, say, clock, skew_secs: float) -> No
 
 
 def test_one_that_was_lost_before_is_lost_at_first_sight(registry, say, clock) -> None:
-    """A chief that starts anew does not take the dead for the living; seen last is when it wrote last."""
+    """A restarted chief does not take dead processes for live ones; last seen is the last write."""
     say()
     written_at = clock.wall()
     clock.now += 3600
@@ -107,7 +107,7 @@ def test_a_file_from_the_future_was_not_seen_there(registry, say, clock) -> None
 
 
 def test_a_restarted_process_is_another_one(registry, say, clock) -> None:
-    """Its beats begin anew, its session tells."""
+    """Its beats start at 0; its session id shows it."""
     chief = registry()
     say()
     chief.look()
@@ -117,7 +117,7 @@ def test_a_restarted_process_is_another_one(registry, say, clock) -> None:
 
 
 def test_the_ends_of_this_session_are_told_those_of_an_earlier_one_not(registry, say, clock) -> None:
-    """What ended in good order before the chief began is history; what failed or was lost is not."""
+    """What stopped without an error before the chief began is not listed; what failed or was lost is."""
     say("worker:0", ended="completed")
     say("worker:1", ended="error", error="ValueError: NaN")
     say("worker:2")
@@ -188,7 +188,7 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_killed_process_of_this_machine_is_lost_at_once(registry, worker) -> None:
-    """A real one, with SIGKILL, which nobody has reaped yet."""
+    """A real one, with SIGKILL, which is not reaped yet."""
     changed = threading.Semaphore(0)
     chief = registry(clock=SYSTEM_CLOCK, interval_secs=0.01, on_change=changed.release)
     chief.start()
@@ -201,7 +201,7 @@ def test_a_killed_process_of_this_machine_is_lost_at_once(registry, worker) -> N
 
 
 def test_the_thread_looks_and_stops(registry, say) -> None:
-    """What goes wrong does not end it; the last look, when it stops, is told nobody."""
+    """Errors do not end it; the last read, when it stops, is not reported."""
     looked: threading.Semaphore = threading.Semaphore(0)
     changed: list[str] = []
 
@@ -223,7 +223,7 @@ def test_the_thread_looks_and_stops(registry, say) -> None:
 
 
 def test_stopping_looks_once_more(registry, say) -> None:
-    """Who ends together with the chief is seen to have ended; the chief's own end tells of it."""
+    """A process that ends together with the chief is seen as ended, in the chief's last heartbeat."""
     changed = threading.Event()
     chief = registry(interval_secs=3600.0, on_change=changed.set)
     say()

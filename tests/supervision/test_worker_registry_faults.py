@@ -40,7 +40,7 @@ def test_what_makes_no_sense_is_skipped_and_said_once(
 
 
 def test_what_is_not_ours_is_left_alone(registry, say, directory: Path, caplog) -> None:
-    """A file that is being written, or left behind by the killed, is nobody's heartbeat."""
+    """A file that is being written, or left by a killed process, is no heartbeat."""
     (directory / "worker-1.json.tmp123").write_bytes(b"{")
     (directory / "README").write_bytes(b"hello")
     assert registry().states() == {}
@@ -60,7 +60,7 @@ def test_a_torn_file_is_silence(registry, say, clock, directory: Path) -> None:
 
 
 def test_a_fault_of_the_chiefs_own_is_nobodys_silence(registry, say, clock, shared, caplog) -> None:
-    """While it cannot look nothing changes; nor at the first look afterwards, though nobody could write either."""
+    """While it cannot read nothing changes; nor at the first read afterwards, though no process could write either."""
     chief = registry()
     say()
     chief.look()
@@ -101,7 +101,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(registry, say, s
 
 
 def test_stopping_does_not_wait_for_ever(registry, say, shared, monkeypatch) -> None:
-    """Not for a file system that hangs; what was seen last stays, and is told without waiting."""
+    """Not for a file system that hangs; the last state is returned without waiting."""
     monkeypatch.setattr("supervisor_core.supervision.worker_registry.LAST_READ_SECS", 0.001)
     changed = threading.Event()
     chief = registry(interval_secs=3600.0, on_change=changed.set)

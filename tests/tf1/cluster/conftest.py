@@ -54,7 +54,7 @@ class Process:
         return int(self.line(*parts).rpartition(" ")[2])
 
     def enough(self) -> None:
-        """Have it end in good order."""
+        """Have it end without an error."""
         self._process.stdin.write("enough\n")
         self._process.stdin.flush()
 
@@ -98,7 +98,7 @@ class Cluster:
     """The networks of tasks that are in one of their own."""
     processes: dict[str, Process] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
-    """What a story tells: steps at its turns,"""
+    """What a story records: steps at its turns,"""
     lines: dict[str, str] = field(default_factory=dict)
     """lines that were said,"""
     codes: dict[str, int] = field(default_factory=dict)
@@ -122,16 +122,16 @@ class Cluster:
         return self.processes[task]
 
     def run(self) -> Run:
-        """Return what the chief's events files tell of the run."""
+        """Return the run in the chief's events files."""
         return LogdirWatch(self.logdir).refresh().runs["."].run
 
     def worker(self, name: str) -> WorkerHistory | None:
-        """Return what the chief has told of another process."""
+        """Return what the chief has recorded of another process."""
         runs = LogdirWatch(self.logdir).refresh().runs
         return next((worker for run in runs.values() for worker in run.run.workers if worker.name == name), None)
 
     def sees(self, name: str, state: str) -> Callable[[], bool]:
-        """Return a function that tells whether the chief has told that a process is in this state."""
+        """Return a function that returns whether the chief has recorded a process in this state."""
         return lambda: (worker := self.worker(name)) is not None and worker.state == state
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """One process of a cluster, as `ClusterTask` reads it from TF_CONFIG. It says on standard output what it does.
 
 Usage: program.py FACADE LOGDIR, where FACADE is Supervisor or MonitoredTrainingSession. A line on standard input ends
-the training in good order; with GATE set in the environment, the first one ends the chief's `init_fn`.
+the training without an error; with GATE set in the environment, the first one ends the chief's `init_fn`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPTIONS = supervisor_core.Options(
 
 
 def main(facade: str, logdir: str) -> None:
-    """Take part in the cluster's training until told that it is enough."""
+    """Take part in the cluster's training until it is to end."""
     task = supervisor_core.ClusterTask.from_environment()
     task.start_server()
     say("serving")
@@ -68,7 +68,7 @@ def train(facade: str, task: Any, logdir: str) -> None:
 
 
 def step_lock(sess: Any) -> None:
-    """Let the model be half made until told to go on."""
+    """Keep the model half initialised until the test continues."""
     say("in init_fn")
     sys.stdin.readline()
 

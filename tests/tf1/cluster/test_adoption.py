@@ -107,7 +107,7 @@ def ended(logdir: str, how: str | None) -> None:
 
 @pytest.fixture
 def sessions(logdir: str, read_telemetry: Callable[..., list[Any]]) -> Callable[[], list[SessionRecord]]:
-    """Returns a function that reads what the logdir's sessions tell of their begin."""
+    """Returns a function that reads the session records in the logdir."""
     return lambda: sorted(
         (record for record in read_telemetry(logdir) if isinstance(record, SessionRecord)),
         key=lambda record: record.attempt,
@@ -118,7 +118,7 @@ def sessions(logdir: str, read_telemetry: Callable[..., list[Any]]) -> Callable[
 def test_the_model_of_a_chief_that_was_cut_off_is_kept(
     chief: Train, logdir: str, how: str | None, sessions: Callable[[], list[SessionRecord]]
 ) -> None:
-    """It goes on at the step that it had come to, not at the checkpoint's, and tells that."""
+    """It resumes at the step that was reached, not at the checkpoint's, and records that."""
     assert chief(trains(logdir)) == 0
     ended(logdir, how)
     assert chief() == TRAINED
@@ -173,7 +173,7 @@ def test_a_chief_that_fails_before_it_is_ready_leaves_nothing_to_keep(chief: Tra
 
 
 def test_what_a_ready_chief_leaves_is_its_own(chief: Train, logdir: str) -> None:
-    """Once it is ready, the mark of the one before it is nobody's any more."""
+    """Once it is ready, the flag of the one before it is void."""
     chief(trains(logdir))
     ended(logdir, None)
     chief()

@@ -1,4 +1,4 @@
-"""A session in a cluster is closed, or left: nobody waits for ever for a process that is gone."""
+"""A session in a cluster is closed, or left open: closing never waits forever for an unavailable process."""
 
 from __future__ import annotations
 

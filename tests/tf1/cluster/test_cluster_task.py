@@ -188,7 +188,7 @@ def test_who_cannot_serve(kind: str, servers: Servers, logdir: str) -> None:
 
 
 def test_serving_without_a_logdir_is_serving_for_ever(servers: Servers) -> None:
-    """There is nothing to tell of the run's end: TensorFlow's server is joined."""
+    """The run's end is unknown: TensorFlow's server is joined."""
     server = task("ps")
     server.start_server()
     server.serve()

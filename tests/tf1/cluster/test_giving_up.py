@@ -61,7 +61,7 @@ def monitored(logdir: str, ready_op: Any) -> None:
 
 @pytest.mark.parametrize("worker", [supervisor, monitored])
 def test_a_signal_ends_a_worker_that_waits(graph: Any, logdir: str, worker: Callable[..., None]) -> None:
-    """As it would have ended the process; the chief is told of the signal, not of an error."""
+    """As it would have ended the process; the stop record has the signal, not an error."""
     with pytest.raises(KeyboardInterrupt):
         worker(logdir, never_ready(interrupt))
     word = last_word(logdir)
@@ -71,7 +71,7 @@ def test_a_signal_ends_a_worker_that_waits(graph: Any, logdir: str, worker: Call
 def test_a_signal_ends_a_session_that_is_made_anew(
     graph: Any, logdir: str, build_model: Callable[..., Any], read_telemetry: Callable[..., list[Any]]
 ) -> None:
-    """While it waits to try again; the run tells of the signal, not of the error that it was waiting over."""
+    """While it waits to try again; the stop record has the signal, not the error that it was retrying."""
     model = build_model()
 
     class Lost(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -89,7 +89,7 @@ def test_a_signal_ends_a_session_that_is_made_anew(
 
 
 def test_a_stop_that_the_program_asks_for_is_an_error(graph: Any, logdir: str) -> None:
-    """The wait is cancelled, and says what it was for; the chief is told, too."""
+    """The wait is cancelled with an error that names what it was for, also in the stop record."""
     made: list[Any] = []
     made.append(
         supervisor_core.Supervisor(

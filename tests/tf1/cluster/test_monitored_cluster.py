@@ -1,4 +1,4 @@
-"""A cluster of real processes under `MonitoredTrainingSession`: sessions that are lost are made anew within a process.
+"""A cluster of real processes under `MonitoredTrainingSession`: lost sessions are recreated within a process.
 
 One cluster lives through all of it; each test looks at a part of its story.
 """
@@ -57,7 +57,7 @@ def test_a_killed_parameter_server_is_waited_for(story: Any) -> None:
 
 
 def test_the_loss_is_a_restart_within_the_session(story: Any) -> None:
-    """The chief restores its newest checkpoint, and tells of it: what was lost, how long it took."""
+    """The chief restores its newest checkpoint, and records it: the lost steps, the time it took."""
     first = story.run().sessions[0]
     [recovery] = [each for each in story.run().recoveries if each.session == first.id]
     assert "UnavailableError" in recovery.error

@@ -65,7 +65,7 @@ def network() -> Iterator[Network]:
 def test_a_worker_whose_network_is_cut_goes_on_when_it_is_healed(
     open_cluster: Callable[..., Any], until: Callable[..., None], network: Network
 ) -> None:
-    """The chief trains on, and tells that the worker does not move; healed, both train, and all end well."""
+    """The chief continues, and records that the worker makes no progress; healed, both train, and all end well."""
     with open_cluster("MonitoredTrainingSession", network.here) as cluster:
         port = cluster.addresses["worker"][0].rpartition(":")[2]
         cluster.addresses["worker"] = [f"{network.there}:{port}"]

@@ -29,7 +29,7 @@ class Script:
         self.waits: list[float] = []
         self.happenings: Iterator[Callable[[], object]] = iter(())
 
-    def tells(self, *happenings: Callable[[], object]) -> None:
+    def runs(self, *happenings: Callable[[], object]) -> None:
         """Have these happen, one with each wait; one that returns True asks the server to end."""
         self.happenings = iter(happenings)
 
@@ -52,7 +52,7 @@ def serve(logdir: str, script: Script) -> Callable[..., None]:
     """Returns a function that serves as ``ps:0`` while these things happen."""
 
     def run(*happenings: Callable[[], object], **options: Any) -> None:
-        script.tells(*happenings)
+        script.runs(*happenings)
         options = {"finished_wait_secs": 0.0, **options}
         server = ParameterServer(logdir, "ps:0", Options(**options), wait=script.wait, clock=script.clock)
         server.serve()
@@ -106,7 +106,7 @@ def test_it_says_that_it_serves(serve: Callable[..., None], logdir: str) -> None
 def test_it_ends_when_the_run_has_finished(
     serve: Callable[..., None], chief: LogdirLock, script: Script, logdir: str
 ) -> None:
-    """At the next look after the chief's end, as completed, if nobody is given time to begin anew."""
+    """At the next check after the chief's end, as completed, without time to restart."""
     serve(nothing, lambda: chief.acquire("a") and None, nothing, lambda: chief.release("completed") and None)
     assert script.waits == [LOOK_SECS] * 4
     assert last_word(logdir)["ended"] == "completed"
@@ -119,7 +119,7 @@ def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: 
 
 
 def test_a_finished_run_may_begin_anew(serve: Callable[..., None], chief: LogdirLock, script: Script) -> None:
-    """A server that is started first gives the chief the time to come; then there is nobody to serve."""
+    """A server that is started first gives the chief the time to come; then there is no worker."""
     chief.acquire("a")
     chief.release("completed")
     serve(*[nothing] * 20, finished_wait_secs=60.0)
@@ -200,9 +200,9 @@ def test_an_interrupt_is_its_last_word(serve: Callable[..., None], logdir: str) 
 
 
 def test_a_signal_is_its_last_word(script: Script, logdir: str) -> None:
-    """The chief is told; then the process ends as the signal would have it."""
+    """A stop record is written; then the process ends as the signal would have ended it."""
     server = ParameterServer(logdir, "ps:0", Options(), wait=script.wait, clock=script.clock)
-    script.tells(lambda: os.kill(os.getpid(), signal.SIGINT), lambda: server._stop.wait(60.0))
+    script.runs(lambda: os.kill(os.getpid(), signal.SIGINT), lambda: server._stop.wait(60.0))
     with pytest.raises(KeyboardInterrupt):
         server.serve()
     assert last_word(logdir)["ended"] == "signal"
@@ -223,8 +223,8 @@ def test_it_serves_though_nothing_can_be_read_or_written(serve: Callable[..., No
 
 
 def test_an_object_store_is_not_asked_often(script: Script, caplog: pytest.LogCaptureFixture) -> None:
-    """Each look is a request; and one that cannot be reached at all keeps nobody from serving."""
-    script.tells(nothing, lambda: True)
+    """Each check is a request; an unreachable store does not prevent serving."""
+    script.runs(nothing, lambda: True)
     ParameterServer("nowhere://runs/a", "ps:0", Options(), wait=script.wait, clock=script.clock).serve()
     assert script.waits == [REMOTE_LOOK_SECS] * 2
     assert "nowhere" in caplog.text

@@ -1,4 +1,4 @@
-"""How a chief tells its workers that the model is ready: by a mark of its own beside the model's variables."""
+"""`ReadyFlag`: a chief marks its model as ready, in a variable beside the model's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_mark_outlives_its_session(graph: Any, name: str) -> None:
 
 
 def test_the_last_one_to_announce_is_known(graph: Any) -> None:
-    """Taken back, it is as if nobody had; taking back what nobody announced is no error."""
+    """After `clear` it is as if never set; clearing an unset flag is no error."""
     mark = ReadyFlag(graph, CPU)
     with v1.Session() as sess:
         mark.clear(sess)
@@ -61,7 +61,7 @@ def test_the_last_one_to_announce_is_known(graph: Any) -> None:
     ],
 )
 def test_another_model_is_not_the_one_announced(name: str, shape: list[int], dtype: Any, device: str) -> None:
-    """A program that was changed between two chiefs finds nobody's model, rather than one that does not fit."""
+    """A program that was changed between two chiefs finds no model, rather than one that does not fit."""
 
     def model(name: str, shape: list[int], dtype: Any, device: str) -> Any:
         graph = tf.Graph()
@@ -90,7 +90,7 @@ def test_the_mark_is_in_no_collection(graph: Any) -> None:
 
 
 def test_a_graph_without_placed_variables_needs_none(graph: Any) -> None:
-    """Nobody else can see a variable that is placed nowhere; nor is there anything to see in an empty graph."""
+    """No other process sees a variable without a device; an empty graph has none."""
     assert ready_flag_for(graph) is None
     v1.get_variable("weight", initializer=1.0)
     assert ready_flag_for(graph) is None

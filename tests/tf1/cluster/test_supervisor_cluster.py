@@ -94,7 +94,7 @@ def newest_step(logdir: str) -> int:
 
 
 def test_a_killed_worker_is_missed_and_comes_back(story: Any) -> None:
-    """The others go on; the chief tells that it was lost, and that another process took its place."""
+    """The others continue; the chief records that it was lost, and that another process took its place."""
     # Not 0 at the beginning: the worker may have done a step before the chief reads it.
     assert story.steps["worker is back"] > story.steps["begin"]
     worker = story.worker("worker:0")
@@ -149,7 +149,7 @@ def test_a_worker_that_comes_late_ends_at_once(story: Any) -> None:
 
 
 def test_checkpoints_of_a_cluster_say_that_they_may_mix_steps(story: Any) -> None:
-    """Nobody here can hold the workers' steps."""
+    """No process can hold the workers' steps here."""
     assert {saved.consistent for saved in story.run().checkpoints if saved.ok} == {False}
 
 

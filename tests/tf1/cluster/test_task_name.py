@@ -78,7 +78,7 @@ def test_an_environment_without_a_cluster(graph: Any, monkeypatch: pytest.Monkey
 def test_an_environment_that_makes_no_sense(
     graph: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Keeps nobody from training: it is said, and the graph is asked."""
+    """It does not prevent training: a warning is logged, and the graph gives the name."""
     monkeypatch.setenv("TF_CONFIG", "{nonsense")
     place("/job:worker/task:3")
     assert task_name(Options(), graph) == "worker:3"

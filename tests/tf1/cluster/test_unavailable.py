@@ -21,7 +21,7 @@ def test_what_tensorflow_raises_of_a_process_that_is_gone(kind: type[Exception])
 
 
 def test_a_server_that_is_being_started_does_not_know_its_own_device() -> None:
-    """TensorFlow takes that for a wrong argument; here it is told as what it is."""
+    """TensorFlow raises that as a wrong argument; here it is raised as unavailable."""
     error = tf.errors.InvalidArgumentError(None, None, STARTING)
     assert isinstance(as_unavailable(error), tf.errors.UnavailableError)
     with pytest.raises(tf.errors.UnavailableError, match="unknown device") as raised, raised_as_unavailable():

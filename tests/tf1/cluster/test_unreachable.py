@@ -32,7 +32,7 @@ def listener() -> Iterator[str]:
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address that refuses connections: the port is taken, and nobody listens."""
+    """An address that refuses connections: the port is bound, without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
@@ -157,7 +157,7 @@ def test_the_cluster_of_the_environment(nobody: str, monkeypatch: pytest.MonkeyP
 
 
 def test_a_cluster_is_remembered_as_it_is_now(nobody: str) -> None:
-    """The last one that was told, not what it was before."""
+    """The last one that was remembered, not the one before."""
     remember_cluster({"ps": {0: nobody}})
     remember_cluster({"worker": {0: nobody}})
     assert unreachable_tasks(None) == f"worker:0 ({nobody}): unreachable"

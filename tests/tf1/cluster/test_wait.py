@@ -67,7 +67,7 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def never(*unexpected: object) -> str:
-    """Fail: nobody asks who does not answer, nothing is discarded."""
+    """Fail: no probe and no discard are expected."""
     raise AssertionError(unexpected)
 
 
@@ -84,7 +84,7 @@ def test_a_long_wait_is_a_warning_once(context: Around, caplog: pytest.LogCaptur
 
 
 def test_polls_are_frequent_at_first(context: Around) -> None:
-    """Each wait is twice the one before, up to the longest; what is waited for is told once."""
+    """Each wait is twice the one before, up to the longest; what is waited for is reported once."""
     deadline = DeadlineWait(None, 3.0, context)
     for _ in range(8):
         deadline.pause("the chief")
@@ -140,7 +140,7 @@ def test_what_is_waited_for_is_told_when_it_changes(context: Around) -> None:
 
 
 def test_a_call_that_returns_is_not_waited_for(context: Around) -> None:
-    """Its result is handed on, and nobody is told or asked anything."""
+    """Its result is returned, without a report or a probe."""
     assert DeadlineWait(60.0, 1.0, context).call_blocking(lambda: "here", who=never, discard=never) == "here"
     assert context.told == []
 
@@ -233,7 +233,7 @@ def test_a_finished_run_ends_a_blocked_call(context: Around, blocked: Blocked) -
 
 
 def test_finding_out_may_block_too(context: Around, blocked: Blocked) -> None:
-    """It is done once at a time, keeps nobody from stopping, and is told when it comes."""
+    """One lookup at a time, which delays no stop; its result is reported when it comes."""
     asked, looked, name = [], threading.Event(), threading.Event()
 
     def who() -> str:

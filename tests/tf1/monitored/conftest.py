@@ -28,7 +28,7 @@ def train(request: pytest.FixtureRequest) -> Any:
 
 @dataclass
 class Recorder(v1.train.SessionRunHook):  # type: ignore[misc]
-    """A hook that notes what happens to it, and does what it is told to on the way."""
+    """A hook that records its calls, and runs the test's actions."""
 
     name: str = "hook"
     notes: list[Any] = field(default_factory=list)
@@ -80,7 +80,7 @@ def raises() -> Callable[[BaseException], Callable[..., None]]:
 
 @pytest.fixture
 def run_steps(build_model: Callable[..., Any], logdir: str) -> Callable[..., tuple[int, int]]:
-    """Returns a function that trains so many steps in a graph of its own under our `MonitoredTrainingSession`.
+    """Returns a function that trains some steps in its own graph under our `MonitoredTrainingSession`.
 
     It returns the first and the last step. Arguments: how many steps, what to call with ``(session, model)`` after
     them, and the session's own.

@@ -139,7 +139,7 @@ def test_hooks_always_see_options_and_metadata(open_session: Any, recorder: Any)
 
 
 def test_a_hook_that_requests_a_stop_ends_the_loop(open_session: Any, recorder: Any) -> None:
-    """All hooks are told of the run; then should_stop() is true, and another run is refused."""
+    """All hooks get the call; then should_stop() is true, and another call is refused."""
     hook, later = recorder(act={"after_run": lambda context, values: context.request_stop()}), recorder()
     two = tf.constant(2)
     with open_session(hook, later) as sess:

@@ -44,7 +44,7 @@ class Listener(v1.train.CheckpointSaverListener):  # type: ignore[misc]
 
 
 def train_with(train: Any, model: Any, hook: Any, steps: int, directory: str | None = None) -> int:
-    """Train so many steps with a hook; return how many it were when the loop was to end."""
+    """Train with a hook; return the number of steps when the loop ended."""
     with train.MonitoredSession(train.ChiefSessionCreator(checkpoint_dir=directory), hooks=[hook]) as sess:
         done = 0
         while done < steps and not sess.should_stop():
@@ -54,7 +54,7 @@ def train_with(train: Any, model: Any, hook: Any, steps: int, directory: str | N
 
 
 def test_listeners_are_called_around_each_save(train: Any, build_model: Any, logdir: str) -> None:
-    """As by the original: after_save finds the checkpoint on the disk; the end is told with the last step."""
+    """As by the original: after_save finds the checkpoint on the disk; `end` gets the last step."""
     model, listener = build_model(), Listener(logdir)
     hook = train.CheckpointSaverHook(logdir, save_steps=2, scaffold=v1.train.Scaffold(), listeners=[listener])
     with train.MonitoredSession(train.ChiefSessionCreator(hook._scaffold), hooks=[hook]) as sess:

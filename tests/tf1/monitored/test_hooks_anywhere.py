@@ -123,7 +123,7 @@ def scalars(read_events: Any, logdir: str, tag: str) -> list[int]:
 
 @each(ANYWHERE)
 def test_checkpoints_in_any_session(session: Open, train_op: Any, logdir: str, saved_steps: Any) -> None:
-    """At the session's creation, every so many steps, and at its end, with `.meta` and `graph.pbtxt`."""
+    """At the session's creation, at an interval of steps, and at its end, with `.meta` and `graph.pbtxt`."""
     hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=3, saver=v1.train.Saver(max_to_keep=9))
     with session([hook]) as run:
         for _ in range(7):
@@ -156,7 +156,7 @@ def test_rates_summaries_and_timelines_in_any_session(
 
 @each(ANYWHERE)
 def test_a_stop_at_a_step_in_any_session(session: Open, train_op: Any) -> None:
-    """After exactly so many steps; a waiter whose step is reached does not wait."""
+    """After exactly this number of steps; a waiter whose step is reached does not wait."""
     hooks = [supervisor_core.GlobalStepWaiterHook(0), supervisor_core.StopAtStepHook(num_steps=4)]
     done = 0
     with pytest.raises((StopIteration, RuntimeError)), session(hooks) as run:
@@ -196,7 +196,7 @@ def test_without_a_global_step_the_original_refuses(session: Open, name: str, lo
 
 
 def trained(train: Any, hooks_of: Any, logdir: str, steps: int) -> list[tuple[str, int]]:
-    """Train so many more steps; return what a listener was called with."""
+    """Train more steps; return what a listener was called with."""
     with tf.Graph().as_default():
         op = v1.assign_add(v1.train.get_or_create_global_step(), 1).op
         notes, scaffold = Notes(), v1.train.Scaffold()

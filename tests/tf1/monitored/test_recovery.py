@@ -62,7 +62,7 @@ def training(train: Any, logdir: str) -> Callable[..., Any]:
 def test_a_lost_session_is_made_anew_and_the_run_done_again(
     training: Any, build_model: Any, kind: Any, phase: str
 ) -> None:
-    """From the newest checkpoint; hooks are told of the new session, and ``begin`` is not called again."""
+    """From the newest checkpoint; hooks get the new session, and ``begin`` is not called again."""
     model = build_model()
     hook = Losing(phase, (6,), kind)
     with training(hook) as sess:
@@ -84,7 +84,7 @@ def test_a_session_that_is_lost_while_it_is_made_is_made_anew(training: Any, bui
 
 
 def test_a_loss_that_a_thread_reports_is_noticed(training: Any, build_model: Any, recorder: Any) -> None:
-    """should_stop() makes the session anew, and is false; a run's own error is only the consequence."""
+    """should_stop() recreates the session, and is false; the call's own error is only a consequence."""
     model = build_model()
     coords = []
     hook = recorder(act={"after_create_session": lambda session, coord: coords.append(coord)})
@@ -150,7 +150,7 @@ def test_losses_in_a_row_are_bounded(logdir: str, build_model: Any, read_telemet
 
 
 def test_losses_while_the_first_session_is_made_are_bounded() -> None:
-    """The original tries for ever."""
+    """The original retries forever."""
     hook = Losing("after_create_session", tuple(range(1, 99)))
     options = supervisor_core.Options(max_recoveries=3, **QUICK)
     with pytest.raises(tf.errors.UnavailableError):

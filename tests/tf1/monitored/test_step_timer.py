@@ -1,4 +1,4 @@
-"""`StepTimer`: what is due when, whatever becomes of the clocks."""
+"""`StepTimer`: what is due when, whatever the clocks do."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_checkpoint_without_summaries(logdir: str) -> None:
 
 
 def test_every_worker_of_a_collective_strategy_writes(train: Any, logdir: str) -> None:
-    """Or those that do would wait for ever: one that is not to has a directory of its own for it."""
+    """Otherwise those that save would wait forever: a worker that may not has its own directory."""
     context = _WorkerContext(MultiWorkerMirroredStrategy(False, False), None, "worker", 1)
     train_in(train, context, logdir)
     assert files(logdir) == set()
