@@ -10,6 +10,7 @@ from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopRea
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.fields import mapping, number, text, truth, whole
 from supervisor_core.run.file_fold import Reached
+from supervisor_core.run.heartbeat_folds import WorkerReport
 from supervisor_core.run.model import (
     BUCKET_OF_PHASE,
     BUCKETS,
@@ -25,7 +26,6 @@ from supervisor_core.run.model import (
 from supervisor_core.run.session_fold import CLOCK_SET_SECS, SessionFold, clocks_differ, is_over_budget, save_histogram
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
 from supervisor_core.run.step_time_curve import StepTimeCurve
-from supervisor_core.run.worker_fold import WorkerReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,10 @@ from supervisor_core.run.bounds import (
     counted,
 )
 from supervisor_core.run.fields import MAX_TEXT, mapping, number, text, truth, whole
+from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
 from supervisor_core.run.model import BUCKETS, Checkpoint, Recovery
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
 from supervisor_core.run.step_time_curve import StepTimeCurve
-from supervisor_core.run.thread_fold import ThreadFold
-from supervisor_core.run.worker_fold import WorkerFold
 
 Stacks = Mapping[str, tuple[str, ...]]
 Silent = tuple[float, float, float]

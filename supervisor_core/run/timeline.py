@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from supervisor_core.run.goodput import GoodputWalk
+from supervisor_core.run.heartbeat_folds import WorkerReport, merged_history, natural_order
 from supervisor_core.run.model import (
     BUCKET_OF_PHASE,
     PRODUCTIVE,
@@ -27,7 +28,6 @@ from supervisor_core.run.model import (
 )
 from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
 from supervisor_core.run.session_fold import CLOCK_SET_SECS
-from supervisor_core.run.worker_fold import WorkerReport, merged_history, natural_order
 
 RATE_MARGIN = 2.0
 """An unseen session may have been faster than its highest reported rate by this factor."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.run.heartbeat_folds import ThreadFold
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
-from supervisor_core.run.thread_fold import ThreadFold
 
 
 def told(state: str, ticks: int = 0, **more: Any) -> dict[str, Any]:

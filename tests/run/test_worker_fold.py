@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.heartbeat_folds import WorkerFold, natural_order
 from supervisor_core.run.model import Run, WorkerHistory, WorkerSpan
-from supervisor_core.run.worker_fold import WorkerFold, natural_order
 
 RunOf = Callable[..., Run]
 

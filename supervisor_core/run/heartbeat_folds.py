@@ -1,4 +1,8 @@
-"""`WorkerFold`: one other process of the cluster by the heartbeats of one chief; `merged_history`: by all chiefs."""
+"""Service threads and other processes of the cluster, as the heartbeats of a session report them.
+
+`ThreadFold` and `WorkerFold` turn the reports of one session into spans of states; `merged_history` joins the spans of
+a worker over the run's chiefs.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,124 @@ from typing import Any, NamedTuple, get_args
 
 from supervisor_core.run.bounds import keep_newest
 from supervisor_core.run.fields import number, text, whole
-from supervisor_core.run.model import WorkerHistory, WorkerSpan
-from supervisor_core.run.status import WorkerState
+from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory, WorkerSpan
+from supervisor_core.run.status import ThreadState, WorkerState
 
-_STATES = frozenset(get_args(WorkerState))
+_THREAD_STATES = frozenset(get_args(ThreadState))
+_WORKER_STATES = frozenset(get_args(WorkerState))
 _DIGITS = re.compile(r"([0-9]+)")
+
+
+class _ThreadFields(NamedTuple):
+    """A heartbeat's fields of a thread, without its state; small, since a run has very many."""
+
+    interval_secs: float | None = None
+    ticks: int = 0
+    failures: int = 0
+    last_error: str | None = None
+    last_tick_at: float | None = None
+    last_tick_secs: float | None = None
+    overdue_secs: float = 0.0
+    last_failure_at: float | None = None
+
+
+_NO_THREAD_FIELDS = _ThreadFields()
+
+
+class ThreadFold:
+    """Collects the heartbeats' reports of one thread; finished spans and ticks are only appended to.
+
+    Args:
+        name: the thread's.
+        kept_ticks: see `RunFold`.
+    """
+
+    __slots__ = ("_error", "_kept", "_last", "_overdue", "_since", "_spans", "_state", "_ticks", "_until", "name")
+
+    def __init__(self, name: str, kept_ticks: int | None = None) -> None:
+        self.name = name
+        self._kept = kept_ticks
+        self._spans: list[ThreadSpan] = []
+        self._ticks: list[ThreadTick] = []
+        self._last = _NO_THREAD_FIELDS
+        self._state: ThreadState | None = None
+        self._since = self._until = self._overdue = 0.0
+        self._error: str | None = None
+
+    def beat(self, at: float, entry: Mapping[str, Any]) -> None:
+        """Add the entry of the heartbeat of wall time ``at``."""
+        state = entry.get("state")
+        if text(state) not in _THREAD_STATES:
+            return
+        at = max(at, self._until)
+        if state != self._state:
+            if self._state is not None:
+                self._spans.append(self._span(at))
+                keep_newest(self._spans, self._kept)
+            self._state, self._since, self._overdue, self._error = state, at, 0.0, None
+        self._until = at
+        before, self._last = self._last, _thread_fields(entry)
+        now = self._last
+        self._overdue = max(self._overdue, now.overdue_secs)
+        if state == "failed" or now.failures > before.failures:
+            self._error = now.last_error
+        if now.last_tick_at is not None and now.last_tick_at != before.last_tick_at:
+            # A failure is recorded just before the end of its tick.
+            begun_at = now.last_tick_at - (now.last_tick_secs or 0.0) - 1e-3
+            ok = now.last_failure_at is None or not begun_at <= now.last_failure_at <= now.last_tick_at
+            self._ticks.append(ThreadTick(at=now.last_tick_at, secs=now.last_tick_secs, ok=ok))
+            keep_newest(self._ticks, self._kept)
+
+    def absorb(self, later: ThreadFold) -> None:
+        """Append what a later file of the same session holds."""
+        spans = later._spans if later._state is None else [*later._spans, later._span(later._until)]
+        for span in spans:
+            if span.state == self._state:
+                self._overdue = max(self._overdue, span.overdue_secs)
+                self._error = span.error or self._error
+            else:
+                if self._state is not None:
+                    self._spans.append(self._span(max(span.since, self._since)))
+                self._state, self._since = span.state, max(span.since, self._until)
+                self._overdue, self._error = span.overdue_secs, span.error
+            self._until = max(self._until, span.until)
+        known = self._last.last_tick_at
+        self._ticks.extend(tick for tick in later._ticks if tick.at != known)
+        keep_newest(self._ticks, self._kept)
+        keep_newest(self._spans, self._kept)
+        self._last = self._last if later._state is None else later._last
+
+    def history(self, session: str, until: float) -> ThreadHistory | None:
+        """Return the thread's history up to a time; None before the first entry."""
+        if self._state is None:
+            return None
+        return ThreadHistory(
+            name=self.name,
+            session=session,
+            state=self._state,
+            spans=(*self._spans, self._span(max(until, self._until))),
+            seen_ticks=tuple(self._ticks),
+            **self._last._asdict(),
+        )
+
+    def _span(self, until: float) -> ThreadSpan:
+        assert self._state is not None
+        return ThreadSpan(
+            state=self._state, since=self._since, until=until, overdue_secs=self._overdue, error=self._error
+        )
+
+
+def _thread_fields(entry: Mapping[str, Any]) -> _ThreadFields:
+    return _ThreadFields(
+        interval_secs=number(entry.get("interval_secs")),
+        ticks=whole(entry.get("ticks")) or 0,
+        failures=whole(entry.get("failures")) or 0,
+        last_error=text(entry.get("last_error")),
+        last_tick_at=number(entry.get("last_tick_at")),
+        last_tick_secs=number(entry.get("last_tick_secs")),
+        overdue_secs=number(entry.get("overdue_secs")) or 0.0,
+        last_failure_at=number(entry.get("last_failure_at")),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +143,7 @@ class WorkerReport:
     """Start times of its processes."""
 
 
-class _Report(NamedTuple):
+class _WorkerFields(NamedTuple):
     """A heartbeat's fields of a worker, without its state; small, since a run has very many."""
 
     last_seen_at: float | None = None
@@ -39,7 +156,7 @@ class _Report(NamedTuple):
     error: str | None = None
 
 
-_NOTHING = _Report()
+_NO_WORKER_FIELDS = _WorkerFields()
 
 
 class WorkerFold:
@@ -57,7 +174,7 @@ class WorkerFold:
         self._kept = kept_spans
         self._spans: list[WorkerSpan] = []
         self._starts: set[float] = set()
-        self._last = _NOTHING
+        self._last = _NO_WORKER_FIELDS
         self._state: WorkerState | None = None
         self._since = self._until = 0.0
         self._started_at: float | None = None
@@ -66,12 +183,12 @@ class WorkerFold:
     def beat(self, at: float, entry: Mapping[str, Any]) -> None:
         """Add the entry of the heartbeat of wall time ``at``."""
         state: Any = entry.get("state")
-        if text(state) not in _STATES:
+        if text(state) not in _WORKER_STATES:
             return
         at = max(at, self._until)
         self._enter(state, number(entry.get("started_at")), at)
         self._until = at
-        self._last = _report(entry)
+        self._last = _worker_fields(entry)
         self._error = self._last.error or self._error
 
     def absorb(self, later: WorkerFold) -> None:
@@ -149,8 +266,8 @@ def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
     return [(len(part) if index % 2 else 0, part) for index, part in enumerate(digits)], name
 
 
-def _report(entry: Mapping[str, Any]) -> _Report:
-    return _Report(
+def _worker_fields(entry: Mapping[str, Any]) -> _WorkerFields:
+    return _WorkerFields(
         last_seen_at=number(entry.get("last_seen_at")),
         phase=text(entry.get("phase")),
         waiting_for=text(entry.get("waiting_for")),
