@@ -1,4 +1,4 @@
-"""Scripted runs: sessions that tell of themselves as a trainer does, and files of other writers, as chunks."""
+"""Scripted runs: sessions that write telemetry as a trainer does, and files of other writers, as chunks."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _points(rows: Sequence[tuple[int, int, float, float]]) -> Points:
 
 
 class Trainer:
-    """A scripted session: it does what it is told, and tells of it as a trainer does.
+    """A scripted session: it does what the test asks, and records it as a trainer does.
 
     Time passes only in its methods; a heartbeat comes every ``heartbeat_secs`` and at each change of phase.
     """
@@ -136,7 +136,7 @@ class Trainer:
 
     @property
     def elapsed_secs(self) -> float:
-        """How long it has lasted, by a clock that nobody sets."""
+        """Its age, by a monotonic clock."""
         return self.now - self.started_at - self._clock_set_by
 
     def set_clock(self, by: float) -> Trainer:
@@ -266,18 +266,18 @@ class Trainer:
         return self
 
     def recover(self, restored_step: int | None, *, lasts: float = 12.0, **more: Any) -> Trainer:
-        """Lose the framework's session, make it anew from a checkpoint, and go on training."""
+        """Lose the framework's session, recreate it from a checkpoint, and resume training."""
         self.enter("restoring").spend(lasts)
-        told = {"error": "UnavailableError: gone", "secs": lasts, "step": self.step, "restored_step": restored_step}
+        fields = {"error": "UnavailableError: gone", "secs": lasts, "step": self.step, "restored_step": restored_step}
         if restored_step is not None:
-            told["restored_checkpoint"] = f"/run/model.ckpt-{restored_step}"
-        record = RecoveryRecord(**{"session": self.id, **told, **more})
+            fields["restored_checkpoint"] = f"/run/model.ckpt-{restored_step}"
+        record = RecoveryRecord(**{"session": self.id, **fields, **more})
         self.file.tell(record, restored_step or 0, self.now)
         self.step = self.step if restored_step is None else restored_step
         return self.enter("training")
 
     def stop(self, reason: Any = "completed", **more: Any) -> Trainer:
-        """End in good order."""
+        """End as planned."""
         self.enter("stopped")
         record = StopRecord(
             session=self.id,

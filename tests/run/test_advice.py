@@ -45,7 +45,7 @@ def test_nothing_is_recommended_before_all_is_known(unknown: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("failures", range(MIN_FAILURES))
 def test_a_few_failures_say_too_little(failures: int) -> None:
-    """Nothing is recommended, and only saving counts as a cost; the facts are told."""
+    """Nothing is recommended, and only saving counts as a cost; the facts are shown."""
     found = advice(replace(COSTS, failures=failures), 100.0)
     assert found.recommended_interval_secs is found.recommended_low_secs is found.recommended_high_secs is None
     assert (found.present_cost_ratio, found.recommended_cost_ratio) == (0.02, None)

@@ -110,7 +110,7 @@ def test_an_adopted_model_is_as_safe_as_the_checkpoint_before(trainer: Any, run_
 
 
 def test_nothing_is_concluded_of_another_writer_s_run(events_file: Any, run_of: RunOf) -> None:
-    """What it keeps, and where, nothing tells."""
+    """Its checkpoints are unknown."""
     assert (
         run_of(events_file("/run/events.out.tfevents.1000.host", 1000.0).scalars("loss", range(99), 1e3)).at_risk
         is None

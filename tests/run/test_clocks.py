@@ -139,7 +139,7 @@ def test_a_count_that_begins_again_comes_later(trainer: Any, run_of: RunOf) -> N
 
 
 def test_a_session_that_died_while_starting_keeps_its_place(trainer: Any, run_of: RunOf) -> None:
-    """Heartbeats alone tell the attempt, so that a session without a record stands where it was."""
+    """Heartbeats hold the attempt, so a session without a session record keeps its place."""
     first = trainer("a").spend(12).ready().train(500)
     died = trainer("b", first.now + 60 - HOUR, attempt=2)
     died.phase = "restoring"

@@ -61,7 +61,7 @@ def test_a_clock_that_jumped_makes_no_session_overlap_the_next(killed: Any, resu
 
 
 def test_a_lease_that_knows_less_takes_nothing_away(killed: Any, resumed: Any, run_of: RunOf) -> None:
-    """An old renewal (an object store's) leaves what the events tell."""
+    """An old renewal (an object store's) leaves the times of the events."""
     run = run_of(killed, resumed(previous_step=1100, previous_seen_at=killed.now - 80.0))
     assert run.restarts[0].rewind_steps == 187
     assert run.sessions[0].ended_at == pytest.approx(killed.now, abs=10.0)
@@ -77,8 +77,8 @@ def test_a_renewal_before_a_recovery_tells_of_steps_that_it_took_back(killed: An
 
 
 def test_steps_done_again_after_a_kill_have_a_bound(killed: Any, resumed: Any, run_of: RunOf) -> None:
-    """It died before the lease would have been renewed once more: at most so many steps at twice its rate. Where the
-    lease tells nothing, before its next heartbeat."""
+    """It died before the next renewal of the lease: the steps until then, at twice its rate, are the bound. Without a
+    lease: before its next heartbeat."""
     run = run_of(killed, resumed())
     (restart,) = run.restarts
     assert restart.rewind_steps == 195
@@ -121,7 +121,7 @@ def test_what_a_session_told_of_its_end_is_exact(trainer: Any, run_of: RunOf) ->
 
 
 def test_a_session_that_told_no_step_has_no_bound(trainer: Any, run_of: RunOf) -> None:
-    """How fast it was nothing tells."""
+    """Its rate is unknown."""
     first = trainer("a").spend(5).ready()
     (restart,) = run_of(first, trainer("b", first.now + 60, attempt=2).ready(0).train(5)).restarts
     assert (restart.rewind_steps, restart.rewind_steps_most) == (0, None)

@@ -1,4 +1,4 @@
-"""Runs that tell of themselves: sessions, restarts, checkpoints, stalls; in any order and in any pieces."""
+"""Runs with telemetry: sessions, restarts, checkpoints, stalls; in any order and in any pieces."""
 
 from __future__ import annotations
 
@@ -73,19 +73,19 @@ def test_a_tag_that_counts_something_else_moves_no_step(trainer: Any, run_of: Ru
 def test_a_session_killed_before_it_told_a_step_is_known_by_its_scalars(
     trainer: Any, events_file: Any, run_of: RunOf
 ) -> None:
-    """START tells where a new model began, the scalars how far it got, though no heartbeat knew the step."""
+    """START gives the first step of a new model, the scalars its last, though no heartbeat has a step."""
     session = trainer().spend(3).ready()
     session.file.events = [
         (at, replace(mark, record=replace(mark.record, step=None)) if hasattr(mark.record, "phase") else mark)
         for at, mark in session.file.events
     ]
     session.file.log("START", 0, session.now).scalars("loss", range(1, 8), session.now)
-    [told] = run_of(session).sessions
-    assert (told.first_step, told.last_step, told.inferred) == (0, 7, False)
+    [found] = run_of(session).sessions
+    assert (found.first_step, found.last_step, found.inferred) == (0, 7, False)
 
 
 def test_two_sessions_in_one_file_are_two(killed: Any, resumed: Any, run_of: RunOf) -> None:
-    """A writer that is used for two sessions, one after the other, tells of both."""
+    """A writer that is used for two sessions, one after the other, shows both."""
     apart = run_of(killed, resumed)
     killed.file.scalar("loss", 1187, killed.now)
     killed.file.events.extend(resumed.file.scalar("loss", 1301, resumed.now).events)
@@ -149,7 +149,7 @@ def test_what_the_lease_knew_beats_a_lost_stop_record(killed: Any, trainer: Any,
 
 
 def test_checkpoints_are_those_of_the_records_once(killed: Any, run_of: RunOf) -> None:
-    """The standard CHECKPOINT event of the same save adds nothing; good and bad saves are told apart."""
+    """The standard CHECKPOINT event of the same save adds nothing; successful and failed saves are distinguished."""
     killed.file.log("CHECKPOINT", 1000, killed.now, "/run/model.ckpt-1000")
     killed.save(error="OSError: no space left")
     run = run_of(killed)
@@ -189,7 +189,7 @@ def test_a_stall_has_a_begin_and_an_end(trainer: Any, run_of: RunOf) -> None:
 
 
 def test_a_stall_ends_with_its_session(trainer: Any, run_of: RunOf) -> None:
-    """A stall whose end was never told is over when the session was last heard of."""
+    """A stall without an end record ends with the last event of its session."""
     session = trainer().ready().train(100)
     since = session.now
     session.spend(310, moving=False).stall("begin", since)
@@ -200,7 +200,7 @@ def test_a_stall_ends_with_its_session(trainer: Any, run_of: RunOf) -> None:
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.97])
 def test_a_session_goes_on_in_another_file(killed: Any, run_of: RunOf, events_file: Any, part: float) -> None:
-    """After a reopening the session is one, with what both files tell: its recoveries and its cluster's workers too."""
+    """After a reopening the session is one, with the records of both files: its recoveries and its workers too."""
     killed.recover(1000).train(30).recover(1000)
     killed.workers = ({"name": "worker:1", "state": "running", "started_at": 5.0},)
     first = killed.train(30).file
@@ -214,7 +214,7 @@ def test_a_session_goes_on_in_another_file(killed: Any, run_of: RunOf, events_fi
 
 
 def test_a_recovery_is_a_restart_within_the_session(killed: Any, run_of: RunOf) -> None:
-    """When and how long, from which step to which, from what, and why: as told; no restart, and no other session."""
+    """When and how long, from which step to which, from what, and why, as recorded; no restart, no other session."""
     killed.recover(1000, losses=2).train(5).recover(None)
     run = run_of(killed)
     first, second = run.recoveries
@@ -234,7 +234,7 @@ def test_a_recovery_is_a_restart_within_the_session(killed: Any, run_of: RunOf) 
 
 
 def test_a_recovery_may_hold_anything(killed: Any, run_of: RunOf) -> None:
-    """Fields of the wrong type and below 0 are told as nothing, and the recovery still counts."""
+    """Fields of the wrong type and below 0 count as missing, and the recovery still counts."""
     odd: dict[str, Any] = {"error": 7, "secs": None, "losses": -1, "step": "x", "restored_checkpoint": ()}
     killed.recover(None, **odd).file.tell(RecoveryRecord(session="a", error="E", secs=-3.0), 1188, killed.now)
     found, another = run_of(killed).recoveries
@@ -249,7 +249,7 @@ def test_a_recovery_may_hold_anything(killed: Any, run_of: RunOf) -> None:
 
 
 def test_a_session_is_where_its_recovery_took_it_back_to(killed: Any, trainer: Any, run_of: RunOf) -> None:
-    """The scalars of the steps that were taken back tell nothing of where it stands, those written since do; a restart
+    """Scalars from before a recovery do not show the present step, those written since do; a restart
     afterwards loses only what was done since."""
     killed.enter("restoring").file.scalars("loss", range(1180, 1188), killed.now)
     killed.file.tell(RecoveryRecord(session="a", error="E", restored_step=1000), 1000, killed.now)
@@ -263,11 +263,11 @@ def test_a_session_is_where_its_recovery_took_it_back_to(killed: Any, trainer: A
     assert [(item.from_step, item.rewind_steps) for item in run.restarts] == [(1020, 20)]
 
 
-@pytest.mark.parametrize("told", [0, None])
-def test_what_is_told_before_training_goes_on_is_of_before_the_recovery(killed: Any, run_of: RunOf, told: Any) -> None:
+@pytest.mark.parametrize("step", [0, None])
+def test_a_step_reported_before_training_resumes_is_ignored(killed: Any, run_of: RunOf, step: Any) -> None:
     """A heartbeat that comes between the recovery's record and the new step has the old one: where the model is now is
     what the record says, and, where that says nothing, the heartbeats once training goes on."""
-    killed.enter("restoring").file.tell(RecoveryRecord(session="a", error="E", restored_step=told), 0, killed.now)
+    killed.enter("restoring").file.tell(RecoveryRecord(session="a", error="E", restored_step=step), 0, killed.now)
     killed.beat()
     killed.step = 0
     killed.enter("training").train(20).beat()
@@ -276,12 +276,12 @@ def test_what_is_told_before_training_goes_on_is_of_before_the_recovery(killed: 
 
 def test_a_session_says_whether_it_kept_the_model(trainer: Any, run_of: RunOf) -> None:
     """Adopted is what its record calls so, and nothing else."""
-    found = [run_of(trainer().ready(7, adopted=told)).sessions[0].adopted for told in (True, False, "yes", None)]
+    found = [run_of(trainer().ready(7, adopted=value)).sessions[0].adopted for value in (True, False, "yes", None)]
     assert found == [True, False, False, False]
 
 
 def test_a_file_read_anew_replaces_what_it_told(killed: Any, trainer: Any, fold_of: Any) -> None:
-    """A file that was replaced tells only what is in it now; a file that is gone, nothing."""
+    """Of a replaced file only the present events count; a deleted file has none."""
     fold = fold_of(killed)
     other = trainer("b").ready().train(5)
     other.file.path = killed.file.path

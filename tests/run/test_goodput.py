@@ -118,7 +118,7 @@ def test_recoveries_and_restarts_one_upon_the_other(trainer: Any, run_of: RunOf)
 
 
 def test_a_recovery_to_an_unknown_step_wastes_nothing(trainer: Any, run_of: RunOf) -> None:
-    """Where nothing tells from which step training went on, nothing is taken back."""
+    """Where the resumed step is unknown, nothing is taken back."""
     run = run_of(trainer().ready().train(100).recover(None).train(100).stop())
     assert (run.goodput.secs[WASTED], run.steps_lost, run.recoveries[0].rewind_steps, run.step) == (0.0, 0, None, 200)
 
@@ -137,7 +137,7 @@ def test_a_model_that_outlived_its_chief_loses_nothing(trainer: Any, run_of: Run
 
 
 def test_an_adopted_model_may_stand_before_what_was_told(trainer: Any, run_of: RunOf) -> None:
-    """A predecessor that told of a few steps too many has not lost them: adopted is adopted."""
+    """A predecessor that reported a few steps too many has not lost them: the model was adopted."""
     first = trainer("a").ready().train(1000)
     second = trainer("b", first.now + 60, attempt=2).ready(990, adopted=True).train(100)
     run = run_of(first, second)
@@ -155,7 +155,7 @@ def test_a_planned_stop_with_a_checkpoint_wastes_nothing(trainer: Any, run_of: R
 
 def test_a_killed_session_lived_half_a_heartbeat_longer(trainer: Any, run_of: RunOf) -> None:
     """A session dies between two heartbeats: half of what was left until the next counts as lost work, not as downtime;
-    one that ended in good order is believed to the second."""
+    one that ended as planned is believed to the second."""
     first = trainer("a").ready().train(1000)
     second = trainer("b", first.now + 60, heartbeat_secs=0.0).ready(1000).train(10)
     third = trainer("c", second.now + 60).ready(1010).train(10).stop("signal")
@@ -182,7 +182,7 @@ def test_a_lost_run_ends_where_it_was_last_seen(trainer: Any, run_of: RunOf) -> 
 
 
 def test_an_inferred_goodput_says_so(events_file: Any, run_of: RunOf) -> None:
-    """Without telemetry nothing tells what a session's time went into: there is no ratio, and no productive second."""
+    """Without telemetry the use of a session's time is unknown: there is no ratio, and no productive second."""
     first = events_file("/run/events.out.tfevents.1000.host", 1000.0).scalars("loss", range(101), 1000.0, 10.0)
     second = events_file("/run/events.out.tfevents.3000.host", 3000.0).scalars("loss", range(50, 151), 3000.0, 10.0)
     goodput = run_of(first, second, now=1e9).goodput
@@ -247,5 +247,5 @@ def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any)
         ends_at = max(session.ended_at or 0.0 for session in run.sessions)
         wall = max(ends_at, now + later if run.sessions[-1].outcome == "running" else 0.0)
         assert goodput.wall_secs == pytest.approx(wall - run.sessions[0].started_at, abs=1e-3)
-    for told in run.sessions:
-        assert sum(told.activity_secs.values()) == pytest.approx(told.ended_at - told.started_at, abs=1e-3)
+    for each in run.sessions:
+        assert sum(each.activity_secs.values()) == pytest.approx(each.ended_at - each.started_at, abs=1e-3)

@@ -1,4 +1,4 @@
-"""Logs of writers that tell nothing of themselves: each test is a line of what real logdirs were found to do."""
+"""Logs of writers without telemetry: each test is a line of what real logdirs were found to do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_stop_is_at_step_0_and_no_position(log: Any, run_of: RunOf) -> None:
 
 
 def test_start_without_stop_is_a_session_that_ends_where_it_was_heard_of_last(log: Any, run_of: RunOf) -> None:
-    """Most files have START and no STOP: nothing tells how it ended."""
+    """Most files have START and no STOP: the end is unknown."""
     file = log().log("START", 0, T + 1).scalars("loss", range(50), T + 2)
     run = run_of(file, now=T + SECS_OF_DAY)
     assert (run.state, run.sessions[0].outcome, run.sessions[0].ended_at) == ("unknown", "unknown", T + 51)
@@ -235,7 +235,7 @@ def test_an_evaluation_beside_two_trainings_hides_no_restart(log: Any, run_of: R
 
 
 def test_another_process_is_another_session(events_file: Any, run_of: RunOf) -> None:
-    """Host and process in a file's name tell who wrote it: the same goes on, another begins, whatever the steps."""
+    """Host and process in a file's name identify the writer: the same goes on, another begins, whatever the steps."""
 
     def file(at: float, pid: int, steps: range) -> Any:
         path = f"/run/events.out.tfevents.{int(at)}.host.example.{pid}.0"
@@ -297,7 +297,7 @@ def test_an_older_inferred_session_comes_before_one_that_tells(log: Any, trainer
 
 
 def test_results_written_after_the_training_are_no_session(log: Any, trainer: Any, run_of: RunOf) -> None:
-    """Once a run tells of itself, a file without START says nothing of sessions; one with a START does."""
+    """Once a run has telemetry, a file without START is no session; one with a START is."""
     ended = trainer("a", T).spend(5).ready().train(100).stop()
     results = log(ended.now + 50).scalar("test/accuracy", 100, ended.now + 51)
     run = run_of(results, ended)

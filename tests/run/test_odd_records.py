@@ -1,4 +1,4 @@
-"""Records that anybody may have written: whatever their fields hold, the run is told, and nothing is raised."""
+"""Records that anybody may have written: whatever their fields hold, the run is read, and nothing is raised."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from supervisor_core.run.fold import RunFold
 
 
 def beat(at: float, rate: float | None) -> TelemetryMark:
-    """A heartbeat that tells a rate."""
+    """A heartbeat with a rate."""
     return TelemetryMark(
         offset=int(at), at=at, step=1, record=HeartbeatRecord(session="s", phase="training", step=1, steps_per_sec=rate)
     )
@@ -29,13 +29,13 @@ def rates_of(*chunks: Chunk) -> tuple[float, ...]:
 
 
 def test_heartbeats_tell_the_rates() -> None:
-    """What heartbeats told of steps per second is kept, oldest first; those that knew none add nothing."""
+    """The heartbeats' steps per second are kept, oldest first; a heartbeat without a rate adds nothing."""
     marks = (beat(1.0, None), beat(2.0, 10.0), beat(3.0, float("nan")), beat(4.0, 12.5))
     assert rates_of(Chunk(path="a", from_start=True, created_at=1.0, marks=marks)) == (10.0, 12.5)
 
 
 def test_summaries_tell_the_rates_of_other_writers() -> None:
-    """Where nobody told, the summaries that TensorFlow's own hooks write do; what is no number is left out."""
+    """Without rates in heartbeats those in summaries of TensorFlow's hooks count; what is no number is left out."""
     chunk = Chunk(path="a", from_start=True, scalars={RATE_TAG: rate_points([5.0, float("nan"), 6.0])})
     assert rates_of(chunk) == (5.0, 6.0)
 
@@ -48,5 +48,5 @@ def test_only_the_latest_of_all_files_are_kept() -> None:
 
 
 def test_rates_of_a_run_without_any() -> None:
-    """A run that nobody told a rate of has none."""
+    """A run without readings has no rates."""
     assert rates_of(Chunk(path="a", from_start=True)) == ()

@@ -63,7 +63,7 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
 
 
 def test_step_and_progress_are_of_the_same_moment(killed: Any, run_of: RunOf) -> None:
-    """A step that only a scalar tells, between two heartbeats, is progress; one that a heartbeat had is none."""
+    """A step that only a scalar shows, between two heartbeats, is progress; one that a heartbeat had is none."""
     beat_at, step = killed.beat().now, killed.step
     status = run_status(run_of(killed), killed.now + 5)
     assert (status.global_step, status.last_progress_at) == (step, beat_at)
@@ -195,7 +195,7 @@ WORKERS: tuple[dict[str, Any], ...] = (
 
 
 def told_by(session: Any) -> Any:
-    """A chief that tells of a worker in each state."""
+    """A chief that reports a worker in each state."""
     session.workers = WORKERS
     return session.beat()
 
@@ -228,7 +228,7 @@ def test_workers_are_those_of_a_chief_that_lives(killed: Any, resumed: Any, run_
 def test_of_a_dead_chiefs_workers_that_is_told_which_is_still_so(
     killed: Any, run_of: RunOf, reason: str | None, later: float, left: list[str]
 ) -> None:
-    """Who was lost is lost, and who was up is not called so for ever; after a planned end nobody is missed."""
+    """A lost worker stays lost, a running one becomes unknown; after a planned end none is listed."""
     told_by(killed)
     if reason is not None:
         killed.stop(reason)
@@ -257,7 +257,7 @@ def test_counted_seconds_never_fall(killed: Any, resumed: Any, fold_of: Any) -> 
 
 
 def test_another_clock_tells_of_no_progress_to_come(killed: Any, run_of: RunOf) -> None:
-    """Progress that a clock ahead of ours tells of happened now at the latest."""
+    """Progress by a clock that is ahead of ours happened now at the latest."""
     now = killed.now - 500
     assert run_status(run_of(killed, now=now), now).last_progress_at == now
 

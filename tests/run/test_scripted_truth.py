@@ -28,7 +28,7 @@ def test_every_bucket_is_right(scripted: tuple[Script, Run]) -> None:
 
 
 def test_what_is_at_risk_is_what_was_not_saved(scripted: tuple[Script, Run]) -> None:
-    """The steps since the last save of the last session, at least those that it told of."""
+    """The steps since the last save of the last session, at least those that it reported."""
     script, run = scripted
     assert run.at_risk is not None
     assert run.at_risk.saved_step == script.saved_step
@@ -36,6 +36,6 @@ def test_what_is_at_risk_is_what_was_not_saved(scripted: tuple[Script, Run]) -> 
 
 
 def test_another_writer_s_run_has_no_goodput() -> None:
-    """Moving or stalled: nothing tells where its time went."""
+    """Moving or stalled: the use of its time is unknown."""
     (row,) = foreign(quick=True)
     assert row.met

@@ -1,4 +1,4 @@
-"""Time in which a session's process did not run, and stalls that a killed session told of."""
+"""Time in which a session's process did not run, and stalls that a killed session reported."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_the_lease_saw_of_a_stalled_session_is_stall(trainer: Any, run_of: 
 
 
 def test_a_stall_that_is_over_takes_no_later_second(trainer: Any, run_of: RunOf) -> None:
-    """What follows a stall is told by heartbeats, and what is still open after them is productive."""
+    """Heartbeats book what follows a stall, and what is still open after them is productive."""
     session = trainer().ready().train(100)
     since = session.now
     session.spend(330, moving=False).stall("begin", since).train(1).stall("end", since).train(28)

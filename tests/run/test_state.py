@@ -1,4 +1,4 @@
-"""What a run is doing: by the last it told, and by how long it has been silent."""
+"""The state of a run: by its latest record, and by the time since its last event."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_stall_is_what_the_session_says_is_one(trainer: Any, run_of: RunOf) ->
 
 
 def test_a_stalled_session_that_falls_silent_is_lost(trainer: Any, run_of: RunOf) -> None:
-    """A stall is over when nothing is heard any more; the stall ends where it was heard of last."""
+    """A stall ends with the last event of its session."""
     session = trainer().spend(5).ready().train(100)
     since = session.now
     session.spend(310, moving=False).stall("begin", since)
@@ -91,7 +91,7 @@ def test_a_session_that_was_silent_may_come_back(trainer: Any, fold_of: Any) -> 
 
 
 def test_a_clock_behind_the_trainers_is_no_silence(trainer: Any, run_of: RunOf) -> None:
-    """Where the reader's clock is behind, the run is heard of just now, and no bucket falls below 0."""
+    """Where the reader's clock is behind, the last event counts as of now, and no bucket falls below 0."""
     session = trainer().spend(5).ready().train(100)
     run = run_of(session, now=session.now - 50)
     assert run.state == "running"

@@ -11,7 +11,7 @@ from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
 
 
 def told(state: str, ticks: int = 0, **more: Any) -> dict[str, Any]:
-    """Return a thread as a heartbeat tells of it."""
+    """Return a thread as a heartbeat reports it."""
     return {"name": "summary", "state": state, "interval_secs": 120, "ticks": ticks, "failures": 0, **more}
 
 
@@ -40,7 +40,7 @@ def history(thread: ThreadFold) -> ThreadHistory:
 
 
 def test_spans_follow_the_states() -> None:
-    """One span per stretch of one state, each from the first heartbeat that tells of it to that of the next state; with
+    """One span per stretch of one state, each from the first heartbeat that reports it to that of the next state; with
     the most by which it was late, and the error of what failed in it."""
     thread = ThreadFold("summary")
     for at, beat in BEATS:
@@ -80,7 +80,7 @@ def test_two_files_tell_as_much_as_one(cut: int) -> None:
 
 
 def test_what_makes_no_sense_is_passed_over() -> None:
-    """States nobody knows and numbers that are none tell nothing, and harm nothing."""
+    """Unknown states and malformed numbers are ignored."""
     thread = ThreadFold("summary")
     thread.beat(1.0, {"name": "summary", "state": "asleep"})
     assert thread.history("a", 2.0) is None

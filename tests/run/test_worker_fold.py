@@ -15,7 +15,7 @@ RunOf = Callable[..., Run]
 
 
 def told(state: str, started_at: float | None = 1.0, **more: Any) -> dict[str, Any]:
-    """Return a worker as a heartbeat tells of it."""
+    """Return a worker as a heartbeat reports it."""
     return {"name": "worker:1", "state": state, "started_at": started_at, **more}
 
 
@@ -46,7 +46,7 @@ def history(worker: WorkerFold, beat_at: float | None = 70.0) -> WorkerHistory:
 
 
 def test_spans_follow_the_states_and_the_processes() -> None:
-    """One span per stretch of one state of one process, from the heartbeat that first tells of it to that of the next;
+    """One span per stretch of one state of one process, from the heartbeat that first reports it to that of the next;
     and the last word on everything else."""
     worker = WorkerFold("worker:1")
     for at, beat in BEATS:
@@ -107,7 +107,7 @@ def test_a_process_whose_start_is_not_told_is_the_same_one() -> None:
 
 
 def test_what_makes_no_sense_is_passed_over() -> None:
-    """States nobody knows and numbers that are none tell nothing, and harm nothing."""
+    """Unknown states and malformed numbers are ignored."""
     worker = WorkerFold("worker:1")
     worker.beat(1.0, told("asleep"))
     worker.beat(1.0, told(["running"]))  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def test_names_are_sorted_as_people_count() -> None:
 
 
 def two_chiefs(trainer: Any) -> tuple[Any, Any]:
-    """A chief that is killed and its successor, 60 s later; of their workers one is started anew in between."""
+    """A chief that is killed and its successor, 60 s later; of their workers one is restarted in between."""
     first = trainer("a").spend(5).ready()
     first.workers = (told("running", name="worker:10"), told("running"), told("running", name="ps:0"))
     first.train(100)
@@ -182,8 +182,8 @@ def test_workers_go_on_over_their_chiefs(trainer: Any, run_of: RunOf) -> None:
 
 @pytest.mark.parametrize("kept", [None, 2])
 def test_it_does_not_matter_when_one_looks(trainer: Any, kept: int | None) -> None:
-    """A fold that is asked after each event tells the same as one that is asked once: sessions that are settled keep
-    what they told."""
+    """A fold that is asked after each event returns the same as one that is asked once: settled sessions keep
+    their reports."""
     sessions, now = [], 1_700_000_000.0
     for index in range(5):
         session = trainer(str(index), now, attempt=index + 1).ready()
@@ -206,7 +206,7 @@ def test_it_does_not_matter_when_one_looks(trainer: Any, kept: int | None) -> No
 
 
 def test_chiefs_whose_clocks_disagree(trainer: Any, run_of: RunOf) -> None:
-    """Spans are in the order of their times, whatever the order in which they were told."""
+    """Spans are in the order of their times, whatever the order in which they were reported."""
     first = trainer("a").ready()
     first.workers = (told("running"),)
     first.train(100)
