@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from forked import ForkServer
 
 SOURCE = Path(__file__).parents[2] / "examples" / "digits.py"
 
@@ -46,7 +46,7 @@ def test_test_images_are_never_trained_on(digits: ModuleType) -> None:
     assert (again.labels == train.labels).all()
 
 
-def test_it_runs_under_the_original_too(digits: ModuleType, tmp_path: Path) -> None:
+def test_it_runs_under_the_original_too(digits: ModuleType, tmp_path: Path, fork_server: ForkServer) -> None:
     """Only the import and ``options=`` tell it from a program for ``tf.train.Supervisor``, which runs it as well."""
     text = SOURCE.read_text()
     for ours, theirs in (
@@ -55,11 +55,12 @@ def test_it_runs_under_the_original_too(digits: ModuleType, tmp_path: Path) -> N
     ):
         assert text.count(ours) == 1
         text = text.replace(ours, theirs)
-    (tmp_path / "theirs.py").write_text(text)
-    command = [sys.executable, "theirs.py", "--logdir", "logs", "--steps", "30", "--save-secs", "1"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    facts = [json.loads(line) for line in done.stdout.splitlines()]
+    program, log = tmp_path / "theirs.py", tmp_path / "log"
+    program.write_text(text)
+    run = [str(program), "--logdir", str(tmp_path / "logs"), "--steps", "30", "--save-secs", "1"]
+    with log.open("wb") as file, closing(fork_server.start(run, stderr=file.fileno())) as process:
+        facts = [json.loads(line) for line in process.stdout]
+        assert process.wait() == 0, log.read_text()
     assert facts[0] == {"start_step": 0, "steps_per_epoch": 93}
     assert {"end_step": 30} in facts  # not always the last: the service evaluates until the session is closed
     assert any("test_accuracy" in fact and fact["step"] == 30 for fact in facts)
