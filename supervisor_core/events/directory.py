@@ -55,6 +55,7 @@ class Directory:
         "events",
         "identity",
         "left_out",
+        "links",
         "path",
         "problem",
         "subs",
@@ -64,6 +65,8 @@ class Directory:
         self.path = path
         self.events: tuple[str, ...] = ()
         """Names of the events files that are read, in TensorBoard's order: sorted."""
+        self.links: frozenset[str] = frozenset()
+        """Those of them that are symbolic links."""
         self.left_out = 0
         """Number of events files beyond `MAX_FILES`, which are not read."""
         self.subs: tuple[Entry, ...] = ()
@@ -92,23 +95,26 @@ class Directory:
             now = self._clock.monotonic()
             if key == self._key and self._settled and now - self._listed_at < RELIST_SECS:
                 return True
-            events, found, subs = self._list()
+            events, links, found, subs = self._list()
         except (OSError, ValueError) as error:
             self._key = None
             if isinstance(error, OSError) and error.errno in _GONE:
-                self.events, self.subs, self.left_out, self.problem = (), (), 0, None
+                self.events, self.links, self.subs, self.left_out, self.problem = (), frozenset(), (), 0, None
                 return False
             self.problem = f"{self.path} cannot be listed: {error}"
             return True
         self.problem = None
         self.events, self.subs, self.left_out = tuple(sorted(events)), tuple(subs), found - len(events)
+        self.links = frozenset(links.intersection(events)) if links else frozenset()
         self._key, self._listed_at = key, now
         self._settled = 0 < key[0] < (self._clock.wall() - SETTLED_SECS) * 1e9
         return True
 
-    def _list(self) -> tuple[list[str], int, list[Entry]]:
-        """Return the newest events files, the number of all, and the directories, without holding all names."""
+    def _list(self) -> tuple[list[str], set[str], int, list[Entry]]:
+        """Return the newest events files, which of them are links, the number of all, and the directories, without
+        holding all names."""
         events: list[str] = []
+        links: set[str] = set()
         subs: list[Entry] = []
         found = 0
         for entry in self._source.list(self.path):
@@ -117,9 +123,12 @@ class Directory:
             elif is_events_file(entry.name):
                 found += 1
                 events.append(entry.name)
+                if entry.is_link:
+                    links.add(entry.name)
                 if len(events) >= 2 * MAX_FILES:
                     events = _newest(events)
-        return _newest(events), found, sorted(subs, key=lambda entry: entry.name)
+                    links.intersection_update(events)
+        return _newest(events), links, found, sorted(subs, key=lambda entry: entry.name)
 
 
 def _newest(events: list[str]) -> list[str]:

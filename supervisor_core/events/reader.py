@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import os
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder, created_at
@@ -119,6 +120,15 @@ class EventsFileReader:
             return None
         return Range(self.path, start, status.st_size - start)
 
+    def claim(self) -> None:
+        """Have the file read under this name, whatever other names it has."""
+        try:
+            status = self._stat(self.path)
+        except (OSError, ValueError):
+            return
+        if self._siblings is not None and status.st_ino:
+            self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
+
     def read(self, max_bytes: int | None = None) -> Chunk | None:
         """Return the new records since the last call; None where there are none.
 
@@ -133,7 +143,7 @@ class EventsFileReader:
         seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
         if self._siblings is not None and status.st_ino:
             reads = self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
-            if reads != self.path:
+            if reads != self.path and self._is_one_of_many(status):
                 return self._skip_duplicate(reads)
         if seen == self._seen:
             return None
@@ -219,6 +229,10 @@ class EventsFileReader:
             self._guard = window.bytes(self._scan.at - length, length) if window is not None else b""
         except OSError:
             self._guard = b""
+
+    def _is_one_of_many(self, status: FileStatus) -> bool:
+        """Whether the file may have further names: some file systems give one inode number to several files."""
+        return getattr(status, "st_nlink", 1) > 1 or os.path.islink(self.path)
 
     def _skip_duplicate(self, path: str) -> Chunk | None:
         """Skip a file that is read under another name, and void its earlier chunks."""

@@ -94,6 +94,10 @@ class RunIndex:
         if self._directory.events != self._names:
             yield from self._match_names()
         self._siblings.clear()
+        if self._directory.links:
+            for name, reader in self._readers.items():
+                if name not in self._directory.links:
+                    reader.claim()
         for reader in self._readers.values():
             goal: int | None = None  # its size at first: reading a growing file ends, too
             reading = True

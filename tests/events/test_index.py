@@ -404,12 +404,34 @@ def test_a_file_with_many_names_is_read_once(tmp_path: Path) -> None:
     index = LogdirIndex(str(tmp_path))
     assert steps(index.refresh().changed["."]) == [1, 2]
     assert index.refresh().changed == {}
-    assert [facts.skipped is None for facts in index.runs["."].files] == [True, False, False, True]
-    os.unlink(tmp_path / "events.out.tfevents.1.host")
-    assert steps(index.refresh().changed["."]) == [1]
-    os.link(path, tmp_path / "events.out.tfevents.0.host")
+    assert [facts.skipped is None for facts in index.runs["."].files] == [False, True, False, True]
+    os.unlink(path)
+    assert [(chunk.path, chunk.records) for chunk in index.refresh().changed["."]] == [
+        (str(path), 0),
+        (str(tmp_path / "events.out.tfevents.3.host"), 2),
+    ]
+    os.link(tmp_path / "events.out.tfevents.3.host", tmp_path / "events.out.tfevents.0.host")
     first, second = index.refresh().changed["."]
-    assert (steps([first]), second.path, second.from_start, second.records) == ([1], str(path), True, 0)
+    assert (steps([first]), second.path[-6], second.from_start, second.records) == ([1], "3", True, 0)
+
+
+def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
+    """Not under that of a link to it, which may come first; and files of one inode number that have no further name
+    are all read: some file systems give it to several."""
+    path = write(tmp_path / "a", 1, name="events.out.tfevents.2.host")
+    (tmp_path / "a" / "events.out.tfevents.1.host").symlink_to(path)
+    for number in (1, 2):
+        write(tmp_path / "b", number, name=f"events.out.tfevents.{number}.host")
+
+    class OneInode(LocalSource):
+        def stat(self, path: str) -> os.stat_result:  # type: ignore[override]  # the base has a function in its place
+            status = os.stat(path)
+            return os.stat_result((status[0], 7, *status[2:])) if "/b/events" in path else status
+
+    index = LogdirIndex(str(tmp_path), filesystem=OneInode())
+    changed = index.refresh().changed
+    assert [chunk.path for chunk in changed["a"]] == [path]
+    assert steps(changed["b"]) == [1, 2]
 
 
 def test_what_takes_a_files_place_before_it_is_opened(tmp_path: Path) -> None:
