@@ -10,6 +10,88 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Generic, Literal, Protocol, TypeVar
 
+DroppedKind = Literal[
+    "files",
+    "tags",
+    "threads",
+    "workers",
+    "sessions",
+    "followed_tags",
+    "checkpoints",
+    "stalls",
+    "stacks",
+    "recoveries",
+    "silences",
+    "old_threads",
+    "old_workers",
+]
+UNSEEN: tuple[DroppedKind, ...] = ("files", "tags", "threads", "workers", "sessions")
+"""Kinds of which dropped items are missing altogether; of the other kinds only old history is."""
+
+MAX_THREADS = 256
+MAX_WORKERS = 1_000
+"""Service threads, and other processes of its cluster, of one session."""
+MAX_SESSIONS_OF_FILE = 1_000
+MAX_SESSIONS = 10_000
+"""Of one run, the same one counted once for each of its files."""
+MAX_TAGS = 200_000
+"""Likewise."""
+MAX_FOLLOWED_TAGS_OF_FILE = 10_000
+MAX_FOLLOWED_TAGS = 50_000
+"""Of one run: tags whose steps are searched for restarts, counted once per stretch of a file; each takes 2 kB."""
+MAX_HISTORY = 100_000
+"""Saves of one run; of one launch of another writer."""
+MAX_STALLS = 1_000
+MAX_RECOVERIES = 10_000
+MAX_SILENCES = 10_000
+"""Likewise, each of one run."""
+MAX_HISTORY_CHARS = 32 << 20
+"""Of the texts of one run's saves; of its recoveries; of its stalls' stacks."""
+MAX_OLD_THREADS = 20_000
+MAX_OLD_WORKERS = 50_000
+"""Of all sessions of one run; those of the sessions with the oldest heartbeats are dropped first."""
+MAX_SKIPPED = 1_000
+"""Checkpoints that one session's restore passed over."""
+MAX_LAUNCHES = 1_000
+"""Launches of one file of another writer, and STARTs of one launch."""
+MAX_VERSIONS = 64
+MAX_NAME_CHARS = 256
+"""Of a thread, a worker, a session; a longer one is cut."""
+
+
+class Allowance:
+    """The bounds that all files of a run share."""
+
+    def __init__(self) -> None:
+        self.tags = MAX_TAGS
+        self.followed_tags = MAX_FOLLOWED_TAGS
+        self.sessions = MAX_SESSIONS
+        self.curves = MAX_RECOVERIES
+        """Number of recoveries at which a session's curve is split."""
+        self.checkpoints = Pool(MAX_HISTORY, MAX_HISTORY_CHARS)
+        self.stalls = Pool(2 * MAX_STALLS, MAX_HISTORY_CHARS)
+        """Begin and end records."""
+        self.stacks = Pool(MAX_STALLS, MAX_HISTORY_CHARS)
+        self.recoveries = Pool(MAX_RECOVERIES, MAX_HISTORY_CHARS)
+        self.silences = Pool(MAX_SILENCES, MAX_HISTORY_CHARS)
+        self.threads = Pool(MAX_OLD_THREADS, MAX_HISTORY_CHARS)
+        self.workers = Pool(MAX_OLD_WORKERS, MAX_HISTORY_CHARS)
+
+
+def counted(kinds: Iterable[tuple[DroppedKind, int]]) -> Counter[DroppedKind]:
+    """Return the dropped items by kind, without zeros.
+
+    Example:
+        >>> counted([("tags", 2), ("stalls", 0), ("tags", 1)])
+        Counter({'tags': 3})
+    """
+    found: Counter[DroppedKind] = Counter()
+    for kind, count in kinds:
+        if count:
+            found[kind] += count
+    return found
+
+
 _T = TypeVar("_T")
 
 
@@ -161,85 +243,3 @@ def keep_newest(items: list[_T], most: int | None) -> None:
     """Drop the first items of a list beyond a number; None keeps all."""
     if most is not None and len(items) > most:
         del items[: len(items) - most]
-
-
-DroppedKind = Literal[
-    "files",
-    "tags",
-    "threads",
-    "workers",
-    "sessions",
-    "followed_tags",
-    "checkpoints",
-    "stalls",
-    "stacks",
-    "recoveries",
-    "silences",
-    "old_threads",
-    "old_workers",
-]
-UNSEEN: tuple[DroppedKind, ...] = ("files", "tags", "threads", "workers", "sessions")
-"""Kinds of which dropped items are missing altogether; of the other kinds only old history is."""
-
-MAX_THREADS = 256
-MAX_WORKERS = 1_000
-"""Service threads, and other processes of its cluster, of one session."""
-MAX_SESSIONS_OF_FILE = 1_000
-MAX_SESSIONS = 10_000
-"""Of one run, the same one counted once for each of its files."""
-MAX_TAGS = 200_000
-"""Likewise."""
-MAX_FOLLOWED_TAGS_OF_FILE = 10_000
-MAX_FOLLOWED_TAGS = 50_000
-"""Of one run: tags whose steps are searched for restarts, counted once per stretch of a file; each takes 2 kB."""
-MAX_HISTORY = 100_000
-"""Saves of one run; of one launch of another writer."""
-MAX_STALLS = 1_000
-MAX_RECOVERIES = 10_000
-MAX_SILENCES = 10_000
-"""Likewise, each of one run."""
-MAX_HISTORY_CHARS = 32 << 20
-"""Of the texts of one run's saves; of its recoveries; of its stalls' stacks."""
-MAX_OLD_THREADS = 20_000
-MAX_OLD_WORKERS = 50_000
-"""Of all sessions of one run; those of the sessions with the oldest heartbeats are dropped first."""
-MAX_SKIPPED = 1_000
-"""Checkpoints that one session's restore passed over."""
-MAX_LAUNCHES = 1_000
-"""Launches of one file of another writer, and STARTs of one launch."""
-MAX_VERSIONS = 64
-MAX_NAME_CHARS = 256
-"""Of a thread, a worker, a session; a longer one is cut."""
-
-
-class Allowance:
-    """The bounds that all files of a run share."""
-
-    def __init__(self) -> None:
-        self.tags = MAX_TAGS
-        self.followed_tags = MAX_FOLLOWED_TAGS
-        self.sessions = MAX_SESSIONS
-        self.curves = MAX_RECOVERIES
-        """Number of recoveries at which a session's curve is split."""
-        self.checkpoints = Pool(MAX_HISTORY, MAX_HISTORY_CHARS)
-        self.stalls = Pool(2 * MAX_STALLS, MAX_HISTORY_CHARS)
-        """Begin and end records."""
-        self.stacks = Pool(MAX_STALLS, MAX_HISTORY_CHARS)
-        self.recoveries = Pool(MAX_RECOVERIES, MAX_HISTORY_CHARS)
-        self.silences = Pool(MAX_SILENCES, MAX_HISTORY_CHARS)
-        self.threads = Pool(MAX_OLD_THREADS, MAX_HISTORY_CHARS)
-        self.workers = Pool(MAX_OLD_WORKERS, MAX_HISTORY_CHARS)
-
-
-def counted(kinds: Iterable[tuple[DroppedKind, int]]) -> Counter[DroppedKind]:
-    """Return the dropped items by kind, without zeros.
-
-    Example:
-        >>> counted([("tags", 2), ("stalls", 0), ("tags", 1)])
-        Counter({'tags': 3})
-    """
-    found: Counter[DroppedKind] = Counter()
-    for kind, count in kinds:
-        if count:
-            found[kind] += count
-    return found
