@@ -205,6 +205,8 @@ export interface RunDetail {
   silences: Silence[];
   advice: Advice;
   problems: FileProblem[];
+  /** What was beyond a bound and left out, by kind (docs/limits.md). */
+  dropped: Record<string, number>;
   checkpoints: { count: number; failed: number; newest_good: Checkpoint | null; on_disk: number | null };
   stalls: number;
   threads: string[];
