@@ -11,11 +11,21 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events import EventsWriter
+from supervisor_core.events.telemetry import HeartbeatRecord, RecoveryRecord, summary_bytes
+from supervisor_core.run.bounds import MAX_THREADS
+
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
-    """A run with two kills, one preemption, a stall and failed saves."""
+    """A run with two kills, one preemption, a stall and failed saves; and one with more than the limits allow."""
     directory = tmp_path_factory.mktemp("logs")
+    threads = tuple({"name": f"thread {number}", "state": "idle"} for number in range(MAX_THREADS + 44))
+    with EventsWriter(str(directory / "beyond")) as writer:
+        writer.summary(summary_bytes(HeartbeatRecord(session="s", phase="training", step=5, threads=threads)), 5)
+        for step in range(501):
+            record = RecoveryRecord(session="s", error="UnavailableError", step=step + 1, restored_step=step)
+            writer.summary(summary_bytes(record), step)
     scripted.write_stormy(directory / "stormy", time.time() - 60, running=False)
     return directory
 
@@ -36,6 +46,17 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     )
     assert re.search(r"2 of 2\d saves failed", words)
     assert "1 stall" in words
+
+
+def test_says_what_is_beyond_the_limits(tab: Callable[..., Any], board: Any) -> None:
+    """What is not shown is counted, by the name of the page that lists the limits; a long table is cut, and says so."""
+    shown = tab().open(board, run="beyond")
+    words = shown.find(".sentences li").last.inner_text()
+    assert "Not shown: 44 records of further threads (more than the limits of this page: docs/limits.md)" in words
+    table = shown.find(".tables > div", has_text="Restarts within a session")
+    assert "501" in table.locator(".table-head").inner_text()
+    assert "the first 500 are shown; the CSV has all" in table.locator(".table-head").inner_text()
+    assert table.locator("tbody tr").count() == 500
 
 
 def test_names_every_part_of_the_goodput(tab: Callable[..., Any], board: Any) -> None:

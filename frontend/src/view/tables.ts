@@ -11,6 +11,8 @@ import { csvOf, download, makeTable } from "./table";
 
 const PAGE = 25;
 const BATCH = 10_000;
+/** Of a table without pages; the CSV has all. */
+const MOST_ROWS = 500;
 
 export class Tables {
   private readonly restarts = h("div", {});
@@ -48,7 +50,8 @@ export class Tables {
     box.hidden = rows.length === 0;
     if (!rows.length) return;
     const save = (): void => download(fileName(this.run, name.toLowerCase()), csvOf(columns, rows));
-    refresh(box, this.head(name, rows.length, save), makeTable(name, columns, rows));
+    const rest = rows.length > MOST_ROWS ? [h("span", { class: "muted" }, `the first ${formatCount(MOST_ROWS)} are shown; the CSV has all`)] : [];
+    refresh(box, this.head(name, rows.length, save, ...rest), makeTable(name, columns, rows.slice(0, MOST_ROWS)));
   }
 
   private showWorkers(rows: WorkerHistory[]): void {
