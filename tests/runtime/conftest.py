@@ -156,6 +156,8 @@ def blocked() -> Iterator[BlockedThread]:
     """A running thread that is blocked until the test is over."""
     thread = BlockedThread()
     thread.start()
+    while not vars(thread.blocks_on)["_cond"]._waiters:  # it is started, but need not have come to its wait
+        assert thread.is_alive()
     yield thread
     thread.blocks_on.set()
     thread.join()
