@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -108,12 +109,16 @@ class ForkServer:
 
     def _begin(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, tempfile.TemporaryFile() as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), str(theirs.fileno())],
                 env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
                 stdin=subprocess.DEVNULL,
+                stderr=log,
                 pass_fds=[theirs.fileno()],
             )
-        assert ours.recv(5) == b"ready"
+            theirs.close()  # or its end would not be seen here
+            if ours.recv(5) != b"ready":
+                log.seek(0)
+                raise AssertionError(f"the server of processes did not start: {log.read().decode()}")
         return ours
