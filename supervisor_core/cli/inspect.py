@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from itertools import islice
 from typing import Any
 
 import click
@@ -51,6 +52,8 @@ FAIL_ON_STATUS = 3
 
 SHOWN_PROBLEMS = 5
 """Of each run; ``--json`` has a hundred of each file."""
+_PIECES = 10_000
+"""Of a JSON text that are written at once."""
 SHOWN_TROUBLES = 10
 """Lines below the table of all runs."""
 UNBOUNDED = 100_000
@@ -167,7 +170,13 @@ def _check_run(snapshot: Snapshot, logdir: str, name: str | None) -> None:
 
 
 def _print_json(snapshot: Snapshot, later: Iterator[Snapshot], logdir: str, name: str | None, follow: bool) -> None:
-    click.echo(json.dumps(_object(snapshot, logdir, name), indent=None if follow else 2))
+    if follow:
+        click.echo(json.dumps(_object(snapshot, logdir, name)))
+    else:  # piece by piece: of ten thousand sessions the pieces of the whole text take more memory than the run
+        pieces = json.JSONEncoder(indent=2).iterencode(_object(snapshot, logdir, name))
+        while text := "".join(islice(pieces, _PIECES)):
+            click.echo(text, nl=False)
+        click.echo()
     for changed in _changes(snapshot, later):
         click.echo(json.dumps(_object(changed, logdir, name)))
 
