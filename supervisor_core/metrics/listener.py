@@ -78,7 +78,8 @@ class Listener(ThreadingMixIn, TCPServer):
         host: A name or an address, IPv4 or IPv6; the first address that it resolves to is listened on.
         port: 0 picks a free one.
         respond: Answers a request; called from many threads at once.
-        ssl_context: Speak TLS with it; a function is called for each connection, and raises nothing.
+        ssl_context: Speak TLS with it; a function is called for each connection; where it raises, that
+            connection is closed.
         client_timeout_secs: How long a client may take to send a request.
 
     Raises:
@@ -143,12 +144,12 @@ class Listener(ThreadingMixIn, TCPServer):
         connection, client = super().get_request()
         connection.settimeout(self.client_timeout_secs)
         if self._ssl_context is not None:
-            context = self._ssl_context if isinstance(self._ssl_context, ssl.SSLContext) else self._ssl_context()
             try:
+                context = self._ssl_context if isinstance(self._ssl_context, ssl.SSLContext) else self._ssl_context()
                 connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-            except (OSError, ValueError):
+            except Exception as error:  # whatever it is, only this client is lost: the base class passes over OSError
                 connection.close()
-                raise
+                raise ConnectionAbortedError(str(error)) from error
         return connection, client
 
     def process_request(self, request: Any, client_address: Any) -> None:

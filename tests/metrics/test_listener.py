@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import threading
 from pathlib import Path
 
@@ -30,6 +31,29 @@ def test_requests_make_no_noise(talk, server: MetricsServer, capfd: pytest.Captu
             while caller.recv(4096):
                 pass
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_context_that_cannot_be_made_costs_one_connection() -> None:
+    """Where the context of a connection raises, that one is closed, and the next one is accepted."""
+    asked = threading.Semaphore(0)
+
+    def broken() -> ssl.SSLContext:
+        asked.release()
+        raise ValueError("no such date")
+
+    def never(request: listener.Request) -> listener.Response:
+        raise AssertionError(request)
+
+    server = listener.Listener("127.0.0.1", 0, never, ssl_context=broken, client_timeout_secs=60.0)
+    host, _, port = server.address.rpartition(":")
+    server.start()
+    try:
+        for _ in range(2):
+            with contextlib.suppress(ConnectionError), socket.create_connection((host, int(port)), 60) as caller:
+                assert caller.recv(1) == b""
+            assert asked.acquire(timeout=60)
+    finally:
+        server.close()
 
 
 def test_scrapes_run_beside_each_other(talk, clock) -> None:
@@ -95,7 +119,7 @@ def test_a_kept_connection_does_not_hold_up_the_end(collector: RunCollector) -> 
 def test_who_has_just_asked_is_not_the_oldest(talk, collector: RunCollector, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are too many, the one is cut that asked longest ago, not the one that came first."""
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 2)
-    with MetricsServer(collector, ":0") as server:
+    with MetricsServer(collector, ":0", client_timeout_secs=600.0) as server:
         assert server.address is not None
         scraper, idle = (http.client.HTTPConnection(server.address) for _ in range(2))
         for client in (scraper, idle, scraper):
