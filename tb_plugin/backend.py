@@ -6,6 +6,7 @@ It is loaded, and begins to read, a moment after TensorBoard's start.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -148,7 +149,13 @@ def threads_route(context: PluginContext, arguments: Arguments) -> Answer:
     """Answer a run's service threads over time."""
     since, until = arguments.window()
     _, shown = context.run(arguments)
+    if (since, until) == (-math.inf, math.inf):
+        return shown.once(_whole_thread_lanes)
     return json_answer(thread_lanes(shown.run, since, until))
+
+
+def _whole_thread_lanes(shown: RunView) -> Answer:
+    return json_answer(thread_lanes(shown.run, -math.inf, math.inf))
 
 
 def workers_route(context: PluginContext, arguments: Arguments) -> Answer:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from supervisor_core.events.chunk import FileFacts, Problem
-from supervisor_core.run.model import Session
+from supervisor_core.run.model import Run, Session
 from supervisor_core.run.run_json import session_json
-from tb_plugin import run_data
+from tb_plugin import backend, run_data
+from tb_plugin.lanes import thread_lanes
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
 
@@ -46,7 +48,14 @@ def test_a_run_is_described_once_for_each_look_that_changed_it(
         made.append(item)
         return session_json(item)
 
+    drawn: list[float] = []
+
+    def counted_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
+        drawn.append(since)
+        return thread_lanes(run, since, until)
+
     monkeypatch.setattr(run_data, "session_json", counted)
+    monkeypatch.setattr(backend, "thread_lanes", counted_lanes)
     watch = FakeWatch(watched(a_rich_run()))
     tab = bench(watch)
     first = tab.json("run", run="a")
@@ -54,6 +63,10 @@ def test_a_run_is_described_once_for_each_look_that_changed_it(
     tab.index.refresh()
     assert tab.json("run", run="a") == {**first, "at": first["at"] + 5.0}
     assert len(made) == len(first["sessions"])
+    assert tab.get("threads", run="a").data == tab.get("threads", run="a").data
+    assert drawn == [-math.inf]
+    tab.get("threads", run="a", **{"from": 5})
+    assert drawn == [-math.inf, 5]
     watch.runs["a"] = changed(a_rich_run(), state="stalled")
     tab.index.refresh()
     assert tab.json("run", run="a")["state"] == "stalled"
