@@ -1,5 +1,4 @@
 /** The timeline's rows, drawn. */
-import type { Boundary } from "../logic/boundaries";
 import { boundaryLabel } from "../logic/boundaries";
 import { formatCount } from "../logic/format";
 import { recoveryLabel } from "../logic/recoveries";
@@ -8,9 +7,11 @@ import { clusterMarks } from "../logic/marks";
 import type { Plot } from "../logic/plot";
 import type { Row } from "../logic/rows_of_plot";
 import type { View } from "../logic/view";
+import { lowerBound } from "../logic/search";
 import { placeLabel, stallLabels } from "../logic/stalls";
 import { toPixel } from "../logic/view";
 import { OUTCOMES, wordOf } from "../logic/words";
+import type { Silence } from "../types/api";
 import { cross, diamond, fitText, hatch } from "./canvas";
 import type { Theme } from "./theme";
 
@@ -41,6 +42,7 @@ export function paintBoundaries(frame: Frame, top: number, height: number, waste
     c.globalAlpha = 1;
   }
   const recovered = new Set<unknown>(plot.recoveries);
+  const drawn = new Set<number>(); // of many at one place one line is enough
   for (const mark of [...plot.recoveries, ...plot.boundaries]) {
     const { down, wasted: lost, x } = mark;
     if (down) shade(frame, down, top, height, theme.muted, 0.1);
@@ -49,6 +51,9 @@ export function paintBoundaries(frame: Frame, top: number, height: number, waste
     if (at < left || at > right) continue;
     // Within a session: the same, but lighter.
     const within = recovered.has(mark);
+    const place = within ? -at : at;
+    if (drawn.has(place)) continue;
+    drawn.add(place);
     c.strokeStyle = theme.tone[within ? "warn" : "bad"] ?? theme.text;
     c.lineWidth = 1;
     c.globalAlpha = within ? 0.9 : 0.75;
@@ -84,18 +89,22 @@ export function paintLabels(frame: Frame, row: Row): void {
     taken.push([x - 4, x + c.measureText(text).width + 4]);
   };
   const seen = plot.boundaries.filter(({ x }) => px(frame, x) >= left - 1 && px(frame, x) <= left + width);
+  const places = seen.map(({ x }) => px(frame, x));
+  const sorted = Float64Array.from(places).sort();
   seen.forEach((boundary, i) => {
-    const at = px(frame, boundary.x);
+    const at = places[i]!;
     // Of restarts at one place the first stands for all.
-    const same = (other: Boundary | undefined): boolean => other !== undefined && Math.abs(px(frame, other.x) - at) < 1;
-    if (same(seen[i - 1])) return;
-    const next = seen.slice(i + 1).find((other) => !same(other));
-    const here = seen.filter(same).length;
-    const room = (next ? px(frame, next.x) : left + width) - at - 8;
+    const same = (other: number | undefined): boolean => other !== undefined && Math.abs(other - at) < 1;
+    if (same(places[i - 1])) return;
+    let later = i + 1;
+    while (same(places[later])) later += 1;
+    const next = places[later];
+    const here = lowerBound(sorted, at + 1) - lowerBound(sorted, at - 1);
+    const room = (next ?? left + width) - at - 8;
     const text = here > 1 ? `↻ ${formatCount(here)} restarts` : boundaryLabel(boundary.restart, boundary.adopted);
     const size = c.measureText(text).width;
     // The last ones of a crowd at the right edge are written to the left of their line.
-    if (size > room && !next && at - 8 - size > free) {
+    if (size > room && next === undefined && at - 8 - size > free) {
       write(text, at - 5 - size);
       return;
     }
@@ -111,14 +120,17 @@ export function paintLabels(frame: Frame, row: Row): void {
 function labelRecoveries(frame: Frame, taken: [number, number][], write: (text: string, x: number) => void): void {
   const { c, theme, plot, left, width } = frame;
   c.fillStyle = theme.muted;
-  const lines = plot.boundaries.map(({ x }) => px(frame, x));
+  const lines = Float64Array.from(plot.boundaries, ({ x }) => px(frame, x)).sort();
+  const least = c.measureText("↺").width;
   const seen = plot.recoveries.filter(({ x }) => px(frame, x) >= left - 1 && px(frame, x) <= left + width);
   seen.forEach(({ x, recovery }, i) => {
     const at = px(frame, x);
-    if (taken.some(([lo, hi]) => at + 4 >= lo && at + 4 < hi)) return;
     const next = seen[i + 1];
-    const ends = [left + width, ...(next ? [px(frame, next.x)] : []), ...lines, ...taken.map(([lo]) => lo)];
-    const room = ends.reduce((end, stop) => (stop > at + 1 ? Math.min(end, stop) : end), Infinity) - at - 8;
+    let room = Infinity;
+    for (const end of [left + width, next ? px(frame, next.x) : Infinity, lines[lowerBound(lines, at + 1)] ?? Infinity])
+      if (end > at + 1) room = Math.min(room, end - at - 8);
+    if (room < least || taken.some(([lo, hi]) => at + 4 >= lo && at + 4 < hi)) return;
+    for (const [lo] of taken) if (lo > at + 1) room = Math.min(room, lo - at - 8);
     const text = recoveryLabel(recovery);
     const fitted = c.measureText(text).width <= room ? text : "↺";
     if (c.measureText(fitted).width <= room) write(fitted, at + 4);
@@ -129,6 +141,9 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
   const { c, theme, plot, left, width } = frame;
   c.font = theme.font;
   c.textBaseline = "middle";
+  const wasted = wastedBySession(plot);
+  const silences = new Map<string, Silence[]>();
+  for (const silence of plot.detail.silences) append(silences, silence.session, silence);
   plot.bars.forEach((bar, i) => {
     const session = plot.detail.sessions[i];
     if (!bar || !session) return;
@@ -144,12 +159,7 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
     c.globalAlpha = 0.22;
     c.fillRect(x, y, w, row.barHeight);
     c.globalAlpha = 1;
-    const again = [
-      plot.boundaries.find((boundary) => boundary.from === i)?.wasted,
-      ...plot.recoveries.filter(({ session: own }) => own === i).map(({ wasted }) => wasted),
-    ];
-    for (const lost of plot.axis.kind === "step" ? [] : again) {
-      if (!lost) continue;
+    for (const lost of plot.axis.kind === "step" ? [] : (wasted.get(i) ?? [])) {
       const lo = Math.max(px(frame, lost.lo), x);
       const hi = Math.min(px(frame, lost.hi), x + w);
       hatch(c, lo, y, hi - lo, row.barHeight, theme.wasted, 5);
@@ -158,7 +168,7 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
       const lo = Math.max(px(frame, plot.risk.lo), x);
       hatch(c, lo, y, Math.min(px(frame, plot.risk.hi), x + w) - lo, row.barHeight, theme.tone["bad"] ?? theme.text, 7);
     }
-    if (plot.axis.kind !== "step") paintSilences(frame, session.id, y, row.barHeight);
+    if (plot.axis.kind !== "step") paintSilences(frame, silences.get(session.id) ?? [], y, row.barHeight);
     c.strokeStyle = colour;
     c.lineWidth = 1;
     if (w > 3) c.strokeRect(x + 0.5, y + 0.5, w - 1, row.barHeight - 1);
@@ -174,11 +184,24 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
   });
 }
 
+/** By a session's place: the parts of it that were recomputed. */
+function wastedBySession(plot: Plot): Map<number, View[]> {
+  const found = new Map<number, View[]>();
+  for (const { from, wasted } of plot.boundaries) if (wasted) append(found, from, wasted);
+  for (const { session, wasted } of plot.recoveries) if (wasted) append(found, session, wasted);
+  return found;
+}
+
+function append<Key, Value>(lists: Map<Key, Value[]>, key: Key, value: Value): void {
+  const list = lists.get(key);
+  if (list) list.push(value);
+  else lists.set(key, [value]);
+}
+
 /** Where a session's process did not run the bar is blank, between two edges. */
-function paintSilences(frame: Frame, session: string, y: number, height: number): void {
+function paintSilences(frame: Frame, silences: readonly Silence[], y: number, height: number): void {
   const { c, theme, plot, left, width } = frame;
-  for (const silence of plot.detail.silences) {
-    if (silence.session !== session) continue;
+  for (const silence of silences) {
     const from = Math.max(px(frame, plot.axis.ofWall(silence.since)), left);
     const to = Math.min(Math.max(px(frame, plot.axis.ofWall(silence.until)), from + 3), left + width);
     if (to <= from) continue;
