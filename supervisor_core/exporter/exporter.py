@@ -36,7 +36,7 @@ _LOG = logging.getLogger("supervisor_core")
 
 DEFAULT_INTERVAL_SECS = 15.0
 MAX_LOGGED = 100
-"""So many new problems of one page are logged: every run of a logdir may have another one at each look."""
+"""How many new problems of one page are logged: each run of a logdir may have another one at each look."""
 _STOP_SECS = 2.0
 _SHOW_SECS = 1.0
 _SHOW_SHARE = 0.1

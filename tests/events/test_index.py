@@ -311,7 +311,7 @@ def test_links_that_lead_to_links_do_not_multiply_runs(tmp_path: Path) -> None:
 
 def test_no_links_hide_anothers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shallowest names of a directory are walked, and of a further one those that a link of each top-level
-    directory leads to, at most so many: whoever links to the target of somebody's link takes no name from it."""
+    directory leads to, up to a bound: a second link to the same target takes no name from the first."""
     target = tmp_path / "target"
     write(target / "sub", 1)
     logs = tmp_path / "logs"
@@ -360,7 +360,7 @@ def test_links_of_one_owner_count_for_nobody_else(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_becomes_a_link_while_it_is_walked(tmp_path: Path) -> None:
-    """What was a directory in its parent's listing and leads back up when it is walked does not go on for ever."""
+    """What was a directory in its parent's listing and leads back up when it is walked is walked once."""
     write(tmp_path / "a", 1)
     (tmp_path / "a" / "b").mkdir()
     write(tmp_path / "c", 1)
@@ -435,7 +435,7 @@ def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
 
 
 def test_what_takes_a_files_place_before_it_is_opened(tmp_path: Path) -> None:
-    """A FIFO, between the look at a file and its opening: reading waits for nobody, and the next look has it right."""
+    """A FIFO, between the look at a file and its opening: reading does not wait, and the next look has it right."""
     path = Path(write(tmp_path / "a", 1))
     write(tmp_path / "b", 1)
 

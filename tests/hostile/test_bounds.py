@@ -228,7 +228,7 @@ def sessions_in(run: Run) -> list[set[str]]:
 def test_the_history_of_all_sessions_together_is_let_go_of(
     tmp_path: Path, corpus: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sessions share one bound: those go first that were heard of longest ago, in this file or another, and also when
+    """Sessions share one bound: those go first whose last record is oldest, in this file or another, and also when
     the run has been looked at before. What a file has taken is free again when another takes its place."""
     for name in ("MAX_HISTORY", "MAX_STALLS", "MAX_RECOVERIES", "MAX_SILENCES", "MAX_OLD_THREADS", "MAX_OLD_WORKERS"):
         monkeypatch.setattr(bounds, name, 2)
