@@ -76,9 +76,17 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
                     process.wait(0.05)
             pytest.fail(output.read_text())
 
-        lease = until(lambda lease: lease["phase"] == "training" and lease["renewals"] >= 2)
-        pid, frozen = lease["pid"], lease["session"]
-        os.kill(pid, signal.SIGSTOP)
+        over: set[str] = set()
+        while True:
+            lease = until(
+                lambda lease: lease["phase"] == "training" and lease["renewals"] >= 2 and lease["session"] not in over
+            )
+            pid, frozen = lease["pid"], lease["session"]
+            with suppress(OSError):
+                os.kill(pid, signal.SIGSTOP)
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                    break
+            over.add(frozen)  # killed, and its lease is still there
         try:
             until(lambda lease: time.time() - lease["renewed_at"] > FROZEN_SECS)
         finally:
@@ -169,7 +177,8 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
     mine = [each for each in inspected["silences"] if each["session"] == demo.frozen]
     silent = [each for each in mine if each["secs"] > FROZEN_SECS - 1]
     assert silent
-    assert inspected["goodput"]["secs"]["silent"] >= silent[0]["secs"]
+    # Time is in one bucket only: a moment of the silence may be in a save's.
+    assert inspected["goodput"]["secs"]["silent"] > FROZEN_SECS - 1
     assert inspected["at_risk"] is None
     assert sum(inspected["goodput"]["secs"].values()) == pytest.approx(inspected["goodput"]["wall_secs"])
 
