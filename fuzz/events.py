@@ -17,7 +17,7 @@ from supervisor_core.events import event_format, scan, vector_decode
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.scan import FREE_BYTES, PER_BYTE
-from supervisor_core.events.source import Entry
+from supervisor_core.storage.source import Entry
 
 NAME = "events.out.tfevents.1700000000.host"
 _FEW = 600

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
+from supervisor_core.storage.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 
 # What a shell starts in the background ignores SIGINT, and so do its children: who sends one would wait for ever.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk_builder import created_at
-from supervisor_core.events.source import Entry, FileStatus, ReadFileSystem, source_of
 from supervisor_core.storage.local import join
+from supervisor_core.storage.source import Entry, FileStatus, ReadFileSystem, source_of
 
 SETTLED_SECS = 2.0
 """A directory whose time of change is younger than this may change again within the same tick of its clock."""

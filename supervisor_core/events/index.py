@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, Problem
 from supervisor_core.events.directory import Directory, DirectoryTree
-from supervisor_core.events.remote_source import RemoteSource
 from supervisor_core.events.run_index import RunIndex
-from supervisor_core.events.source import ReadFileSystem, source_of
+from supervisor_core.storage.remote_source import RemoteSource
+from supervisor_core.storage.source import ReadFileSystem, source_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.directory import Directory
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.events.remote_source import Range
-from supervisor_core.events.source import ReadFileSystem, source_of
 from supervisor_core.storage.local import join
+from supervisor_core.storage.remote_source import Range
+from supervisor_core.storage.source import ReadFileSystem, source_of
 
 PIECE_BYTES = 64 * 1024 * 1024
 """Size of the pieces in which a file is read: some 1.3 million scalars."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import overload
 
-from supervisor_core.events.source import ReadFile
 from supervisor_core.events.vector_scan import VectorScan
+from supervisor_core.storage.source import FIRST_BYTES, ReadFile
 
-FIRST_BYTES = 4 * 1024
 MOST_BYTES = 2 * 1024 * 1024
 
 

@@ -12,13 +12,13 @@ from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import LogdirIndex
-from supervisor_core.events.remote_source import RemoteSource
 from supervisor_core.events.run_index import RunIndex
-from supervisor_core.events.source import ReadFileSystem, source_of
 from supervisor_core.run.bounds import UNSEEN
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.lease_report import FRESH_SECS, LeaseReport, with_report
 from supervisor_core.storage.local import Filesystem, filesystem_for
+from supervisor_core.storage.remote_source import RemoteSource
+from supervisor_core.storage.source import ReadFileSystem, source_of
 from supervisor_core.watch.presence import CheckpointPresence
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from supervisor_core.events.source import Entry, LocalReadFile, LocalSource
 from supervisor_core.storage.local import AppendFile, LocalFilesystem
+from supervisor_core.storage.source import Entry, LocalReadFile, LocalSource
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

@@ -16,7 +16,7 @@ from supervisor_core.events import EventsWriter, directory, run_index
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.run_index import RunIndex
-from supervisor_core.events.source import Entry, LocalReadFile, LocalSource
+from supervisor_core.storage.source import Entry, LocalReadFile, LocalSource
 
 
 def write(directory: Path, *steps: int, name: str | None = None) -> str:

@@ -7,7 +7,8 @@ import pytest
 from supervisor_core.events import event_format
 from supervisor_core.events.scan import Budget, find_record
 from supervisor_core.events.vector_scan import VectorScan
-from supervisor_core.events.window import FIRST_BYTES, MOST_BYTES, FileCut, LazyBytes, Window
+from supervisor_core.events.window import MOST_BYTES, FileCut, LazyBytes, Window
+from supervisor_core.storage.source import FIRST_BYTES
 
 
 class Memory:

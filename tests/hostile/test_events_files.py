@@ -15,7 +15,7 @@ import pytest
 from supervisor_core import checksum
 from supervisor_core.events import event_format, payload, scan
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.events.source import LOCAL_SOURCE
+from supervisor_core.storage.source import LOCAL_SOURCE
 
 MIB = 1 << 20
 

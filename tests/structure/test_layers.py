@@ -34,7 +34,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 HEAVY = {
     "tensorflow": {"tf1"},
     "prometheus_client": {"metrics"},
-    "tensorboard": {"events", "storage", "tb_plugin", "tensorboard_tab"},
+    "tensorboard": {"storage", "tb_plugin", "tensorboard_tab"},
     "werkzeug": {"tb_plugin"},
     "numpy": {"events", "run", "watch", "tf1", "tb_plugin"},
     "click": {"cli"},

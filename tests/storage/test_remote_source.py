@@ -15,8 +15,8 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.events.remote_source import PARALLEL_REQUESTS, RANGE_BYTES, Range, ReadAhead, RemoteSource
-from supervisor_core.events.source import Entry
+from supervisor_core.storage.remote_source import PARALLEL_REQUESTS, RANGE_BYTES, Range, ReadAhead, RemoteSource
+from supervisor_core.storage.source import Entry
 
 
 @pytest.fixture

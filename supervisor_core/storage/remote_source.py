@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events.source import Entry
-from supervisor_core.events.window import FIRST_BYTES
+from supervisor_core.storage.source import FIRST_BYTES, Entry
 
 NAMES_OF_A_REQUEST = 1000
 """Names that a store lists in one request: the page size of S3 and GCS."""
@@ -27,7 +26,7 @@ NAMES_OF_A_REQUEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatus:
-    """See `supervisor_core.events.source.FileStatus`; stores have no inodes."""
+    """See `supervisor_core.storage.source.FileStatus`; stores have no inodes."""
 
     st_size: int
     st_mode: int = stat.S_IFREG
@@ -142,7 +141,7 @@ class RemoteReadFile:
         self._path = path
 
     def pread(self, length: int, offset: int) -> bytes:
-        """See `supervisor_core.events.source.ReadFile`."""
+        """See `supervisor_core.storage.source.ReadFile`."""
         return self._source.read(self._path, length, offset)
 
     def close(self) -> None:
@@ -150,7 +149,7 @@ class RemoteReadFile:
 
 
 class RemoteSource:
-    """See `supervisor_core.events.source.ReadFileSystem`; exceptions of a store's library become ``OSError``."""
+    """See `supervisor_core.storage.source.ReadFileSystem`; exceptions of a store's library become ``OSError``."""
 
     def __init__(self, client: _Client) -> None:
         self._client = client
@@ -188,7 +187,7 @@ class RemoteSource:
         return (listing if key == listing.root or key.startswith(listing.root + "/") else None), key
 
     def stat(self, path: str) -> RemoteStatus:
-        """See `supervisor_core.events.source.ReadFileSystem`."""
+        """See `supervisor_core.storage.source.ReadFileSystem`."""
         listing, key = self._known(path)
         if listing is not None:
             if key in listing.sizes:
@@ -204,7 +203,7 @@ class RemoteSource:
         return RemoteStatus(0, stat.S_IFDIR) if size is None else RemoteStatus(size)
 
     def open(self, path: str) -> RemoteReadFile:
-        """See `supervisor_core.events.source.ReadFileSystem`."""
+        """See `supervisor_core.storage.source.ReadFileSystem`."""
         return RemoteReadFile(self, path)
 
     def read(self, path: str, length: int, offset: int) -> bytes:
@@ -237,7 +236,7 @@ class RemoteSource:
             self.requests += requests
 
     def list(self, directory: str) -> Iterator[Entry]:
-        """See `supervisor_core.events.source.ReadFileSystem`."""
+        """See `supervisor_core.storage.source.ReadFileSystem`."""
         listing, key = self._known(directory)
         if listing is not None:
             yield from listing.entries.get(key, {}).values()
@@ -304,7 +303,7 @@ PARALLEL_REQUESTS = 8
 """Limit of the ranges that are being fetched or wait to be taken."""
 
 RANGE_BYTES = FIRST_BYTES * (1 + 4 + 16 + 64)
-"""Limit of the bytes of one file fetched ahead: the first four pieces of a `Window`, which fetches further ones."""
+"""Limit of the bytes of one file fetched ahead: a reader's first four pieces."""
 
 
 @dataclass(frozen=True, slots=True)

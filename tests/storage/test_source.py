@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.events.source import LocalSource, is_regular, source_of
+from supervisor_core.storage.source import LocalSource, is_regular, source_of
 
 
 def test_a_read_gets_all_there_is(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The interfaces through which events files are read and listed, and local files.
+"""Reading of files that grow while others write them (events files): the interfaces, and local files.
 
-A path with ``://`` in it is remote
-(`supervisor_core.events.remote_source`, loaded only then); every other path is local and needs nothing but ``os``.
+A path with ``://`` in it is remote (`supervisor_core.storage.remote_source`, loaded only then); every other path is
+local and needs nothing but ``os``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
+
+FIRST_BYTES = 4 * 1024
+"""Size of the first piece that a reader of a file asks for; the next three are four times as long each."""
 
 
 class FileStatus(Protocol):
@@ -139,7 +142,7 @@ def source_of(path: str) -> ReadFileSystem:
     """
     if "://" not in path:
         return LOCAL_SOURCE
-    from supervisor_core.events.remote_source import remote_source
+    from supervisor_core.storage.remote_source import remote_source
 
     return remote_source(path)
 
