@@ -1,6 +1,6 @@
 """What a checkpoint costs training, how soon it is durable, and whether it is of one step.
 
-A model of so many megabytes is trained by a step that updates every value, while each contender saves it in its turn.
+A step that updates every value trains a model of a given size, while each contender saves the model in its turn.
 Training is held up by the time that the steps took from the start of a save to its end, less that of as many median
 steps: waiting, copying, and processors and memory shared with the save. The limit is one memory copy of the model,
 while training waits, and another process that writes as many bytes (the floor), both measured in the same turns.

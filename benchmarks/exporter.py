@@ -1,7 +1,7 @@
 """What watching a thousand runs costs an exporter: a look at them, a scrape, and memory.
 
-The logdir is made here: 1,000 runs, 900 of which have ended and 100 train, each with 200 heartbeats that tell of six
-service threads (half an hour's), 20 checkpoints and 1,000 points of 10 scalar tags. The exporter runs in a process of
+The logdir is made here: 1,000 runs, 900 of which have ended and 100 train, each with 200 heartbeats, which list
+six service threads (half an hour's), 20 checkpoints and 1,000 points of 10 scalar tags. The exporter has a process of
 its own; its times are taken there, but for the scrape as the scraper sees it.
 
     python -m benchmarks.exporter [--quick]
@@ -44,7 +44,7 @@ def records(started_at: float, ended: bool) -> tuple[bytes, bytes]:
         summary_bytes,
     )
 
-    def told(record: Any, at: float, step: int) -> bytes:
+    def framed(record: Any, at: float, step: int) -> bytes:
         summary = summary_bytes(record)
         return frame(event_prefix(at, step, 5, len(summary)) + summary)
 
@@ -72,12 +72,12 @@ def records(started_at: float, ended: bool) -> tuple[bytes, bytes]:
             activity_secs={"productive": at - started_at},
             threads=threads,
         )
-        return told(record, at, step)
+        return framed(record, at, step)
 
     session = SessionRecord(
         session="s1", attempt=1, host="h", pid=1, facade="Supervisor", started_at=started_at, heartbeat_secs=BEAT_SECS
     )
-    parts = [frame(version_event(started_at)), told(session, started_at, 0)]
+    parts = [frame(version_event(started_at)), framed(session, started_at, 0)]
     prefixes = [scalar_prefix(f"tag/{index}") for index in range(TAGS)]
     value = struct.pack("<f", 0.5)
     for number in range(1, BEATS + 1):
@@ -91,9 +91,9 @@ def records(started_at: float, ended: bool) -> tuple[bytes, bytes]:
                 session="s1", trigger="timer", path=f"model.ckpt-{number * 100}", step=number * 100, bytes=500_000_000,
                 secs=2.0, blocked_secs=0.1, consistent=True, verified=True,
             )  # fmt: skip
-            parts.append(told(saved, at, number * 100))
+            parts.append(framed(saved, at, number * 100))
     if ended:
-        parts.append(told(StopRecord(session="s1", reason="completed", step=BEATS * 100), at, BEATS * 100))
+        parts.append(framed(StopRecord(session="s1", reason="completed", step=BEATS * 100), at, BEATS * 100))
     return b"".join(parts), beat(BEATS + 1)
 
 
@@ -119,7 +119,7 @@ def grow(logdir: Path, more: bytes) -> None:
 
 
 def serve(logdir: str) -> None:
-    """Be an exporter that is told what to do on stdin, a word a line, and answers with a JSON line each."""
+    """Run an exporter that reads one command per line from stdin, and answers each with a line of JSON."""
     from supervisor_core.exporter.exporter import Exporter
     from supervisor_core.exporter.web import Web
     from supervisor_core.metrics.render import choose_format

@@ -1,10 +1,10 @@
 """Goodput against scripted truths, beside Google's ml-goodput-measurement; and what folding events costs.
 
 A script says second by second what a run does: it starts, restores, trains at changing speed, saves, evaluates, hangs,
-is frozen, has a full disk, is killed in any phase or ends by an error, and comes back or does not. Ours is told of it
-as in a training, by the runtime's own heartbeats and the lease, and knows it from these alone; the peer is told of
-every step through its own recorder. Its calculator reads from Cloud Logging; here, from a list in memory. A run of
-another writer tells nothing of where its time went: the right answer is none, whether it moves or stalls.
+is frozen, has a full disk, is killed in any phase or ends by an error, and comes back or does not. Ours reads
+the runtime's own heartbeats and the lease, as in a training, and nothing else; the peer's recorder gets every step.
+Its calculator reads from Cloud Logging; here, from a list in memory. The events of another writer do not show where
+the time went: the right answer is none, whether the run moves or stalls.
 
     python -m benchmarks.goodput [--quick]
 """
@@ -85,7 +85,7 @@ class Script:
         self.marks.append(TelemetryMark(offset=len(self.marks), at=self.now, step=step or 0, record=record))
 
     def run(self) -> Run:
-        """Return the run as its records tell it."""
+        """Return the run, folded from its records."""
         fold = RunFold("scripted")
         path = f"events.out.tfevents.{int(self.began)}.host.1.0"
         fold.update(
@@ -110,22 +110,22 @@ class Script:
             clock=self,
         )
         started_at, self.next_tick = self.now, self.now + 1.0
-        self._tell("job_start")
-        self._tell("tpu_init_start")
+        self._record("job_start")
+        self._record("tpu_init_start")
         self._spend(draw(10, 60), "program_startup")
         if end == "starting":
             return
-        self._tell("tpu_init_end")
-        self._tell("training_preparation_start")
+        self._record("tpu_init_end")
+        self._record("training_preparation_start")
         self.monitor.enter("restoring")
         self._spend(draw(5, 40), "checkpoint_restore")
         if end == "restoring":
             return
-        self._tell("training_preparation_end")
+        self._record("training_preparation_end")
         self._take_back(WASTED)
         self.step = self.saved_step
         self.progress.step_read(self.step)
-        told = {} if before is None else {"previous_step": before[0], "previous_seen_at": before[1]}
+        previous = {} if before is None else {"previous_step": before[0], "previous_seen_at": before[1]}
         self.write(
             SessionRecord(
                 session=self.id,
@@ -137,7 +137,7 @@ class Script:
                 restored_step=self.step,
                 checkpoint_interval_secs=SAVE_EVERY_SECS,
                 heartbeat_secs=options.heartbeat_secs,
-                **told,  # type: ignore[arg-type]
+                **previous,  # type: ignore[arg-type]
             )
         )
         self.monitor.enter("training")
@@ -159,11 +159,11 @@ class Script:
             self._spend(draw(400, 900), "stall")
         elif end in ("training", "frozen"):
             self._spend(draw(0, 1), "productive")  # in the middle of a step
-        if end == "frozen":  # and never runs again: nobody can tell that from death
+        if end == "frozen":  # and never runs again, which cannot be distinguished from death
             self.frozen_secs = self._skip(draw(20, 600))
         if end == "completed":
             self._save("final")
-            self._tell("job_end")
+            self._record("job_end")
         if self.is_over:
             self.monitor.enter("stopped")
             now = self.progress.snapshot()
@@ -184,7 +184,7 @@ class Script:
         self.unsaved_secs = 0.0
 
     def _skip(self, secs: float) -> float:
-        """Let time pass in which nobody looks."""
+        """Let time pass without a look of the monitor."""
         self.now += secs
         self.next_tick = max(self.next_tick, self.now)
         return secs
@@ -221,7 +221,7 @@ class Script:
                 self._evaluate()
 
     def _save(self, trigger: Any) -> None:
-        if self.now < self.disk_full_until:  # it fails, and nothing can tell that either
+        if self.now < self.disk_full_until:  # it fails, and no record can be written of that either
             return
         blocked, began = self.random.uniform(0.1, 6.0), self.now
         self._spend(blocked, "unproductive_checkpoint_save")
@@ -232,7 +232,7 @@ class Script:
             session=self.id, trigger=trigger, path=path, step=self.step, bytes=1, secs=blocked, blocked_secs=blocked
         )
         self.write(record, self.step)
-        if self.peer is not None:  # as Orbax tells of it
+        if self.peer is not None:  # in the form in which Orbax logs a save
             self.peer._cloud_logger.write_cloud_logging_entry(
                 {
                     "event_type": "save",
@@ -266,7 +266,7 @@ class Script:
             self.monitor.tick()
         self.now = until
 
-    def _tell(self, what: str) -> None:
+    def _record(self, what: str) -> None:
         if self.peer is not None:
             getattr(self.peer, f"record_{what}_time")(utc(self.now))
 
@@ -301,7 +301,7 @@ def peer_recorder(name: str) -> Any:
 
 
 def peer_goodput(recorder: Any) -> float:
-    """Return the goodput, from 0 to 1, that the peer reckons from what it was told."""
+    """Return the goodput, from 0 to 1, that the peer computes from its log."""
     from ml_goodput_measurement.src import goodput
 
     with tempfile.TemporaryDirectory() as cache, contextlib.redirect_stdout(io.StringIO()):
@@ -341,7 +341,7 @@ def errors(quick: bool) -> Iterator[Row]:
 
 
 def foreign(quick: bool) -> Iterator[Row]:
-    """Count runs of other writers, of which some stall, that are given a goodput though nothing tells it."""
+    """Count runs of other writers, of which some stall, that are given a goodput, which their events cannot give."""
     given, count = 0, 10 if quick else 100
     for seed in range(count):
         draw, now = random.Random(seed), 1e9
@@ -358,7 +358,7 @@ def foreign(quick: bool) -> Iterator[Row]:
             goodput = fold.run(now + later).goodput
             given += goodput.ratio is not None or goodput.secs["productive"] > 0
     what = f"goodput given for {count} runs of other writers, moving or stalled"
-    yield Row("goodput", what, "figures", given, {}, "0: nothing tells", given == 0)
+    yield Row("goodput", what, "figures", given, {}, "0", given == 0)
 
 
 def mean(values: list[float]) -> float:
@@ -373,14 +373,14 @@ def costs(quick: bool) -> Iterator[Row]:
     )
     marks = []
     for beat in range(count + 1):
-        told = tuple({**thread, "ticks": beat // 12, "last_tick_at": 1e9 + beat // 12 * 120} for thread in threads)
+        ticked = tuple({**thread, "ticks": beat // 12, "last_tick_at": 1e9 + beat // 12 * 120} for thread in threads)
         record = HeartbeatRecord(
             session="a",
             phase="training",
             step=50 * beat,
             steps=50 * beat,
             activity_secs={"productive": 10.0 * beat},
-            threads=told,
+            threads=ticked,
         )
         marks.append(TelemetryMark(offset=beat, at=1e9 + 10 * beat, step=50 * beat, record=record))
     path, now = "events.out.tfevents.1000000000.host.1.0", 1e9 + 10 * count

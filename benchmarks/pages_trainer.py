@@ -1,4 +1,4 @@
-"""A training that does as it is told, with every default: one line on its standard input at a time. Run as a program.
+"""A training with every default, which reads one command per line from its standard input. Run as a program.
 
     raise           end by an error
     nan             its loss is not finite from now on
@@ -22,7 +22,7 @@ from supervisor_core.supervision.session_recorder import SessionRecorder, StopIn
 
 
 def main(logdir: str, name: str, address: str, phase: str) -> None:
-    """Train until told otherwise."""
+    """Train, and obey each command."""
     options = Options(run_name=name, metrics_address=address or None)
     hanging, failing = threading.Event(), threading.Event()
     with FileWriter(logdir) as writer:

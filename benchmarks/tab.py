@@ -53,10 +53,10 @@ class Served:
 
     def __init__(self, process: subprocess.Popen[str], began: float) -> None:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
+        answer = json.loads(process.stdout.readline())
         self.wall_secs = time.perf_counter() - began
-        self.cpu_secs: float = told["cpu_secs"]
-        self.url: str = told["url"]
+        self.cpu_secs: float = answer["cpu_secs"]
+        self.url: str = answer["url"]
 
     def fetch(self, path: str) -> bytes:
         with urllib.request.urlopen(self.url + path, timeout=120) as answer:
@@ -67,7 +67,7 @@ class Served:
         return self.fetch(f"data/plugin/supervisor/{route}?{urllib.parse.urlencode(arguments)}")
 
     def runs(self, count: int) -> None:
-        """Return once so many runs are told."""
+        """Return once the tab lists this number of runs."""
         while True:
             answer = json.loads(self.tab("runs"))
             if answer["reading"] is None and len(answer["runs"]) >= count:
@@ -94,11 +94,11 @@ def serving(which: str, logdir: Path, *flags: str) -> Iterator[Served]:
 
 
 def write(directory: Path, points: int, saves: int = 0) -> None:
-    """Write a run of so many scalars a tenth of a second apart, and checkpoints all over it."""
+    """Write a run with ``points`` scalars, 0.1 s apart, and ``saves`` checkpoints spread over it."""
     from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
     from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, summary_bytes
 
-    def told(record: Any, at: float, step: int) -> bytes:
+    def framed(record: Any, at: float, step: int) -> bytes:
         summary = summary_bytes(record)
         return frame(event_prefix(at, step, 5, len(summary)) + summary)
 
@@ -106,14 +106,14 @@ def write(directory: Path, points: int, saves: int = 0) -> None:
     session = SessionRecord(session="s1", attempt=1, host="h", pid=1, facade="Supervisor", started_at=BEGAN)
     prefix = scalar_prefix(TAG)
     with (directory / f"events.out.tfevents.{int(BEGAN)}.h").open("wb") as file:
-        file.write(frame(version_event(BEGAN)) + told(session, BEGAN, 0))
+        file.write(frame(version_event(BEGAN)) + framed(session, BEGAN, 0))
         for step in range(points):
             at = BEGAN + step / 10
             file.write(frame(event_prefix(at, step, 5, 0)[:-2] + prefix + struct.pack("<f", step % 997 / 997)))
         for save in range(saves):
             step = save * points // saves
             record = CheckpointRecord(session="s1", trigger="timer", path=f"model.ckpt-{step}", step=step, secs=2.0)
-            file.write(told(record, BEGAN + step / 10, step))
+            file.write(framed(record, BEGAN + step / 10, step))
 
 
 def rows(quick: bool) -> Iterator[Row]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("supervisor_core")
 
 START_DELAY_SECS = 0.25
-"""How long TensorBoard is left to itself, once it is put together, before the backend is loaded; less if one asks."""
+"""The backend is loaded this long after TensorBoard has built its plugins; at the first request if one is earlier."""
 
 _ADDRESS = f"/data/plugin/{PLUGIN_NAME}/"
 

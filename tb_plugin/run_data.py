@@ -73,7 +73,7 @@ def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
 
 
 def overview(view: View, since: int | None) -> dict[str, Any]:
-    """Return the lines of all runs, or of those that changed after a generation, if so much is remembered."""
+    """Return the lines of all runs, or of those that changed after a generation, if the view goes back that far."""
     full = since is None or since < view.oldest or since > view.generation
     base = 0 if full or since is None else since
     return {

@@ -63,7 +63,7 @@ class Segments:
                 yield found[owners[first]], Columns(columns.steps[part], columns.walls[part], columns.values[part])
 
     def describe(self, indices: Sequence[int]) -> list[dict[str, str | int | None]]:
-        """Return what is told of these segments."""
+        """Return each segment's session and the step after which it was abandoned."""
         return [
             {"session": None, "abandoned_after_step": None}
             if index == UNKNOWN

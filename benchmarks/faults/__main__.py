@@ -142,7 +142,7 @@ def make(batch: Batch, launcher: Launcher, home: Path, seed: int, patience: floa
 
 
 def report(batch: Batch, outcomes: list[Outcome], seed: int) -> None:
-    """Count what became of a batch, and say what was not survived."""
+    """Count the outcomes of a batch, and print each trial that was not survived."""
     batch.row.outcomes.extend(outcomes)
     survived = sum(outcome.survived for outcome in outcomes)
     print(f"{batch.name}: {batch.row.fault.name}: {survived} of {len(outcomes)} survived", file=sys.stderr)

@@ -17,7 +17,7 @@ MARK = "<!-- measured: everything below this line is written by `make faults ARG
 
 @dataclass
 class Row:
-    """What became of one fault's trials."""
+    """One fault, and the outcomes of its trials."""
 
     family: str
     fault: Fault

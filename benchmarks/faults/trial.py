@@ -15,7 +15,7 @@ from benchmarks.faults.launcher import Launcher, Process
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one trial; it was survived if nothing was lost and nothing was wrong."""
+    """The result of one trial; it was survived if nothing was lost and nothing was wrong."""
 
     lost: tuple[str, ...] = ()
     """Work that was promised to be kept, and is gone."""
@@ -114,4 +114,4 @@ class Fault:
     batch: int = 1
     """How many trials share a directory: one run that is harmed again and again."""
     run: Callable[[Trial, int], Iterator[Outcome]]
-    """Makes the given number of trials; yields what became of each."""
+    """Makes the given number of trials; yields the outcome of each."""
