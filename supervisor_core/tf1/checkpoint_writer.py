@@ -30,6 +30,7 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, LogdirInUseError
@@ -43,7 +44,6 @@ from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.retention import CheckpointRetention
 from supervisor_core.tf1.saver_graph import CannotSnapshot, has_own_save
 from supervisor_core.tf1.snapshot import Snapshot
-from supervisor_core.tf1.staged_checkpoint import StagedCheckpoint
 from supervisor_core.tf1.watched_loss import WatchedLoss
 
 _LOG = logging.getLogger("supervisor_core")

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.tf1.retention import CheckpointRetention
-from supervisor_core.tf1.staged_checkpoint import StagedCheckpoint
 
 KEEP = 3
 CHANGES = ("mkdir", "replace", "unlink", "remove", "rmdir")

@@ -111,6 +111,35 @@ def test_no_folders_import_each_other() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
 
 
+def test_no_modules_import_each_other() -> None:
+    """Modules can be read in an order, inside a package as well: none imports itself by way of others, not even for
+    its types. An import inside a function, which loads what is heavy or optional when it is used, is not counted."""
+    modules = {module_of(path): path for path in sources() if path != ROOT / "supervisor_core" / "__init__.py"}
+    graph: dict[str, set[str]] = {module: set() for module in modules}
+    for module, path in modules.items():
+        for node in outside_functions(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                graph[module].update(alias.name for alias in node.names if alias.name in modules)
+            elif isinstance(node, ast.ImportFrom):
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[module].update(names & modules.keys() or {str(node.module)} & modules.keys())
+    assert sum(map(len, graph.values())) > 500
+    TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a file."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a module that are executed when it is loaded, or would be for a type checker."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield child
+            yield from outside_functions(child)
+
+
 def test_every_package_has_a_layer() -> None:
     """A new package cannot stand outside the order."""
     assert {part_of(path) for path in sources()} - {"__init__"} == set(RANK)

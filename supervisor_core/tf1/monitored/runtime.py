@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -222,39 +222,8 @@ class MonitoredRuntime:
         if checkpoints is None:
             return None
         on_timer = None if hook.listens else hook.interval_secs
-        return SnapshotHookSaver(self, checkpoints, self.snapshot_service(checkpoints, on_timer), on_timer is not None)
-
-    def snapshot_service(self, checkpoints: CheckpointManager, interval_secs: float | None) -> SnapshotService:
-        """Return a checkpoint service for the present session, not yet started."""
-        service = SnapshotService(
-            self.coord,
-            interval_secs,
-            save=lambda taken: checkpoints.save("timer", taken),
-            name=self.lifecycle.services.reserve_name(CHECKPOINT),
-            policy=service_policy(self.options, self.lifecycle.session, max_failures=self.options.max_save_failures),
-            on_failure=self.lifecycle.service_failed,
-        )
-        checkpoints.serve()
-        self.lifecycle.services.add(service)
-        return service
-
-    @contextmanager
-    def waiting_for_save(self) -> Iterator[None]:
-        """Count the time of the block as blocked by a save."""
-        started = self._clock.monotonic()
-        try:
-            yield
-        finally:
-            if self._progress.phase == "training":
-                self._progress.blocked(self._clock.monotonic() - started)
-
-    def save_last(self, checkpoints: CheckpointManager) -> None:
-        """Save the last state, unless it is saved already.
-
-        Raises:
-            SaveFailedError: if it could not be saved.
-        """
-        self.lifecycle.stopping.save(checkpoints)
+        service = self._snapshot_service(checkpoints, on_timer)
+        return SnapshotHookSaver(self.lifecycle, checkpoints, service, on_timer is not None, self._clock)
 
     def save_after_error(self) -> None:
         """Save the last state after an exception ended the loop, if the options say so. Never raises."""
@@ -363,6 +332,19 @@ class MonitoredRuntime:
             if not self._checkpoints:
                 self.lifecycle.use(checkpoints)
             self._checkpoints[id(hook)] = checkpoints
+
+    def _snapshot_service(self, checkpoints: CheckpointManager, interval_secs: float | None) -> SnapshotService:
+        service = SnapshotService(
+            self.coord,
+            interval_secs,
+            save=lambda taken: checkpoints.save("timer", taken),
+            name=self.lifecycle.services.reserve_name(CHECKPOINT),
+            policy=service_policy(self.options, self.lifecycle.session, max_failures=self.options.max_save_failures),
+            on_failure=self.lifecycle.service_failed,
+        )
+        checkpoints.serve()
+        self.lifecycle.services.add(service)
+        return service
 
     def _services(self) -> tuple[Mapping[str, Any], ...]:
         services = []

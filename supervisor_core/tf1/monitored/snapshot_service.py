@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.run.status import ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.service import OnFailure, Policy, ServiceThread
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
-
-if TYPE_CHECKING:
-    from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
+from supervisor_core.tf1.lifecycle import Lifecycle
 
 SMALL_BYTES = 1 << 20
 """A checkpoint of at most this size is durable when the call that caused it returns: writing it takes no longer than
@@ -28,25 +27,32 @@ class SnapshotHookSaver:
     """Saves one hook's checkpoints through the session's snapshot service.
 
     Args:
-        runtime: the runtime of the session.
+        lifecycle: the session's; the time that training waits is counted in its recorder.
         checkpoints: takes and writes the checkpoints.
         service: the thread that writes, not yet started.
         on_timer: whether the service saves on its own timer.
+        clock: replaced in tests.
     """
 
     def __init__(
-        self, runtime: MonitoredRuntime, checkpoints: CheckpointManager, service: SnapshotService, on_timer: bool
+        self,
+        lifecycle: Lifecycle,
+        checkpoints: CheckpointManager,
+        service: SnapshotService,
+        on_timer: bool,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.on_timer = on_timer
         """Whether the service saves on its own timer."""
-        self._runtime = runtime
+        self._lifecycle = lifecycle
         self._checkpoints = checkpoints
         self._service = service
+        self._clock = clock
 
     @property
     def at_end(self) -> bool:
         """Whether to save when the session ends."""
-        return self._runtime.options.save_on_stop
+        return self._lifecycle.options.save_on_stop
 
     def begin(self, session: Any) -> None:
         """Do nothing: the runtime has recorded the graph."""
@@ -59,18 +65,26 @@ class SnapshotHookSaver:
         """
         checkpoints = self._checkpoints
         if is_last:
-            self._runtime.save_last(checkpoints)
+            self.finish()
             return checkpoints.is_saved
         if checkpoints.is_saved:
             self._service.ensure_started()
             return True
         wait = until_written or not checkpoints.consistent or checkpoints.size_bytes <= SMALL_BYTES
-        with self._runtime.waiting_for_save():
+        progress, started = self._lifecycle.recorder.progress, self._clock.monotonic()
+        try:
             return self._service.save_now(until_written=wait) is not None
+        finally:
+            if progress.phase == "training":
+                progress.blocked(self._clock.monotonic() - started)
 
     def finish(self) -> None:
-        """Save what changed since the last save without a new step."""
-        self._runtime.save_last(self._checkpoints)
+        """Save what changed since the last save without a new step.
+
+        Raises:
+            SaveFailedError: if it could not be saved.
+        """
+        self._lifecycle.stopping.save(self._checkpoints)
 
 
 ON_DEMAND_SECS = threading.TIMEOUT_MAX / 4

@@ -16,9 +16,9 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
+from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.errors import LogdirInUseError, NoUsableCheckpointError
 from supervisor_core.tf1.monitored import snapshot_service
-from supervisor_core.tf1.staged_checkpoint import StagedCheckpoint
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
