@@ -43,6 +43,7 @@ BOXES = {
     "run": Box(2.85, 3, ("the run model: records in,", "states and timeline out")),
     "events": Box(2.85, 4, ("events file: writer, reader,", "telemetry records")),
     "checkpoint": Box(0, 4, ("checkpoints: verify, choose,", "delete; the logdir lock")),
+    "process": Box(0, 5, ("one process from outside:", "identity, files in memory")),
     "storage": Box(1.45, 5, ("local files, object stores:", "append, replace, sync, list")),
 }
 SMALL = ("address", "checksum", "clock", "errors", "log", "options", "tensorboard_tab", "wire")

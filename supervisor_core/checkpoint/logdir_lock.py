@@ -42,10 +42,10 @@ from supervisor_core.checkpoint.lease_file import (
     decode,
     encode,
 )
-from supervisor_core.checkpoint.process_identity import boot_id, is_running
 from supervisor_core.checkpoint.session_history import SessionHistory, history_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
+from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.storage.local import filesystem_for, local_path
 
 LEASE_NAME = ".supervisor.lease"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supervisor_core.checkpoint.lease_file import COSTS, LARGEST, LARGEST_ATTEMPT, LATEST, LeaseRecord
-from supervisor_core.checkpoint.process_identity import boot_id
+from supervisor_core.process.identity import boot_id
 
 CUT_OFF = ("lost", "signal")
 """Outcomes of a session that had more to do, with an intact model."""

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor_core.checkpoint.process_identity import this_machine
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import SupervisorError
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
+from supervisor_core.process.identity import this_machine
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.storage.local import Filesystem, filesystem_for, refuse_link
 from supervisor_core.supervision.task_record import TASKS_DIRECTORY, TaskRecord, encode, file_name, read_record

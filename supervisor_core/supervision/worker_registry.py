@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from supervisor_core.checkpoint.process_identity import Machine, is_running, this_machine
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.process.identity import Machine, is_running, this_machine
 from supervisor_core.run.status import WorkerState, WorkerStatus
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.storage.local import Filesystem, filesystem_for

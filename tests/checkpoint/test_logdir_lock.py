@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
-from supervisor_core.checkpoint.process_identity import boot_id
 from supervisor_core.checkpoint.session_history import history_after
 from supervisor_core.errors import LogdirInUseError
+from supervisor_core.process.identity import boot_id
 
 Make = Callable[..., LogdirLock]
 Edit = Callable[..., None]

@@ -16,6 +16,7 @@ from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.ledger import encode as encode_ledger
 from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
+from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.run.status import WorkerState, WorkerStatus
 from supervisor_core.supervision.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE
 from supervisor_core.supervision.task_record import TaskRecord, decode, encode
@@ -51,7 +52,12 @@ def test_options_page_lists_every_budget_and_variable() -> None:
     """The stall budgets are the code's, and so are the environment's variables."""
     page = (ROOT / "docs/options.md").read_text()
     assert {phase: float(cells[0]) for phase, cells in rows(page, "## Stall budgets").items()} == STALL_TIMEOUT_SECS
-    assert set(rows(page, "## Environment")) == {ADDRESS_VARIABLE, LOGDIR_VARIABLE, TF_CONFIG_VARIABLE}
+    assert set(rows(page, "## Environment")) == {
+        ADDRESS_VARIABLE,
+        LOGDIR_VARIABLE,
+        RUNTIME_DIRECTORY_VARIABLE,
+        TF_CONFIG_VARIABLE,
+    }
 
 
 def test_tensorboard_page_lists_every_flag_with_its_default() -> None:

@@ -22,7 +22,7 @@ LAYERS = [
     {"runtime", "metrics", "watch"},
     {"run"},
     {"events", "checkpoint"},
-    {"storage"},
+    {"storage", "process"},
     {"options"},
     {"address"},
     {"errors", "clock", "checksum", "wire", "monitoring"},

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.checkpoint.process_identity import Machine, this_machine
 from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.process.identity import Machine, this_machine
 
 WORKER = """
 import sys

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.checkpoint.process_identity import Machine, is_running, this_machine
+from supervisor_core.process.identity import Machine, is_running, this_machine
 
 
 def test_this_process_runs_here() -> None:
