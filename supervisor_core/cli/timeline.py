@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import inf, isfinite
@@ -28,6 +27,7 @@ from supervisor_core.cli.text import (
     size,
 )
 from supervisor_core.log import printable
+from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.file_fold import LOSS
 from supervisor_core.run.model import (
     Advice,
@@ -48,7 +48,6 @@ Stretch = tuple[float, float, str]
 
 _KEPT, _UNKNOWN, _NOT_KEPT, _FAILED = "█", "░", "▒", "✗"
 _BAD_ENDS = ("lost", "error")
-MAIN_THREAD = "MainThread"
 _NEVER_THE_CAUSE = {
     "supervisor_monitor",
     "supervisor-metrics",
@@ -57,8 +56,6 @@ _NEVER_THE_CAUSE = {
     "signal-watch",
 }
 """Threads that training never waits for."""
-_LIBRARY = re.compile(r"[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-packages|supervisor_core)[\\/]|^<frozen ")
-"""Finds a line of Python's library, of an installed package or of the supervisor in a stack."""
 LOSS_IS_NOT_FINITE = "The newest loss is NaN or infinite."
 SHOWN_STACKS, SHOWN_FRAMES = 5, 10
 SHOWN_NONFINITE = 5
@@ -330,15 +327,9 @@ def _stalls(run: Run) -> Table:
     table = headed("stall since", "lasted", "phase", "step", "main thread in")
     for item in newest(run.stalls):
         lasts = "" if item.until else " so far"
-        line = _program_line(item.stacks.get(MAIN_THREAD) or next(iter(item.stacks.values()), ()))
+        line = user_line(item.stacks.get(MAIN_THREAD) or next(iter(item.stacks.values()), ())) or UNKNOWN
         table.add_row(moment(item.since), duration(item.secs) + lasts, item.phase, count(item.step), literal(line))
     return table
-
-
-def _program_line(stack: Sequence[str]) -> str:
-    """Return the innermost line of a stack that is the program's own, or else the innermost."""
-    own = [line for line in stack if not _LIBRARY.search(line)]
-    return own[-1] if own else stack[-1] if stack else UNKNOWN
 
 
 def _stacks(run: Run) -> Iterator[RenderableType]:

@@ -7,9 +7,7 @@ and answers `status()` for the metrics. The callback that it calls (renewal of t
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,6 +16,7 @@ from typing import Any, Literal
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
 from supervisor_core.options import Options
+from supervisor_core.process.stacks import python_stacks
 from supervisor_core.run.advice import FAILURES, Costs
 from supervisor_core.run.model import PRODUCTIVE, SILENT
 from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
@@ -295,10 +294,6 @@ class SessionMonitor:
                 _LOG.exception("The monitor failed once; it continues.")
 
 
-MAX_FRAMES = 40
-"""The number of frames to keep of a stack, the innermost."""
-
-
 def is_stalled(progress_age_secs: float, timeout_secs: float | None) -> bool:
     """Return whether there was no progress for longer than the phase's budget.
 
@@ -307,17 +302,6 @@ def is_stalled(progress_age_secs: float, timeout_secs: float | None) -> bool:
         timeout_secs: the budget; None if the phase cannot stall.
     """
     return timeout_secs is not None and progress_age_secs > timeout_secs
-
-
-def python_stacks() -> dict[str, tuple[str, ...]]:
-    """Return the Python stack of every thread: thread name -> ``"file:line function"``, outermost first."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    stacks: dict[str, tuple[str, ...]] = {}
-    for ident, frame in sys._current_frames().items():
-        lines = [f"{entry.filename}:{entry.lineno} {entry.name}" for entry in traceback.extract_stack(frame)]
-        name = names.get(ident, f"thread {ident}")
-        stacks[name if name not in stacks else f"{name} ({ident})"] = tuple(lines[-MAX_FRAMES:])
-    return stacks
 
 
 @dataclass(frozen=True, kw_only=True)

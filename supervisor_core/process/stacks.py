@@ -1,0 +1,72 @@
+"""The Python stacks of a process's threads, as lines ``"file:line function"``, and the line of the program in them.
+
+No source file is read: where a process hangs on a mount that also holds its sources, reading one would hang, too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+MAIN_THREAD = "MainThread"
+MAX_FRAMES = 40
+"""The number of frames to keep of a stack, the innermost."""
+MAX_LOCATION = 120
+"""Letters of a location; a function's qualified name has no bound."""
+
+Stacks = Mapping[str, tuple[str, ...]]
+"""Name of the thread -> its frames, outermost first."""
+
+_LIBRARY = re.compile(r"[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-packages|supervisor_core)[\\/]|^<frozen ")
+"""Finds a frame of Python's library, of an installed package or of the supervisor."""
+_FRAME = re.compile(r"(?P<file>.*):(?P<line>\d+) (?P<function>.*)", re.DOTALL)
+
+
+def python_stacks() -> dict[str, tuple[str, ...]]:
+    """Return the Python stack of every thread: thread name -> ``"file:line function"``, outermost first."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks: dict[str, tuple[str, ...]] = {}
+    for ident, frame in sys._current_frames().items():
+        name = names.get(ident, f"thread {ident}")
+        stacks[name if name not in stacks else f"{name} ({ident})"] = _lines(frame)
+    return stacks
+
+
+def _lines(frame: FrameType | None) -> tuple[str, ...]:
+    lines: list[str] = []
+    while frame is not None and len(lines) < MAX_FRAMES:
+        code = frame.f_code
+        function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
+        lines.append(f"{code.co_filename}:{frame.f_lineno or 0} {function}")
+        frame = frame.f_back
+    return tuple(reversed(lines))
+
+
+def user_line(stack: Sequence[str]) -> str | None:
+    """Return the innermost line of a stack that is the program's own, or else the innermost; None of no stack.
+
+    Example:
+        >>> user_line(("/home/me/train.py:88 step", "/usr/lib/python3.11/threading.py:327 wait"))
+        '/home/me/train.py:88 step'
+    """
+    own = [line for line in stack if not _LIBRARY.search(line)]
+    return own[-1] if own else stack[-1] if stack else None
+
+
+def location(line: str) -> str:
+    """Return a line of a stack for a message or a label: without directories and control characters, in one line.
+
+    Example:
+        >>> location("/home/me/train.py:88 step")
+        'train.py:88 in step'
+    """
+    found = _FRAME.fullmatch(line)
+    text = line
+    if found is not None:
+        file = re.split(r"[\\/]", found["file"])[-1]
+        text = f"{file}:{found['line']} in {found['function']}"
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= MAX_LOCATION else text[: MAX_LOCATION - 3] + "..."
