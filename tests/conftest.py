@@ -17,7 +17,7 @@ import pytest
 
 from supervisor_core.storage.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 
-# What a shell starts in the background ignores SIGINT, and so do its children: who sends one would wait for ever.
+# What a shell starts in the background ignores SIGINT, and so do its children: a test that sends one would time out.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -91,7 +91,7 @@ class StillClock:
 
 
 class Storage:
-    """Local files, counted; may be told to fail, or to hang: all, or those with something in their paths.
+    """Local files, counted; all of them, or those with a text in their paths, can be made to fail or to hang.
 
     Before each operation ``fault`` is asked, with the operation and the path, and may raise. While ``free`` is not
     set, what has ``hangs_at`` in its path hangs, and sets ``hanging``.

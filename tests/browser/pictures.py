@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/images anew, of made-up runs in a real browser: python tests/browser/pictures.py"""
+"""Takes the pictures of docs/images, of made-up runs in a real browser: python tests/browser/pictures.py"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scripted_runs import checkpoint_file, newest_saves, write_big_cluster, writ
 
 IMAGES = ROOT / "docs" / "images"
 AHEAD_SECS = 60
-"""By so much the runs have written ahead, so that they do not fall silent meanwhile."""
+"""The runs' events end this long after now, so that no run falls silent while pictures are taken."""
 
 
 def write_runs(logdir: Path) -> None:

@@ -39,7 +39,7 @@ def value_of(tag: str, step: int) -> float:
 
 @dataclass
 class Scripted:
-    """One session, told and written as it goes: each method moves its time on.
+    """One session, written as it goes: each method moves its time on.
 
     Args:
         directory: the run's; made if missing.
@@ -84,7 +84,7 @@ class Scripted:
         restored = f"{self.directory}/model.ckpt-{self.step}" if self.step and not self.adopted else None
         log = SessionLog(status=1).SerializeToString()
         self._write(event_prefix(self.at, self.step, 7, len(log)) + log)
-        self._tell(
+        self._record(
             SessionRecord(
                 session=self.session,
                 attempt=self.attempt,
@@ -106,7 +106,7 @@ class Scripted:
         )
 
     def train(self, secs: float, failing_saves: bool = False, late_summaries: bool = False) -> Scripted:
-        """Do steps for so long; scalars, heartbeats and saves come as they fall due."""
+        """Do steps for ``secs``; scalars, heartbeats and saves come as they fall due."""
         end = self.at + secs
         prefixes = {tag: scalar_prefix(tag) for tag in self.tags}
         while self.at < end - 1e-9:
@@ -145,7 +145,7 @@ class Scripted:
         thread.update(ticks=thread["ticks"] + 1, last_tick_at=self.at, last_tick_secs=2.5)
         if error:
             thread.update(failures=thread["failures"] + 1, last_error=error, last_failure_at=self.at)
-        self._tell(
+        self._record(
             CheckpointRecord(
                 session=self.session,
                 trigger="timer",
@@ -162,7 +162,7 @@ class Scripted:
         return self
 
     def stall(self, secs: float, ended: bool = True) -> Scripted:
-        """Do nothing for so long; it is noticed after a tenth of it."""
+        """Do nothing for ``secs``; the stall is noticed after a tenth of that."""
         since, self.at = self.at, self.at + secs * 0.1
         stacks = {
             "MainThread": ('File "train.py", line 88, in main', 'File "input.py", line 31, in next', "queue.get()"),
@@ -172,14 +172,14 @@ class Scripted:
             session=self.session, state="begin", phase="training", since=since, step=self.step,
             secs=secs * 0.1, timeout_secs=secs * 0.1, stacks=stacks,
         )  # fmt: skip
-        self._tell(stall)
+        self._record(stall)
         while self.at + 30 < since + secs:
             self.at += 30
             self.beat(self.at - since)
         self.at = since + secs
         self._spend("stall", secs)
         if ended:
-            self._tell(
+            self._record(
                 StallRecord(
                     session=self.session, state="end", phase="training", since=since, step=self.step,
                     secs=secs, timeout_secs=secs * 0.1,
@@ -194,8 +194,8 @@ class Scripted:
         return self.beat()
 
     def beat(self, idle_secs: float = 0.0) -> Scripted:
-        """Tell how it is: how long nothing has moved."""
-        self._tell(
+        """Write a heartbeat; nothing has moved for ``idle_secs``."""
+        self._record(
             HeartbeatRecord(
                 session=self.session,
                 phase="training",
@@ -212,8 +212,7 @@ class Scripted:
         return self
 
     def worker(self, name: str, state: str, started_at: float | None = None, **how: Any) -> Scripted:
-        """Have heartbeats tell from now on of another process of the cluster: its state, and, if it was started again,
-        when."""
+        """List a process of the cluster in heartbeats from now on: its state, and, if it was started again, when."""
         before = self.cluster.get(name, {"started_at": self.start, "steps": 0, "pid": 4100 + len(self.cluster)})
         begun = {"started_at": started_at, "steps": 0, "pid": before["pid"] + 100} if started_at is not None else {}
         self.cluster[name] = {
@@ -224,13 +223,13 @@ class Scripted:
         return self
 
     def recover(self, secs: float, to_step: int | None, losses: int = 1) -> Scripted:
-        """Lose the framework's session with a parameter server, and go on so many seconds later, from an earlier step
-        or, with None, from the same one."""
+        """Lose the framework's session with a parameter server, and go on ``secs`` later, from an earlier step or, with
+        None, from the same one."""
         before, self.at = self.step, self.at + secs
         self._spend("checkpoint_restore", secs)
         self.step = before if to_step is None else to_step
         restored = None if to_step is None else f"{self.directory}/model.ckpt-{to_step}"
-        self._tell(
+        self._record(
             RecoveryRecord(
                 session=self.session, error="UnavailableError: Connection reset by peer", losses=losses, step=before,
                 restored_checkpoint=restored, restored_step=self.step, secs=secs,
@@ -239,7 +238,7 @@ class Scripted:
         return self.beat()
 
     def _seen(self, worker: dict[str, Any]) -> dict[str, Any]:
-        """What is told of a worker: one that is well was heard of just now."""
+        """What a heartbeat lists of a worker: one that is well was seen just now."""
         if worker["state"] in ("running", "waiting", "stalled"):
             worker["last_seen_at"] = self.at - 1
         if worker["state"] == "running":
@@ -248,9 +247,9 @@ class Scripted:
         return {**worker, **({"step": None, "steps": None} if is_server else {})}
 
     def stop(self, reason: Any = "completed", **how: Any) -> Scripted:
-        """End in good order, with a last save."""
+        """Save once more, and end with a stop record."""
         self.save()
-        self._tell(
+        self._record(
             StopRecord(
                 session=self.session,
                 reason=reason,
@@ -265,7 +264,7 @@ class Scripted:
         return self.flush()
 
     def flush(self) -> Scripted:
-        """Append to the file what has been told so far."""
+        """Append to the file what was recorded since the last flush."""
         with self.path.open("ab") as file:
             file.write(self._pending)
         self._pending.clear()
@@ -279,7 +278,7 @@ class Scripted:
         if thread["last_tick_at"] is None or self.at >= thread["last_tick_at"] + every:
             thread.update(ticks=thread["ticks"] + 1, last_tick_at=self.at, last_tick_secs=0.02)
 
-    def _tell(self, record: Any) -> None:
+    def _record(self, record: Any) -> None:
         summary = summary_bytes(record)
         self._write(event_prefix(self.at, self.step, 5, len(summary)) + summary)
 

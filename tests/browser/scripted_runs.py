@@ -76,7 +76,7 @@ def write_cluster(run: Path, now: float, running: bool = True) -> Scripted:
 
 
 def write_big_cluster(run: Path, now: float, count: int = 100) -> Scripted:
-    """A chief of so many workers, of which one is lost, one has failed, one was started again, and one flaps."""
+    """A chief of ``count`` workers, of which one is lost, one has failed, one was started again, and one flaps."""
     chief = Scripted(run, now - 1800, rate=3.0, beat_every=20.0)
     for number in range(count):
         chief.worker(f"worker:{number}", "waiting", waiting_for="the chief")
@@ -136,11 +136,11 @@ def write_checkpoints(run: Path, count: int, start: float, every: float) -> None
 
 
 def first_save(session: Scripted, secs: float) -> int:
-    """The step a session was at after so many seconds of training."""
+    """The step of a session after ``secs`` of training."""
     return int(secs * session.rate)
 
 
 def newest_saves(run: Path, count: int) -> list[int]:
-    """The largest steps whose checkpoints the run's events tell of."""
-    told = b"".join(path.read_bytes() for path in run.glob("events*"))
-    return sorted({int(step) for step in re.findall(rb"model\.ckpt-(\d+)\"", told)})[-count:]
+    """The largest steps whose checkpoints are named in the run's events."""
+    events = b"".join(path.read_bytes() for path in run.glob("events*"))
+    return sorted({int(step) for step in re.findall(rb"model\.ckpt-(\d+)\"", events)})[-count:]

@@ -76,7 +76,7 @@ def test_says_first_which_process_is_the_trouble(tab: Callable[..., Any], board:
     assert "5 workers of which 2 in trouble: worker:1 lost" in label
 
 
-def test_hover_tells_of_workers_and_recoveries(tab: Callable[..., Any], board: Any) -> None:
+def test_hover_describes_workers_and_recoveries(tab: Callable[..., Any], board: Any) -> None:
     """State, since when, last seen, step, for what it waited, where it runs; of a restart its error, losses, cost."""
     found = hovers(tab().open(board, run="small"))
     assert {title for title in found if "worker:1" in title} == {
@@ -111,7 +111,7 @@ def test_a_hundred_workers_do_not_drown_the_page(tab: Callable[..., Any], board:
 
 
 def test_a_cluster_that_is_done_is_not_in_trouble(tab: Callable[..., Any], board: Any) -> None:
-    """What its workers went through is there, and nobody is called."""
+    """The workers' restarts are shown, and none is called in trouble."""
     shown = tab().open(board, run="done")
     words = shown.find(".sentences").inner_text()
     assert "5 workers: 5 stopped" in words and "in trouble" not in words
@@ -119,7 +119,7 @@ def test_a_cluster_that_is_done_is_not_in_trouble(tab: Callable[..., Any], board
 
 
 def test_steps_that_a_session_did_again_itself_are_dashed(tab: Callable[..., Any], board: Any) -> None:
-    """A curve goes back where its session did, and what was abandoned there is told apart."""
+    """A curve goes back where its session did, and what was abandoned there is drawn dashed."""
     shown = tab().open(board, run="done")
     shown.find(".chart .muted", has_text="dashed: recomputed").first.wait_for()
 
@@ -138,7 +138,7 @@ def test_workers_and_recoveries_can_be_had_as_csv(tab: Callable[..., Any], board
     assert "UnavailableError" in texts["restarts within a session"][1]
 
 
-def test_a_worker_can_be_told_from_another_on_a_telephone(tab: Callable[..., Any], board: Any) -> None:
+def test_names_of_workers_are_whole_on_a_telephone(tab: Callable[..., Any], board: Any) -> None:
     """The number at a name's end is not cut off, with the sign before it."""
     shown = tab(viewport={"width": 360, "height": 740}).open(board, run="hundred")
     shown.find(".row-name", has_text="worker:63").wait_for()

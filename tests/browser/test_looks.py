@@ -101,7 +101,7 @@ def test_whatever_is_clicked_is_large_enough(tab: Callable[..., Any], board: Any
     assert shown.inside().evaluate(small) == []
 
 
-def test_the_drawing_is_told_in_words(tab: Callable[..., Any], board: Any) -> None:
+def test_the_drawing_is_described_in_words(tab: Callable[..., Any], board: Any) -> None:
     """Whoever cannot see the canvas hears what is on it, and where the details are."""
     shown = tab().open(board, run="stormy")
     label = shown.find(".timeline-canvas").get_attribute("aria-label")

@@ -105,7 +105,7 @@ def test_an_address_with_an_unknown_state_shows_all(tab: Callable[..., Any], boa
     assert "undefined" not in shown.find(".chips").inner_text()
 
 
-def test_one_line_tells_of_everything(tab: Callable[..., Any], board: Any) -> None:
+def test_one_line_has_everything(tab: Callable[..., Any], board: Any) -> None:
     """Step, rate with its sparkline, checkpoint against its interval, restarts, goodput, last seen."""
     shown = tab().open(board, filter="good/running")
     row = shown.find(".body .row:not([hidden])")

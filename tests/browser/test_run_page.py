@@ -76,7 +76,7 @@ def test_recommends_an_interval_beside_the_present_one(tab: Callable[..., Any], 
     assert re.search(r"expected to save [\d.]+ % of the time", words)
 
 
-def test_hover_tells_of_sessions_checkpoints_and_restarts(tab: Callable[..., Any], board: Any) -> None:
+def test_hover_describes_sessions_checkpoints_and_restarts(tab: Callable[..., Any], board: Any) -> None:
     """Each thing on the timeline says what it is where the pointer is."""
     shown = tab().open(board, run="stormy")
     assert hover_texts(shown) >= {"Session", "Restart", "Checkpoint", "save", "Stalled", "summary"}

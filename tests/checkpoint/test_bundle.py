@@ -107,14 +107,14 @@ def test_a_longer_data_file_is_whole(build: Build) -> None:
     assert verify(prefix).tensors == 38
 
 
-def test_progress_is_told_in_bytes(tmp_path: Path, writer: Any) -> None:
+def test_progress_is_reported_in_bytes(tmp_path: Path, writer: Any) -> None:
     """Progress never goes back, never goes beyond the total, and ends at it; chunks are at most 256 KiB."""
     writer.write_bundle(tmp_path / "m", {"w": writer.Tensor("uint8", (700_000,), bytes(700_000))})
-    told: list[tuple[int, int]] = []
-    verify(tmp_path / "m", on_progress=lambda done, total: told.append((done, total)))
-    steps = [done for done, _ in told]
+    progress: list[tuple[int, int]] = []
+    verify(tmp_path / "m", on_progress=lambda done, total: progress.append((done, total)))
+    steps = [done for done, _ in progress]
     assert [after - before for before, after in zip([0, *steps], steps, strict=False)] == [1 << 18, 1 << 18, 175_712]
-    assert {total for _, total in told} == {700_000}
+    assert {total for _, total in progress} == {700_000}
 
 
 def test_verifying_without_data_reads_no_tensor(build: Build) -> None:

@@ -121,7 +121,7 @@ def test_runs_are_found_and_named(tmp_path: Path, writer: Any) -> None:
     ]
 
 
-def test_a_directory_that_cannot_be_searched_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:
     """Walking goes on past what cannot be listed, and hands over why."""
     errors: list[OSError] = []
     assert list(find_runs(LOCAL, str(tmp_path / "gone"), on_error=errors.append)) == []

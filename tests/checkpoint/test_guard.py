@@ -60,8 +60,8 @@ def test_the_holder_passes(make: Make) -> None:
 
 def test_whoever_was_taken_over_is_stopped_at_once(make: Make, edit: Edit, on_disk: OnDisk) -> None:
     """No renewal is needed for it; the error says who took over, goes to the owner once, and stays."""
-    told: list[Exception] = []
-    lease = make(on_taken_over=told.append)
+    reported: list[Exception] = []
+    lease = make(on_taken_over=reported.append)
     lease.acquire("a")
     edit(session="b", attempt=2, host="b", pid=77)
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_whoever_was_taken_over_is_stopped_at_once(make: Make, edit: Edit, on_di
     edit(session="a", attempt=1)
     with pytest.raises(LogdirInUseError):
         lease.check()
-    assert [type(error) for error in told] == [LogdirInUseError]
+    assert [type(error) for error in reported] == [LogdirInUseError]
 
 
 def test_a_successor_that_has_ended_is_one_all_the_same(make: Make, edit: Edit) -> None:
@@ -96,7 +96,7 @@ def test_neither_renewals_nor_the_release_overwrite_the_successor(make: Make, ed
     assert path.read_bytes() == before
 
 
-def test_a_late_renewal_of_an_earlier_chief_stops_nobody(
+def test_a_late_renewal_of_an_earlier_chief_stops_no_chief(
     make: Make, edit: Edit, on_disk: OnDisk, no_locks: None
 ) -> None:
     """It slipped in after the takeover: the new chief goes on, and its renewal puts that right."""
@@ -112,7 +112,7 @@ def test_a_late_renewal_of_an_earlier_chief_stops_nobody(
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\0" * 1024])
-def test_a_file_that_names_nobody_stops_nobody(make: Make, path: Path, content: bytes, on_disk: OnDisk) -> None:
+def test_a_file_that_names_no_session_stops_no_chief(make: Make, path: Path, content: bytes, on_disk: OnDisk) -> None:
     """Damaged by whatever else: the next renewal writes it again."""
     lease = make()
     lease.acquire("a")
@@ -163,7 +163,7 @@ def test_a_deleted_file_that_another_wrote_without_locks(make: Make, path: Path,
         lease.check()
 
 
-def test_another_file_of_the_same_record_stops_nobody(make: Make, path: Path, edit: Edit) -> None:
+def test_another_file_of_the_same_record_stops_no_chief(make: Make, path: Path, edit: Edit) -> None:
     """Copied and moved back by somebody: it still names this session."""
     lease = make()
     lease.acquire("a")
@@ -278,7 +278,7 @@ def test_an_object_store_is_read_before_each_change(bucket: str) -> None:
     assert fsspec.filesystem("memory").cat(f"/guarded-run/{LEASE_NAME}") == successor
 
 
-def test_an_object_that_was_deleted_stops_nobody(bucket: str) -> None:
+def test_an_object_that_was_deleted_stops_no_chief(bucket: str) -> None:
     """The next renewal puts it back."""
     import fsspec
 

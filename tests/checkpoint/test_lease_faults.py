@@ -285,7 +285,7 @@ def test_a_full_disk_does_not_stop_the_run(
     assert make().acquire("b").previous_outcome == "lost"
 
 
-def test_a_renewal_that_hangs_holds_nobody_up(tmp_path: Path, on_disk: OnDisk, begun_threads: Any) -> None:
+def test_a_renewal_that_hangs_blocks_no_caller(tmp_path: Path, on_disk: OnDisk, begun_threads: Any) -> None:
     """Renewing returns at once though the file system hangs; renewals that follow do not pile up."""
     lease = LogdirLock(tmp_path / "run")
     lease.acquire("a")

@@ -50,10 +50,10 @@ def test_every_altered_byte_is_found(tmp_path: Path, writer: Any) -> None:
 def test_progress_ends_at_the_total(tmp_path: Path, writer: Any) -> None:
     """Progress is reported in bytes and never goes back."""
     writer.write_legacy(tmp_path / "m-7", 7)
-    told: list[tuple[int, int]] = []
-    verify(tmp_path / "m-7", on_progress=lambda done, total: told.append((done, total)))
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert all(done <= total for done, total in told)
+    progress: list[tuple[int, int]] = []
+    verify(tmp_path / "m-7", on_progress=lambda done, total: progress.append((done, total)))
+    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert all(done <= total for done, total in progress)
 
 
 def test_a_step_that_is_not_there_is_unknown(tmp_path: Path, writer: Any) -> None:

@@ -91,9 +91,9 @@ def test_how_long_ago_a_session_was_seen(make: Make, clock: Any, tmp_path: Path,
     assert record is not None
     clock.now += 20.0
     history = history_after(replace(record, boot=boot), clock.now, exclusive=True, warning=None)
-    told = history.record_fields(clock.now)
-    assert (told["previous_elapsed_secs"], told["previous_seen_secs"]) == (0.0, secs)
-    assert (told["previous_seen_at"], told["run_started_at"]) == (clock.now - 20.0, clock.now - 20.0)
+    recorded = history.record_fields(clock.now)
+    assert (recorded["previous_elapsed_secs"], recorded["previous_seen_secs"]) == (0.0, secs)
+    assert (recorded["previous_seen_at"], recorded["run_started_at"]) == (clock.now - 20.0, clock.now - 20.0)
 
 
 def test_a_second_chief_in_this_process_is_refused(make: Make, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_second_chief_in_this_process_is_refused(make: Make, tmp_path: Path) -
     )
 
 
-def test_a_second_chief_is_refused_and_told_who_holds_it(make: Make, holder: subprocess.Popen[str]) -> None:
+def test_the_error_of_a_second_chief_names_the_holder(make: Make, holder: subprocess.Popen[str]) -> None:
     """Who, where, since when, how far, and what to do; refused however old the holder's last renewal is."""
     with pytest.raises(LogdirInUseError) as caught:
         make(timeout_secs=1e-9).acquire("second")

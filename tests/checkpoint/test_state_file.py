@@ -91,7 +91,7 @@ def test_control_characters_in_our_own_file_are_no_windows_path(path: Path) -> N
         (b"model_checkpoint_path: 5\n", "Expected string"),
     ],
 )
-def test_damaged_files_are_told_apart_from_missing_ones(path: Path, content: bytes, words: str) -> None:
+def test_damaged_files_are_not_called_missing(path: Path, content: bytes, words: str) -> None:
     """A torn, emptied, binary or foreign file is damage with its reason; never "there is none"."""
     path.write_bytes(content)
     reading = read_state(path)

@@ -57,11 +57,11 @@ def test_an_item_is_found_by_the_beginning_of_its_key(content: bytes) -> None:
     assert table.find(b"zebra") is None
 
 
-def test_checking_tells_each_chunk(content: bytes) -> None:
+def test_checking_reports_each_chunk(content: bytes) -> None:
     """`check` goes through all blocks, the index's own apart, and reports the number of bytes read."""
-    told: list[int] = []
-    Table(MemoryReader(content), "t").check(told.append)
-    assert 0.7 * len(content) < sum(told) < len(content)
+    checked: list[int] = []
+    Table(MemoryReader(content), "t").check(checked.append)
+    assert 0.7 * len(content) < sum(checked) < len(content)
 
 
 def test_every_altered_byte_is_found(content: bytes) -> None:

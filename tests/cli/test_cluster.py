@@ -24,7 +24,7 @@ def session(id: str, since: float, until: float, outcome: Any, **more: Any) -> S
 
 
 def worker(name: str, state: Any, *starts: float, **more: Any) -> WorkerHistory:
-    """Return a worker that was started at these times, 100 s each, and told of last by the second session."""
+    """Return a worker that was started at these times, 100 s each; the second session was the last to list it."""
     spans = [
         WorkerSpan(state="running", since=START + at, until=START + at + 100, started_at=START + at) for at in starts
     ]
@@ -71,10 +71,10 @@ def test_a_recovery_is_a_line() -> None:
 
 def test_an_error_of_many_lines_takes_few() -> None:
     """A graph's error, with what each process said, is one paragraph that is cut off; ``--json`` has all of it."""
-    long = replace(RECOVERY, error="UnavailableError: Graph execution error:\n\nFrom /job:ps:\n" + "told " * 1000)
+    long = replace(RECOVERY, error="UnavailableError: Graph execution error:\n\nFrom /job:ps:\n" + "gone " * 1000)
     down = worker("ps:0", "failed", 0, error=long.error)
     for shown in (text(recoveries((long,)), 200), text(workers(run(down), START + 1000), 200)):
-        assert "UnavailableError: Graph execution error: From /job:ps: told told" in shown
+        assert "UnavailableError: Graph execution error: From /job:ps: gone gone" in shown
         assert shown.rstrip().endswith("...")
         assert len(shown) < 3 * 200
 
@@ -111,7 +111,7 @@ def test_a_worker_is_a_line_and_its_trouble_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told", "state"),
+    ("changes", "reported", "state"),
     [
         ({}, "running", "running"),
         ({"state": "stalled"}, "waiting", "waiting"),
@@ -121,9 +121,9 @@ def test_a_worker_is_a_line_and_its_trouble_another() -> None:
         ({"state": "completed"}, "stopped", "stopped"),
     ],
 )
-def test_what_a_dead_chief_said_was_so(changes: dict[str, Any], told: Any, state: str) -> None:
+def test_what_a_dead_chief_said_was_so(changes: dict[str, Any], reported: Any, state: str) -> None:
     """A state that may have changed since is not shown as the present one."""
-    line = text(workers(run(worker("ps:0", told, 0), **changes), START + 1000)).splitlines()[1]
+    line = text(workers(run(worker("ps:0", reported, 0), **changes), START + 1000)).splitlines()[1]
     assert re.split(" {2,}", line)[1] == state
 
 

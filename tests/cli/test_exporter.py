@@ -76,7 +76,7 @@ def logdir(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_it_is_told_to_stop(start: Callable[..., Running], logdir: Path, signum: int) -> None:
+def test_it_serves_until_it_is_signalled(start: Callable[..., Running], logdir: Path, signum: int) -> None:
     """The runs are served where the log says; SIGTERM and SIGINT end it with status 0 and without noise."""
     running = start("--logdir", logdir, "--exclude", "b")
     url = running.wait_for(r"Serving (http://127\.0\.0\.1:\d+/metrics)$")
@@ -202,7 +202,7 @@ def test_serving_loads_no_framework() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_storage_clients_are_not_heard_of() -> None:
+def test_storage_clients_log_only_warnings() -> None:
     """Their loggers speak from warnings on, ours from information on: a line for each request is too much."""
     before = logging.getLogger().level
     try:

@@ -1,4 +1,4 @@
-"""``tb-supervisor inspect``: every run in a logdir, on a terminal, in a pipe, as JSON, once or for ever."""
+"""``tb-supervisor inspect``: every run in a logdir, on a terminal, in a pipe, as JSON, once or until Ctrl-C."""
 
 from __future__ import annotations
 

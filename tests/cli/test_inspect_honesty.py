@@ -124,7 +124,7 @@ def test_a_name_is_never_cut_nor_wrapped(
 
 
 def test_a_name_longer_than_the_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is printed whole, with the state after it: the terminal breaks the line, nobody else does."""
+    """It is printed whole, with the state after it: only the terminal breaks the line."""
     name = "a" * 60
     write(tmp_path / name, reason="completed")
     monkeypatch.setenv("COLUMNS", "40")

@@ -193,7 +193,7 @@ main(["rules"])
 
 
 def test_completion() -> None:
-    """A shell is told the commands that begin as typed, by the variable that the documentation names."""
+    """The variable that the documentation names makes the command print completions for the shell."""
     assert "_TB_SUPERVISOR_COMPLETE=bash_source" in documented()[""]
     environment = {
         **os.environ,

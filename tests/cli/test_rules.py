@@ -58,7 +58,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
     assert all(rule not in default["rules"] for rule in printed(result)["groups"][0]["rules"] if "alert" in rule)
 
 
-def test_labels_that_tell_runs_apart(run: Callable[..., Result]) -> None:
+def test_labels_that_distinguish_runs(run: Callable[..., Result]) -> None:
     """Every rule that is about runs has them."""
     assert printed(run("rules", "--by", "run, namespace")) == rule_groups(by=("run", "namespace"))
     assert "by (run, namespace)" in run("rules", "--by", "run,namespace").stdout

@@ -121,7 +121,7 @@ def test_a_bar_shows_what_is_too_short_for_it() -> None:
     assert bar([(5.0, 5.0, "x")], 5.0, 5.0, 3) == "x  "
 
 
-def test_a_timeline_tells_what_happened() -> None:
+def test_a_timeline_shows_what_happened() -> None:
     """Sessions with how they ended, the boundary's cost, checkpoints with the failed one standing out, goodput."""
     shown = text(timeline(run(), START + 1000.0, 120))
     assert "a/[b]" in shown
@@ -289,8 +289,8 @@ def test_a_service_in_trouble_is_shown_with_its_last_error() -> None:
     """One that fails, or is late, in the newest session; not one that is well, nor what was in an earlier session."""
 
     def history(name: str, session: str = "s2", **more: Any) -> ThreadHistory:
-        told = {"interval_secs": 120.0, "ticks": 7, "failures": 0, "last_error": None, "state": "idle"}
-        return ThreadHistory(name=name, session=session, **{**told, "spans": (), "seen_ticks": (), **more})
+        thread = {"interval_secs": 120.0, "ticks": 7, "failures": 0, "last_error": None, "state": "idle"}
+        return ThreadHistory(name=name, session=session, **{**thread, "spans": (), "seen_ticks": (), **more})
 
     bad = history("mine", state="failed", failures=3, last_error="OSError: no space left on [device]")
     late = history("evaluate", state="overdue", overdue_secs=90.0)
@@ -311,13 +311,13 @@ def test_a_service_in_trouble_is_shown_with_its_last_error() -> None:
         (None, "at least 50 steps recomputed"),
     ],
 )
-def test_steps_done_again_are_told_as_exactly_as_they_are_known(most: int | None, words: str) -> None:
-    """After a kill nobody knows the last ones."""
+def test_recomputed_steps_are_as_exact_as_they_are_known(most: int | None, words: str) -> None:
+    """After a kill the last steps are unknown: the text gives bounds."""
     restart = replace(run().restarts[0], rewind_steps_most=most)
     assert again_text(restart) == words
 
 
-def test_a_silence_is_drawn_and_told_in_the_headline() -> None:
+def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
     """How long the process did not run is in the first line, and where is on the axis."""
     silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0)
     goodput = Goodput(
@@ -386,7 +386,7 @@ def test_a_checkpoint_has_no_age_once_the_run_is_over(state: str) -> None:
     assert "at step 800" in row and " of " not in row
 
 
-def test_every_state_can_be_told_without_colour() -> None:
+def test_every_state_can_be_read_without_colour() -> None:
     """What needs somebody looks unlike what does not, in black and white."""
     urgent = {STATES[name][0] for name in ("stalled", "lost", "failed")}
     assert not urgent & {STATES[name][0] for name in ("running", "stopped", "completed", "unknown")}

@@ -81,7 +81,7 @@ def test_a_torn_state_file_is_noted(run: Run, logdir: Path) -> None:
 
 
 def test_an_empty_run_with_a_torn_state_file(run: Run, tmp_path: Path) -> None:
-    """A state file without any checkpoint: a restart would begin anew, and that needs somebody's attention."""
+    """A state file without any checkpoint: a restart would begin at step 0, so the status is 1."""
     (tmp_path / "checkpoint").write_bytes(b"")
     result = run("verify", tmp_path)
     assert result.exit_code == 1

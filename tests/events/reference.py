@@ -104,8 +104,8 @@ def _find(data: bytes, start: int) -> int | None:
 def _event(payload: bytes, good: bool) -> Any:
     """The event of a payload; None for a damaged one.
 
-    What nobody looks into may hold anything: a payload that protobuf refuses for that, and a large one that does not
-    match its checksum, are told by what their own lengths lead to.
+    The reader does not look into every field. So a payload that protobuf refuses, and a large one that does not match
+    its checksum, are decoded here by their own lengths.
     """
     if good:
         with suppress(DecodeError):

@@ -154,7 +154,7 @@ def test_a_deleted_file_is_replaced(
     assert "was deleted while in use" in caplog.text
 
 
-def test_a_failed_sync_is_told_and_the_file_left(
+def test_a_failed_sync_is_reported_and_the_file_left(
     file: EventsFile, faulty: Any, io_error: OSError, read_logdir: Callable[..., Any]
 ) -> None:
     """What may be lost is counted, said once, and later events do not stand behind a possible hole."""

@@ -255,7 +255,7 @@ def test_the_warning_points_at_the_caller(tmp_path: Path) -> None:
         assert caught[0].filename == __file__
 
 
-def test_ten_waiting_events_hold_nobody_up(tmp_path: Path, read_logdir: ReadLogdir) -> None:
+def test_ten_waiting_events_block_no_caller(tmp_path: Path, read_logdir: ReadLogdir) -> None:
     """The original's default queue of ten is accepted, and not the bound."""
     with FileWriter(tmp_path, None, 10, 120) as writer:
         for step in range(1, 1001):

@@ -117,7 +117,7 @@ def test_what_an_outage_held_back_is_not_appended_after_a_takeover(
     assert writer.dropped == 1
 
 
-def test_a_check_that_cannot_tell_is_an_outage(
+def test_a_check_that_fails_is_an_outage(
     guarded: Callable[..., EventsWriter], check: Check, read_logdir: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While the lease file cannot be read, events wait in memory; they are appended once it can be."""

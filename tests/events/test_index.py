@@ -103,7 +103,7 @@ def test_files_of_a_run_are_read_in_the_order_of_their_names(tmp_path: Path) -> 
     assert sum(facts.skipped == "it is empty" for facts in files) == 400
 
 
-def test_what_merely_is_called_an_events_file_hurts_nobody(tmp_path: Path) -> None:
+def test_what_merely_is_called_an_events_file_harms_no_run(tmp_path: Path) -> None:
     """A run whose one file is none is there, with a reason; its neighbours are read."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "tfevents_reader.py").write_text("import this\n" * 10)
@@ -214,13 +214,13 @@ def test_a_logdir_may_come_later(tmp_path: Path) -> None:
     assert tuple(index.refresh().changed) == tuple(index.runs) == (".",)
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     """After each run, with how many there are."""
     for name in "abc":
         write(tmp_path / name, 1)
-    told: list[tuple[int, int]] = []
-    LogdirIndex(str(tmp_path)).refresh(lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    calls: list[tuple[int, int]] = []
+    LogdirIndex(str(tmp_path)).refresh(lambda done, total: calls.append((done, total)))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_an_expression_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_no_links_hide_anothers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "not followed" in index.problems[0].text
 
 
-def test_links_of_one_owner_count_for_nobody_else(tmp_path: Path) -> None:
+def test_links_of_one_owner_count_for_no_other(tmp_path: Path) -> None:
     """Each owner of links has names of their own for the same directory, however early and shallow another's are."""
     target = tmp_path / "target"
     write(target, 1)

@@ -112,17 +112,19 @@ def test_beyond_the_bound_the_newest_are_dropped_counted_and_said_once(
     assert [contents.steps for contents in read_logdir(writer.logdir)] == [list(range(1, 12))]
 
 
-def test_an_outage_is_logged_and_told_once(make_writer: Callable[..., EventsWriter], faulty: Any, caplog: Any) -> None:
+def test_an_outage_is_logged_and_reported_once(
+    make_writer: Callable[..., EventsWriter], faulty: Any, caplog: Any
+) -> None:
     """However many retries fail, an outage is logged once and passed to on_error once."""
-    told: list[tuple[EventsWriteError, str]] = []
-    writer = make_writer(on_error=lambda error: told.append((error, threading.current_thread().name)))
+    reported: list[tuple[EventsWriteError, str]] = []
+    writer = make_writer(on_error=lambda error: reported.append((error, threading.current_thread().name)))
     faulty.room = 0
     writer.scalar("a", 1.0, 1)
     for _ in range(5):
         with pytest.raises(EventsWriteError):
             writer.flush()
     assert caplog.text.count("Events cannot be written") == 1
-    ((error, thread),) = told
+    ((error, thread),) = reported
     assert (error.pending, thread) == (1, "supervisor-events-writer")
     assert isinstance(error.__cause__, OSError)
     faulty.room = None
@@ -131,7 +133,7 @@ def test_an_outage_is_logged_and_told_once(make_writer: Callable[..., EventsWrit
     writer.scalar("a", 1.0, 2)
     with pytest.raises(EventsWriteError):
         writer.flush()
-    assert len(told) == 2
+    assert len(reported) == 2
     faulty.room = None
     writer.close()
 

@@ -81,7 +81,7 @@ def test_a_varint_is_read_as_it_was_written(number: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x80" * 11 + b"\x01", b"\x0a\x05abc", b"\x0b", b"\x02\x00", b"\x0d\x00"])
-def test_a_damaged_message_is_told(data: bytes) -> None:
+def test_a_damaged_message_is_an_error(data: bytes) -> None:
     """Cut short, too long a number, an unknown wire type, field number 0."""
     with pytest.raises(DamagedError):
         list(fields(data, 0, len(data)))

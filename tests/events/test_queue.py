@@ -100,7 +100,7 @@ def test_a_full_queue_holds_its_producers_until_there_is_room() -> None:
 @pytest.mark.parametrize(
     "fill", [lambda queue: add(queue, *range(30)), lambda queue: [add_bytes(queue, 90) for _ in range(30)]]
 )
-def test_nobody_waits_while_the_consumer_fails(fill: Any) -> None:
+def test_no_producer_waits_while_the_consumer_fails(fill: Any) -> None:
     """During an outage what fits is kept, the newest is dropped and counted, and no producer is held."""
     queue = make()
     queue.take_requests()

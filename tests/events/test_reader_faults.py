@@ -96,7 +96,7 @@ def rewritten_in_place(path: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("how", [replaced_by_another, rewritten_in_place])
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_another_file_of_the_name_is_read_anew(
+def test_another_file_of_the_name_is_read_from_its_start(
     path: str, how: Callable[[str, bytes], None], count: int, writing: Any
 ) -> None:
     """Shorter, as long or longer: what was known is void, and the chunk says so."""

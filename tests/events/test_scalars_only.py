@@ -18,7 +18,7 @@ def scalar(tag: str, step: int, at: float) -> bytes:
     return frame(event_prefix(at, step, 5, 0)[:-2] + scalar_prefix(tag) + struct.pack("<f", step))
 
 
-def told(record: HeartbeatRecord | StopRecord, step: int, at: float) -> bytes:
+def framed(record: HeartbeatRecord | StopRecord, step: int, at: float) -> bytes:
     """A telemetry record."""
     summary = summary_bytes(record)
     return frame(event_prefix(at, step, 5, len(summary)) + summary)
@@ -40,8 +40,8 @@ def test_scalars_are_the_same_without_telemetry(tmp_path: Path, steps: int) -> N
         parts.append(scalar("supervisor/heartbeats", step, T0 + step))
         if step % 3 == 0:
             beat = HeartbeatRecord(session="s", phase="training", step=step, threads=({"name": "x" * (step % 200)},))
-            parts.append(told(beat, step, T0 + step + 0.5))
-    parts.append(told(StopRecord(session="s", reason="completed"), steps * 2, T0 + steps))
+            parts.append(framed(beat, step, T0 + step + 0.5))
+    parts.append(framed(StopRecord(session="s", reason="completed"), steps * 2, T0 + steps))
     (tmp_path / "events.out.tfevents.1700000000.h").write_bytes(b"".join(parts))
     everything, only = read(tmp_path, False), read(tmp_path, True)
     assert (len(everything.marks), only.marks) == ((steps + 2) // 3 + 1, ())

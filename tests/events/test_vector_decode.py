@@ -50,7 +50,7 @@ def test_a_negative_step_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 100_000])
-def test_tags_are_told_apart_whatever_their_hashes(count: int) -> None:
+def test_tags_are_distinct_whatever_their_hashes(count: int) -> None:
     """More tags than there are hashes: some must share one, and none is mistaken for another."""
     payloads = [payload(f"{number:06}") for number in range(count)]
     table = rows(*payloads)

@@ -66,11 +66,11 @@ def story() -> Story:
         test_accuracy=0.99,
         records=(session_record(3, 1100), *saved(3, 1500, 2500), StopRecord(session="s3", reason="completed")),
     )
-    told = Inspected(
+    inspected = Inspected(
         state="completed",
         outcomes=("lost", "signal", "completed"),
         resumed_at=(600, 1100),
         again=((38, 60), (0, 0)),
         checkpoints=7,
     )
-    return Story(steps=2500, steps_per_epoch=100, sessions=[first, second, third], events_files=3, inspected=told)
+    return Story(steps=2500, steps_per_epoch=100, sessions=[first, second, third], events_files=3, inspected=inspected)

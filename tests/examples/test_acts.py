@@ -12,7 +12,7 @@ from examples.demo.story import Story
 
 
 @dataclass
-class Told:
+class Shown:
     """Remembers what was shown."""
 
     acts: list[str] = field(default_factory=list)
@@ -28,30 +28,30 @@ class Told:
         pass
 
 
-def perform(command: list[str], directory: Path, patience_secs: float = 60.0) -> tuple[Story, Told]:
-    """Play with a command in place of the training; return what was seen and told."""
-    told = Told()
+def perform(command: list[str], directory: Path, patience_secs: float = 60.0) -> tuple[Story, Shown]:
+    """Play with a command in place of the training; return what was seen and what was shown."""
+    shown = Shown()
     play = Play(
         command,
         run=directory / "run",
         outputs=directory,
         directory=directory,
         steps=100,
-        show=told,
+        show=shown,
         patience_secs=patience_secs,
     )
-    return play.perform(), told
+    return play.perform(), shown
 
 
-def test_a_training_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_training_that_ends_at_once_is_shown_with_its_last_output(tmp_path: Path) -> None:
     """The story is broken off, with the exit status, the end of the output and where all of it is."""
-    story, told = perform([sys.executable, "-c", "raise SystemExit('no digits today')"], tmp_path)
+    story, shown = perform([sys.executable, "-c", "raise SystemExit('no digits today')"], tmp_path)
     assert story.broken_off is not None
     assert story.broken_off.startswith("the training ended (exit status 1) before it was ready.")
     assert story.broken_off.endswith("no digits today")
     assert str(tmp_path / "session-1.txt") in story.broken_off
     assert story.session(1).exit_status == 1
-    assert told.acts == ["A training starts"]
+    assert shown.acts == ["A training starts"]
 
 
 def test_a_training_that_does_nothing_is_given_up(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_command_that_cannot_be_run_is_said(tmp_path: Path, name: str) -> None
 
 
 def test_damaged_checkpoints_are_said(tmp_path: Path) -> None:
-    """When what a session left cannot be read, that is told, and nothing counts as seen."""
+    """When the files of a session cannot be read, a note says so, and no checkpoint counts as seen."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     (tmp_path / "run" / "model.ckpt-7.index").write_bytes(b"torn")
-    story, told = perform([sys.executable, "-c", ""], tmp_path)
+    story, shown = perform([sys.executable, "-c", ""], tmp_path)
     assert story.session(1).newest_checkpoint is None
-    assert any(note.startswith("its files cannot be read: ") for note in told.notes)
+    assert any(note.startswith("its files cannot be read: ") for note in shown.notes)

@@ -32,14 +32,14 @@ needs_training = pytest.mark.skipif(
 
 
 FROZEN_SECS = 7.0
-"""Longer than a process may be silent without being told of it."""
+"""Longer than a process may be silent before a record says so."""
 
 
 SAME = (
     *("run", "state", "step", "first_step", "max_step", "steps_lost", "steps_lost_most"),
     *("recoveries", "silences", "at_risk", "goodput", "advice"),
 )
-"""What inspect and the tab both tell of a run, by the same names."""
+"""What inspect and the tab both show of a run, by the same names."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ def test_the_demo_sees_every_promise_kept(demo: Demo) -> None:
 
 
 @needs_training
-def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None:
+def test_demo_inspect_tab_trainer_and_exporter_agree(demo: Demo) -> None:
     """Five sources, one run that was frozen, killed, stopped and finished: each number that several of them have is the
-    same in all; what nobody can know exactly has bounds that hold for each."""
+    same in all; what cannot be known exactly has bounds that hold for each."""
     command = [
         sys.executable,
         "-c",
@@ -137,8 +137,8 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
 
     assert {name: tab[name] for name in SAME} == {name: inspected[name] for name in SAME}
     for part in ("sessions", "restarts"):
-        for told, other in zip(inspected[part], tab[part], strict=True):
-            assert told.items() <= other.items()
+        for shown, other in zip(inspected[part], tab[part], strict=True):
+            assert shown.items() <= other.items()
     good = [saved for saved in inspected["checkpoints"] if saved["ok"]]
     assert (tab["checkpoints"]["count"], tab["checkpoints"]["failed"]) == (len(good), 0)
     assert tab["checkpoints"]["newest_good"] == good[-1]
@@ -162,7 +162,7 @@ def test_demo_inspect_tab_trainer_and_exporter_tell_the_same(demo: Demo) -> None
         assert "supervisor_checkpoint_recommended_interval_seconds" not in source  # too few failures
     assert exported["supervisor_steps_lost_total"] == inspected["steps_lost"]
     for activity, secs in inspected["goodput"]["secs"].items():
-        name = "supervisor_time_seconds_total", activity  # of the newest session, as both tell it
+        name = "supervisor_time_seconds_total", activity  # of the newest session, in both
         assert trained.get(name) == pytest.approx(exported.get(name), abs=2.0), activity
         if activity not in ("productive", "at_risk"):  # a counter of these stands still until steps are made up for
             assert exported["supervisor_run_time_seconds_total", activity] == pytest.approx(secs, abs=0.5), activity

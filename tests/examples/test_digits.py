@@ -47,7 +47,7 @@ def test_test_images_are_never_trained_on(digits: ModuleType) -> None:
 
 
 def test_it_runs_under_the_original_too(digits: ModuleType, tmp_path: Path, fork_server: ForkServer) -> None:
-    """Only the import and ``options=`` tell it from a program for ``tf.train.Supervisor``, which runs it as well."""
+    """Without the import and ``options=`` it is a program for ``tf.train.Supervisor``, and runs as one."""
     text = SOURCE.read_text()
     for ours, theirs in (
         ("from supervisor_core import Options, Supervisor\n", "Supervisor = tf.train.Supervisor\n"),

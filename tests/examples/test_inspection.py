@@ -25,7 +25,7 @@ def test_a_run_is_inspected_by_the_command(tmp_path: Path) -> None:
     assert inspect_run(tmp_path / "run") == expected
 
 
-def test_what_cannot_be_inspected_tells_nothing(tmp_path: Path) -> None:
+def test_what_cannot_be_inspected_is_none(tmp_path: Path) -> None:
     """No events files: None, no exception."""
     assert inspect_run(tmp_path) is None
 

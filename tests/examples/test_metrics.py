@@ -54,7 +54,7 @@ def test_readiness_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("ask", [scrape, is_ready])
-def test_nobody_there_is_no_error(ask: object) -> None:
+def test_a_missing_trainer_is_no_error(ask: object) -> None:
     """A trainer that is not there yet, or has gone, gives no reading."""
     with MetricsServer(RunCollector(lambda: []), ":0") as server:
         url = server.url or ""

@@ -96,9 +96,9 @@ def test_the_image_starts_the_exporter() -> None:
     text = re.sub(r"\\\n *", "", (HERE / "Containerfile").read_text("utf-8"))
     lines = [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
     assert {name for name, _ in lines} == {"FROM", "COPY", "RUN", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
-    told = dict(lines)
-    program, command, *arguments = json.loads(told["ENTRYPOINT"]) + json.loads(told["CMD"])
+    instructions = dict(lines)
+    program, command, *arguments = json.loads(instructions["ENTRYPOINT"]) + json.loads(instructions["CMD"])
     found = main.get_command(click.Context(main), command)
     assert program == "tb-supervisor" and found is not None
     given = found.make_context(command, arguments).params
-    assert given["address"] == f"0.0.0.0:{told['EXPOSE']}"
+    assert given["address"] == f"0.0.0.0:{instructions['EXPOSE']}"

@@ -55,7 +55,7 @@ def without_record(number: int, kind: type) -> Spoil:
 
 
 def inspecting(**values: Any) -> Spoil:
-    """Spoil what the command tells."""
+    """Change what the command prints."""
 
     def spoil(story: Story) -> None:
         assert story.inspected is not None

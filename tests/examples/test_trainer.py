@@ -43,7 +43,7 @@ def test_the_metrics_address_is_taken_from_the_log(start: Start) -> None:
     assert "4711" in trainer.last_words()
 
 
-def test_the_exit_status_tells_the_signal(start: Start) -> None:
+def test_the_exit_status_is_the_signals(start: Start) -> None:
     """-9 after `kill`, -15 after `terminate`, None as long as it runs."""
     killed = start("input_never = __import__('threading').Event().wait()")
     assert killed.wait(0.0) is None
@@ -88,7 +88,7 @@ def test_a_process_is_reaped_though_popen_cannot(tmp_path: Path, monkeypatch: py
 
 
 def test_tensorflow_is_kept_quiet_and_off_the_gpu(start: Start) -> None:
-    """The process is told to log no trivia, and to use no GPU."""
+    """The environment of the process turns off TensorFlow's minor log lines, and the GPU."""
     trainer = start("import json, os; print(json.dumps(dict(os.environ)))")
     assert trainer.wait(60.0) == 0
     assert (trainer.said["TF_CPP_MIN_LOG_LEVEL"], trainer.said["CUDA_VISIBLE_DEVICES"]) == ("2", "")

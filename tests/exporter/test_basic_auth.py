@@ -77,7 +77,7 @@ def test_everybody_else(header: str | None) -> None:
 
 
 def test_without_users_everybody() -> None:
-    """Where no users are configured nobody is asked."""
+    """Where no users are configured no password is needed."""
     assert BasicAuth({}).admits(None)
 
 

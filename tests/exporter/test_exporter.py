@@ -55,7 +55,7 @@ def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter
 
 
 def test_a_planned_stop_ends_the_alarm(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """A run that has ended in good order is not active any more."""
+    """A run that has stopped as planned is not active any more."""
     writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50).stop(clock.now - 4)
     assert samples_of(exporter_of(tmp_path).scrape(TEXT))['supervisor_active{run="a"}'] == 0
 
@@ -110,7 +110,7 @@ def test_no_name_in_telemetry_takes_a_label(tmp_path: Path, writing, clock, expo
 
 
 def test_several_logdirs(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """Runs of the same name in two logdirs are told apart by their logdirs; a logdir itself may be a run."""
+    """The logdir distinguishes runs of the same name; a logdir itself may be a run."""
     for place in ("one/a", "two/a", "three"):
         writing.RunFile(tmp_path / place)
     exporter = exporter_of(*(tmp_path / name for name in ("one", "two", "three")))
@@ -223,7 +223,7 @@ def test_storage_that_hangs_blocks_no_scrape(
 def test_what_cannot_be_stopped_is_left_behind(
     tmp_path: Path, clock, storage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refresh that hangs for ever does not keep the exporter from ending, and the log says so."""
+    """A refresh that never returns does not keep the exporter from ending, and the log says so."""
     monkeypatch.setattr("supervisor_core.exporter.exporter._STOP_SECS", 0.01)
     exporter = Exporter([LogdirWatch(str(tmp_path), filesystem=storage, clock=clock)], clock=clock)
     storage.free.clear()
@@ -331,7 +331,7 @@ def test_only_what_changed_is_written_again(
 
 
 class Breaking:
-    """A watch whose refresh does what it must never do: it raises; and tells when it has begun again."""
+    """A watch whose second refresh raises, which no refresh may do; the third sets ``again``."""
 
     logdir = "/logs"
 

@@ -14,8 +14,8 @@ from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import Snapshot
 
 
-class Told(LogdirWatch):
-    """A watch that tells of each look that has begun, the page of the one before being up."""
+class Announced(LogdirWatch):
+    """A watch that signals the beginning of each look; by then the look before it is on the page."""
 
     def __init__(self, logdir: Path, **how) -> None:
         super().__init__(str(logdir), **how)
@@ -38,7 +38,7 @@ def served(tmp_path: Path, writing, storage, clock, samples_of):
     """An exporter of the logdirs good and bad, a run in each, its watch of the good one, and its samples by name."""
     for name in ("good", "bad"):
         writing.RunFile(tmp_path / name / f"a {name} run").ready().beat(clock.now, steps=5)
-    good, bad = (Told(tmp_path / name, filesystem=storage, clock=clock) for name in ("good", "bad"))
+    good, bad = (Announced(tmp_path / name, filesystem=storage, clock=clock) for name in ("good", "bad"))
     exporter = Exporter([bad, good], interval_secs=0.0, clock=clock)
 
     def of(name: str) -> list[float | None]:

@@ -130,7 +130,7 @@ def test_promtool_has_nothing_to_say() -> None:
 
 
 def test_ages_are_as_of_the_scrape() -> None:
-    """A page that was made once tells, at each scrape, how old the checkpoint is by then."""
+    """A page that was made once has, in each scrape, the checkpoint's age at that moment."""
     made = page(RUNS[0])
     texts = [made.render(TEXT, now=NOW + secs, about=about, gzip=False).decode() for secs in (0, 60)]
     assert 'supervisor_checkpoint_age_seconds{run="a"} 90.0\n' in texts[0]

@@ -131,7 +131,7 @@ def test_a_renamed_run_keeps_its_label(
     assert samples_of(exporter.scrape(TEXT))['supervisor_global_step{run="digits"}'] == 5
 
 
-def test_so_many_vanished_runs_are_kept(
+def test_the_number_of_vanished_runs_is_bounded(
     tmp_path: Path,
     writing: Any,
     exporter_of: Any,

@@ -241,7 +241,7 @@ def test_a_new_certificate_needs_no_restart(guarded, ask, certificates, tmp_path
 
 
 @pytest.mark.parametrize("text", ["", TLS], ids=["http", "https"])
-def test_idle_clients_hold_up_nobody(guarded, ask, certificates, text: str) -> None:
+def test_idle_clients_delay_no_scrape(guarded, ask, certificates, text: str) -> None:
     """Clients that connect and say nothing, or half of a handshake, delay no scrape."""
     web = guarded(text)
     host, _, port = web.address.rpartition(":")

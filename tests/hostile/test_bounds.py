@@ -38,7 +38,7 @@ def records(module_at: Callable[[str], ModuleType]) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def corpus(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that makes telemetry that nobody should write."""
+    """The module that makes hostile telemetry."""
     return module_at("hostile/make_corpus.py")
 
 
@@ -54,7 +54,7 @@ def watched(tmp_path: Path) -> Callable[..., WatchedRun]:
     return write
 
 
-def told(corpus: ModuleType, kind: str, **fields: object) -> bytes:
+def record(corpus: ModuleType, kind: str, **fields: object) -> bytes:
     """A record of the session s."""
     text: bytes = corpus.telemetry(kind, json.dumps({"v": 1, "session": "s", **fields}))
     return text
@@ -147,7 +147,7 @@ def test_the_sessions_of_a_file(
     parts = []
     for number in range(5):
         start = {"session": f"s{number}", "attempt": number + 1, "previous_outcome": f"reason {number}"}
-        parts.append(told(corpus, "session", host="h", pid=1, facade="x", started_at=NOW + number, **start))
+        parts.append(record(corpus, "session", host="h", pid=1, facade="x", started_at=NOW + number, **start))
     run = watched(*parts)
     assert (len(run.run.sessions), run.dropped) == (3, {"sessions": 2})
     assert not run.read_ok
@@ -172,7 +172,7 @@ def test_the_launches_of_a_file(
 def test_the_sessions_that_are_inferred(
     watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps that begin again lower down divide a run into so many sessions and no more."""
+    """Steps that begin again lower down divide a run into ``MAX_SESSIONS`` sessions at most."""
     monkeypatch.setattr(inferred_sessions, "MAX_SESSIONS", 3)
     steps = [step for start in (50, 40, 30, 20, 10) for step in range(start, start + 20)]
     run = watched(records.HEAD, *(records.scalar(step, "global_step/sec") for step in steps))
@@ -188,11 +188,11 @@ def test_history_is_let_go_of(
     parts = []
     for number in range(5):
         parts += [
-            told(corpus, "checkpoint", trigger="timer", path=f"m-{number}", step=number),
-            told(corpus, "stall", state="begin", phase="training", since=NOW + number, step=number),
-            told(corpus, "stall", state="end", phase="training", since=NOW + number, secs=1.0),
-            told(corpus, "recovery", error="x", step=9, restored_step=number),
-            told(corpus, "heartbeat", phase="training", activity_secs={"silent": 1.0 + number}),
+            record(corpus, "checkpoint", trigger="timer", path=f"m-{number}", step=number),
+            record(corpus, "stall", state="begin", phase="training", since=NOW + number, step=number),
+            record(corpus, "stall", state="end", phase="training", since=NOW + number, secs=1.0),
+            record(corpus, "recovery", error="x", step=9, restored_step=number),
+            record(corpus, "heartbeat", phase="training", activity_secs={"silent": 1.0 + number}),
         ]
     run = watched(*parts)
     assert run.dropped == {"checkpoints": 3, "stalls": 3, "recoveries": 3, "silences": 3}
@@ -278,10 +278,12 @@ def test_a_session_takes_little_memory(tmp_path: Path, corpus: ModuleType) -> No
     for at in range(count):
         threads = [{"name": f"thread {number}", "state": "idle", "ticks": 1} for number in range(3)]
         parts += [
-            told(corpus, "session", session=f"s{at}", host="h", pid=1, facade="x", started_at=NOW + at, attempt=at + 1),
-            told(corpus, "heartbeat", session=f"s{at}", phase="training", step=at, threads=threads),
-            told(corpus, "checkpoint", session=f"s{at}", trigger="timer", path=f"m-{at}", step=1),
-            told(corpus, "recovery", session=f"s{at}", error="x", step=9, restored_step=1),
+            record(
+                corpus, "session", session=f"s{at}", host="h", pid=1, facade="x", started_at=NOW + at, attempt=at + 1
+            ),
+            record(corpus, "heartbeat", session=f"s{at}", phase="training", step=at, threads=threads),
+            record(corpus, "checkpoint", session=f"s{at}", trigger="timer", path=f"m-{at}", step=1),
+            record(corpus, "recovery", session=f"s{at}", error="x", step=9, restored_step=1),
         ]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "events.out.tfevents.1700000000.host").write_bytes(b"".join(parts))
@@ -302,23 +304,23 @@ def test_a_session_takes_little_memory(tmp_path: Path, corpus: ModuleType) -> No
 def test_stacks_are_let_go_of(
     watched: Callable[..., WatchedRun], corpus: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Together they take so much and no more: those of the newest stalls stay."""
+    """Together they have ``MAX_HISTORY_CHARS`` at most: those of the newest stalls stay."""
     monkeypatch.setattr(bounds, "MAX_HISTORY_CHARS", 250)
     stack = {"MainThread": ["x" * 99]}
-    stalls = [told(corpus, "stall", state="begin", phase="x", since=NOW + at, stacks=stack) for at in range(3)]
+    stalls = [record(corpus, "stall", state="begin", phase="x", since=NOW + at, stacks=stack) for at in range(3)]
     run = watched(*stalls)
     assert [bool(stall.stacks) for stall in run.run.stalls] == [False, True, True]
     assert run.dropped == {"stacks": 1}
 
 
 def test_names_have_a_length(watched: Callable[..., WatchedRun], corpus: ModuleType) -> None:
-    """Names of threads, texts and the packages whose versions are told are cut."""
+    """Names of threads, texts, and the list of packages with their versions are cut."""
     long = "x" * 100_000
     versions = {f"package-{number}": long[:1000] for number in range(1_000)}
     start = {"attempt": 1, "host": long, "pid": 1, "facade": "x", "started_at": NOW, "versions": versions}
     run = watched(
-        told(corpus, "session", **start),
-        told(corpus, "heartbeat", phase=long, threads=[{"name": long, "state": "failed", "last_error": long}]),
+        record(corpus, "session", **start),
+        record(corpus, "heartbeat", phase=long, threads=[{"name": long, "state": "failed", "last_error": long}]),
     ).run
     status = run_status(run, NOW)
     assert len(repr(status)) < 64 * 1024

@@ -140,7 +140,7 @@ def test_a_legacy_list_without_its_slice_is_damage(tmp_path: Path, writer: Modul
 @pytest.mark.parametrize("decode", [decode_lease, decode_task, decode_ledger])
 @pytest.mark.parametrize("data", [b"[" * 3000, b'{"v":1,"a":' + b"[" * 3000, b"9" * 5000, b'{"v":1}', b"\xff"])
 def test_records_raise_what_they_say(decode: Callable[[bytes], Any], data: bytes) -> None:
-    """Whatever the file holds, its reader is told by a `ValueError`."""
+    """Whatever the file holds, decoding it raises `ValueError` and nothing else."""
     with pytest.raises(ValueError, match=r"."):
         decode(data)
 
@@ -186,7 +186,7 @@ def test_small_files_that_are_large_are_not_read(tmp_path: Path) -> None:
     assert peak < 16 * MIB
 
 
-def test_what_is_no_file_holds_up_nobody(tmp_path: Path, writer: ModuleType) -> None:
+def test_what_is_no_file_blocks_no_reader(tmp_path: Path, writer: ModuleType) -> None:
     """FIFOs in place of the state file, an index, its data and the lease: each is refused at once."""
     writer.write_run(tmp_path, [100, 200, 300], state=False)
     for name in ("checkpoint", "model.ckpt-300.index", "model.ckpt-200.data-00000-of-00001", LEASE_NAME):
@@ -220,7 +220,7 @@ def test_a_state_file_costs_few_looks(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_no_other_store_is_asked(tmp_path: Path, writer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL in the state file makes nobody connect there; the checkpoints that are here are resumed from."""
+    """A URL in the state file causes no connection; the session resumes from the checkpoints that are here."""
     writer.write_run(tmp_path, [100])
     urls = ["gs://bucket/model.ckpt-900", "s3://evil/model.ckpt-901", "http://169.254.169.254/model.ckpt-902"]
     lines = [f'model_checkpoint_path: "{urls[0]}"', *(f'all_model_checkpoint_paths: "{url}"' for url in urls)]

@@ -50,7 +50,7 @@ def test_prometheus_gets_openmetrics(talk, server: MetricsServer, collector: Run
 
 @pytest.mark.parametrize("accept", ["application/openmetrics-text;version=abc", "text/plain;version=1.x", ";;,=", ","])
 def test_a_wish_that_makes_no_sense(talk, server: MetricsServer, accept: str) -> None:
-    """Who asks for something nobody understands gets the text format 0.0.4, not a closed connection."""
+    """An ``Accept`` header that makes no sense is answered in text format 0.0.4; the connection stays open."""
     answer = talk.ask(server, Accept=accept)
     assert (answer.status, answer.body) == (200, EXPECTED)
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -94,7 +94,7 @@ def test_ready_when_the_run_is(talk, collector: RunCollector) -> None:
     assert before.body.startswith(b"not ready: the run is not training yet")
 
 
-def test_ready_cannot_be_told(talk, collector: RunCollector) -> None:
+def test_a_failing_readiness_check_means_not_ready(talk, collector: RunCollector) -> None:
     """A readiness that cannot be found out is none, and the answer says why."""
 
     def ready() -> bool:

@@ -142,8 +142,8 @@ def test_a_failing_source_leaves_a_scrape(caplog: pytest.LogCaptureFixture, runn
         texts = [generate_latest(collector).decode() for _ in range(3)]
         broken = False
         texts.append(generate_latest(collector).decode())
-    told = EXPECTED[EXPECTED.index("# HELP supervisor_scrape_success") :].replace("success 1.0", "success 0.0")
-    assert texts == [told, told, told, EXPECTED]
+    unreadable = EXPECTED[EXPECTED.index("# HELP supervisor_scrape_success") :].replace("success 1.0", "success 0.0")
+    assert texts == [unreadable, unreadable, unreadable, EXPECTED]
     assert [record.getMessage() for record in caplog.records] == [
         "Metrics: the state of the runs could not be read: RuntimeError('no state today')",
         "Metrics: everything can be read again",
@@ -152,7 +152,7 @@ def test_a_failing_source_leaves_a_scrape(caplog: pytest.LogCaptureFixture, runn
 
 
 def test_what_came_before_the_failure_is_served(running: RunStatus, clock) -> None:
-    """A source that fails half-way has told of the runs before; those are in the scrape."""
+    """When a source fails half-way, the scrape has the runs that it gave before."""
 
     def source() -> Iterator[RunStatus]:
         yield running

@@ -59,7 +59,7 @@ def test_a_forked_child_lets_go() -> None:
 
 
 def read(connection: socket.socket) -> bytes:
-    """Return what comes until the connection ends, in good order or not."""
+    """Return what comes until the connection ends or breaks."""
     try:
         return connection.recv(1)
     except ConnectionResetError:

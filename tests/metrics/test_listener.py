@@ -70,7 +70,7 @@ def test_scrapes_run_beside_each_other(talk, clock) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n"])
-def test_a_client_that_says_little_holds_up_nobody(talk, server: MetricsServer, said: bytes) -> None:
+def test_a_client_that_says_little_delays_no_scrape(talk, server: MetricsServer, said: bytes) -> None:
     """Connections over which nothing, or half a request, was said do not delay a scrape."""
     callers = [talk.connect(server) for _ in range(8)]
     for caller in callers:

@@ -65,7 +65,7 @@ def test_any_label(labels: dict[str, str], value: int) -> None:
 
 @pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda metric: metric.name)
 def test_every_metric_has_its_header(metric: Metric) -> None:
-    """Type, unit and help of each metric are told as the library tells them, in either format."""
+    """Type, unit and help of each metric are written as the library writes them, in either format."""
     check(metric, [Sample({"run": "a"}, 1.0)])
 
 

@@ -34,7 +34,7 @@ class Held:
         return []
 
 
-def test_only_this_machine_is_served_unless_told_otherwise(server: MetricsServer) -> None:
+def test_only_this_machine_is_served_by_default(server: MetricsServer) -> None:
     """An empty host is 127.0.0.1; port 0 becomes a real one."""
     assert re.fullmatch(r"127\.0\.0\.1:[1-9][0-9]*", server.address or "")
     assert server.url == f"http://{server.address}/metrics"
@@ -104,7 +104,7 @@ def test_no_thread_to_be_had_stops_nothing(
 
 
 def test_scrapes_are_counted(talk, server: MetricsServer, clock) -> None:
-    """What counts is `/metrics` served whole, and nothing else; when it was last is told."""
+    """What counts is `/metrics` served whole, and nothing else; the time of the last one is kept."""
     assert (server.scrapes, server.last_scrape_at) == (0, None)
     talk.ask(server)
     talk.ask(server)
@@ -116,7 +116,7 @@ def test_scrapes_are_counted(talk, server: MetricsServer, clock) -> None:
 
 
 class Announcing(threading.Condition):
-    """A condition that tells when somebody begins to wait for it."""
+    """A condition that sets an event when a thread begins to wait for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,12 +195,12 @@ def test_waiting_ends_when_nothing_is_served_any_more(
 
 
 def test_waiting_ends_in_time(server: MetricsServer) -> None:
-    """When nobody scrapes the wait is given up after the time allowed."""
+    """Without a scrape the wait ends after the time allowed."""
     assert server.wait_for_scrapes(1, timeout_secs=0.01) is False
 
 
 def test_close_frees_the_port(talk, collector: RunCollector) -> None:
-    """After close nobody is connected, nobody can connect, and the same port can be served again at once."""
+    """After close no client is connected, none can connect, and the same port can be served again at once."""
     server = MetricsServer(collector, ":0")
     assert server.start()
     assert server.start()
@@ -241,7 +241,7 @@ def test_it_can_be_started_again(talk, collector: RunCollector) -> None:
 
 
 def test_close_lets_an_answer_end(talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scrape under way when the server closes is answered in full: it may be the one that tells of the stop."""
+    """A scrape under way when the server closes is answered in full: it may be the one that has the final state."""
     monkeypatch.setattr(listener, "_CLOSE_SECS", 60.0)
     source = Held()
     with MetricsServer(RunCollector(source), ":0") as server:

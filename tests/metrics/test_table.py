@@ -39,7 +39,7 @@ def test_a_name_stands_for_one_metric() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-def test_labels_are_as_told(running: RunStatus, clock) -> None:
+def test_labels_are_those_of_the_table(running: RunStatus, clock) -> None:
     """Every sample of a metric has the labels that the table names; a histogram's buckets have `le` besides."""
     failed = replace(running, state="failed", error="ValueError: nan")
     for metric in RUN_METRICS:

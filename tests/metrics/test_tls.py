@@ -79,7 +79,7 @@ def test_metrics_over_tls(server: MetricsServer, certificate: Path) -> None:
     assert b"supervisor_scrape_success 1.0\n" in scrape(server, certificate)
 
 
-def test_an_unfinished_handshake_holds_up_nobody(talk, server: MetricsServer, certificate: Path) -> None:
+def test_an_unfinished_handshake_delays_no_scrape(talk, server: MetricsServer, certificate: Path) -> None:
     """Clients that connect and never shake hands do not delay a scrape."""
     clients = [talk.connect(server) for _ in range(8)]
     clients[0].sendall(b"\x16\x03\x01\x02\x00")  # the beginning of a handshake

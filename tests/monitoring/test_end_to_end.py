@@ -101,7 +101,7 @@ def test_exactly_the_right_alert_arrives(
 
 
 @pytest.mark.timeout(600)
-def test_a_lost_worker_is_told_of(
+def test_a_lost_worker_fires_an_alert(
     prometheus: Prometheus, trainer: Trainer, webhook: Webhook, worker: Callable[[], subprocess.Popen[str]]
 ) -> None:
     """A process of the cluster that is killed: its loss arrives, once, and resolves; one that ends well is silent."""

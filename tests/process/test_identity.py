@@ -26,8 +26,8 @@ def test_a_process_that_was_reaped_is_gone() -> None:
     assert not is_running(1 << 80)
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="only /proc tells")
-def test_a_process_that_nobody_has_reaped_is_gone() -> None:
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_process_that_was_not_reaped_is_gone() -> None:
     """A killed child whose parent does not ask for it runs no more, though its id is still taken."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert is_running(process.pid)
@@ -37,7 +37,7 @@ def test_a_process_that_nobody_has_reaped_is_gone() -> None:
     process.communicate()
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="only /proc tells")
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 def test_a_process_whose_first_thread_has_ended_runs() -> None:
     """Its other threads go on."""
     code = """

@@ -96,7 +96,7 @@ def test_a_clock_set_within_a_session_changes_nothing(trainer: Any, run_of: RunO
     assert dict(run.goodput.secs) == pytest.approx(dict(expected.goodput.secs))
 
 
-def test_on_another_machine_nobody_knows_how_long_nothing_ran(trainer: Any, run_of: RunOf) -> None:
+def test_on_another_machine_the_downtime_is_unknown(trainer: Any, run_of: RunOf) -> None:
     """Its clock may be behind: the order is that of the attempts, and no downtime is made up."""
     first = trainer("a").spend(12).ready().train(500)
     second = trainer("b", first.now + 60 - HOUR, attempt=2).spend(10).ready(0, **seen(first, None)).train(20)

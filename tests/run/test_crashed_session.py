@@ -44,7 +44,7 @@ def test_only_the_next_attempt_is_believed(killed: Any, resumed: Any, run_of: Ru
     assert run_of(killed, other).restarts[0].rewind_steps == 187
 
 
-def test_a_session_that_ended_in_good_order_speaks_for_itself(trainer: Any, run_of: RunOf) -> None:
+def test_the_stop_record_of_a_session_counts_before_its_lease(trainer: Any, run_of: RunOf) -> None:
     """Its stop record has the last word."""
     first = trainer("a").spend(12).ready().train(100).stop("signal")
     lease = {"previous_outcome": "signal", "previous_step": 150, "previous_seen_at": first.now + 5.0}
@@ -67,7 +67,7 @@ def test_a_lease_that_knows_less_takes_nothing_away(killed: Any, resumed: Any, r
     assert run.sessions[0].ended_at == pytest.approx(killed.now, abs=10.0)
 
 
-def test_a_renewal_before_a_recovery_tells_of_steps_that_it_took_back(killed: Any, resumed: Any, run_of: RunOf) -> None:
+def test_a_renewal_before_a_recovery_has_steps_that_it_took_back(killed: Any, resumed: Any, run_of: RunOf) -> None:
     """Killed between a recovery and the next renewal: what the lease says was lost in the recovery, and not again."""
     killed.recover(1000)
     run = run_of(killed, resumed(previous_step=1188, previous_seen_at=killed.now - 0.5))
@@ -110,7 +110,7 @@ def test_no_bound_is_above_what_the_downtime_allows(trainer: Any, killed: Any, r
     assert restart.rewind_steps_most == pytest.approx(195 + 1, abs=1)
 
 
-def test_what_a_session_told_of_its_end_is_exact(trainer: Any, run_of: RunOf) -> None:
+def test_what_a_session_recorded_of_its_end_is_exact(trainer: Any, run_of: RunOf) -> None:
     """Least and most are the same after a stop record, and after a model that was found alive."""
     first = trainer("a").ready().train(100).stop("signal")
     second = trainer("b", first.now + 60, attempt=2).ready(90).train(100)
@@ -120,7 +120,7 @@ def test_what_a_session_told_of_its_end_is_exact(trainer: Any, run_of: RunOf) ->
     assert (run.steps_lost, run.steps_lost_most) == (10, 10)
 
 
-def test_a_session_that_told_no_step_has_no_bound(trainer: Any, run_of: RunOf) -> None:
+def test_a_session_that_recorded_no_step_has_no_bound(trainer: Any, run_of: RunOf) -> None:
     """Its rate is unknown."""
     first = trainer("a").spend(5).ready()
     (restart,) = run_of(first, trainer("b", first.now + 60, attempt=2).ready(0).train(5)).restarts

@@ -18,7 +18,7 @@ from supervisor_core.run.model import BUCKETS, Recovery, Run
 RunOf = Callable[..., Run]
 
 
-def test_a_session_is_as_it_told(killed: Any, run_of: RunOf) -> None:
+def test_a_session_is_as_it_was_recorded(killed: Any, run_of: RunOf) -> None:
     """Steps, phase, times and the configured intervals are those of its records."""
     [session] = run_of(killed).sessions
     assert (session.id, session.attempt, session.outcome, session.inferred) == ("a", 1, "running", False)
@@ -54,7 +54,7 @@ def test_the_stop_record_has_the_last_word_on_the_step(trainer: Any, run_of: Run
     assert run_of(first).step == 100
 
 
-def test_scalars_after_the_last_heartbeat_tell_how_far_it_got(killed: Any, run_of: RunOf) -> None:
+def test_scalars_after_the_last_heartbeat_count_as_steps(killed: Any, run_of: RunOf) -> None:
     """The last step is that of the last summary, where it is later than the last heartbeat."""
     killed.file.scalar("loss", 1194, killed.now + 7)
     [session] = run_of(killed).sessions
@@ -70,7 +70,7 @@ def test_a_tag_that_counts_something_else_moves_no_step(trainer: Any, run_of: Ru
     assert run_of(session).sessions[0].last_step == 99
 
 
-def test_a_session_killed_before_it_told_a_step_is_known_by_its_scalars(
+def test_a_session_killed_before_it_recorded_a_step_has_its_scalars_steps(
     trainer: Any, events_file: Any, run_of: RunOf
 ) -> None:
     """START gives the first step of a new model, the scalars its last, though no heartbeat has a step."""
@@ -280,7 +280,7 @@ def test_a_session_says_whether_it_kept_the_model(trainer: Any, run_of: RunOf) -
     assert found == [True, False, False, False]
 
 
-def test_a_file_read_anew_replaces_what_it_told(killed: Any, trainer: Any, fold_of: Any) -> None:
+def test_a_file_that_is_read_again_replaces_its_records(killed: Any, trainer: Any, fold_of: Any) -> None:
     """Of a replaced file only the present events count; a deleted file has none."""
     fold = fold_of(killed)
     other = trainer("b").ready().train(5)

@@ -136,7 +136,7 @@ def test_a_model_that_outlived_its_chief_loses_nothing(trainer: Any, run_of: Run
     assert run.goodput.booked_secs["productive"] == pytest.approx(1000 + 5 + 100, abs=10)
 
 
-def test_an_adopted_model_may_stand_before_what_was_told(trainer: Any, run_of: RunOf) -> None:
+def test_an_adopted_model_may_stand_before_the_reported_step(trainer: Any, run_of: RunOf) -> None:
     """A predecessor that reported a few steps too many has not lost them: the model was adopted."""
     first = trainer("a").ready().train(1000)
     second = trainer("b", first.now + 60, attempt=2).ready(990, adopted=True).train(100)

@@ -43,7 +43,7 @@ def test_stop_is_at_step_0_and_no_position(log: Any, run_of: RunOf) -> None:
     assert (run.restarts, run.state, run.step) == ((), "stopped", 99)
 
 
-def test_start_without_stop_is_a_session_that_ends_where_it_was_heard_of_last(log: Any, run_of: RunOf) -> None:
+def test_start_without_stop_is_a_session_that_ends_at_its_last_event(log: Any, run_of: RunOf) -> None:
     """Most files have START and no STOP: the end is unknown."""
     file = log().log("START", 0, T + 1).scalars("loss", range(50), T + 2)
     run = run_of(file, now=T + SECS_OF_DAY)
@@ -281,7 +281,7 @@ def test_steps_are_those_of_the_records_in_file_order(log: Any, run_of: RunOf) -
     assert (run.first_step, run.last_step, run.max_step) == (7, 30, 90)
 
 
-def test_an_older_inferred_session_comes_before_one_that_tells(log: Any, trainer: Any, run_of: RunOf) -> None:
+def test_an_older_inferred_session_comes_before_a_recorded_one(log: Any, trainer: Any, run_of: RunOf) -> None:
     """A run of the original that went on under the new supervisor: inferred first, exact then, and a restart between;
     files of other writers beside the exact session add none."""
     old = log().log("START", 0, T + 1).scalars("loss", range(500), T + 2)

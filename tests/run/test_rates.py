@@ -28,13 +28,13 @@ def rates_of(*chunks: Chunk) -> tuple[float, ...]:
     return fold.run(now=100.0).rates
 
 
-def test_heartbeats_tell_the_rates() -> None:
+def test_heartbeats_give_the_rates() -> None:
     """The heartbeats' steps per second are kept, oldest first; a heartbeat without a rate adds nothing."""
     marks = (beat(1.0, None), beat(2.0, 10.0), beat(3.0, float("nan")), beat(4.0, 12.5))
     assert rates_of(Chunk(path="a", from_start=True, created_at=1.0, marks=marks)) == (10.0, 12.5)
 
 
-def test_summaries_tell_the_rates_of_other_writers() -> None:
+def test_summaries_give_the_rates_of_other_writers() -> None:
     """Without rates in heartbeats those in summaries of TensorFlow's hooks count; what is no number is left out."""
     chunk = Chunk(path="a", from_start=True, scalars={RATE_TAG: rate_points([5.0, float("nan"), 6.0])})
     assert rates_of(chunk) == (5.0, 6.0)

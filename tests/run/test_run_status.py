@@ -225,7 +225,7 @@ def test_workers_are_those_of_a_chief_that_lives(killed: Any, resumed: Any, run_
         ("signal", 1.0, []),
     ],
 )
-def test_of_a_dead_chiefs_workers_that_is_told_which_is_still_so(
+def test_of_a_dead_chiefs_workers_only_what_still_holds_is_listed(
     killed: Any, run_of: RunOf, reason: str | None, later: float, left: list[str]
 ) -> None:
     """A lost worker stays lost, a running one becomes unknown; after a planned end none is listed."""
@@ -256,13 +256,13 @@ def test_counted_seconds_never_fall(killed: Any, resumed: Any, fold_of: Any) -> 
     assert sum(before.values()) == pytest.approx(resumed.now - killed.started_at, abs=11)
 
 
-def test_another_clock_tells_of_no_progress_to_come(killed: Any, run_of: RunOf) -> None:
+def test_another_clock_gives_no_progress_in_the_future(killed: Any, run_of: RunOf) -> None:
     """Progress by a clock that is ahead of ours happened now at the latest."""
     now = killed.now - 500
     assert run_status(run_of(killed, now=now), now).last_progress_at == now
 
 
-def test_versions_and_facts_are_told(trainer: Any, run_of: RunOf) -> None:
+def test_versions_and_facts_are_those_of_the_record(trainer: Any, run_of: RunOf) -> None:
     """Build and run facts are those of the session record."""
     session = trainer().spend(1).ready(versions={"tensorflow": "2.21.0"})
     status = run_status(run_of(session), session.now)

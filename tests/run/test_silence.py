@@ -28,7 +28,7 @@ def test_a_freeze_is_a_silence_and_not_productive(trainer: Any, run_of: RunOf) -
     assert run.stalls == ()
 
 
-def test_silences_are_told_once_though_a_session_writes_several_files(
+def test_silences_are_listed_once_though_a_session_writes_several_files(
     trainer: Any, events_file: Any, run_of: RunOf
 ) -> None:
     """A later file's heartbeats repeat what was silent before."""

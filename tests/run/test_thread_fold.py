@@ -63,7 +63,7 @@ def test_spans_follow_the_states() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(BEATS) + 1))
-def test_two_files_tell_as_much_as_one(cut: int) -> None:
+def test_two_files_give_the_same_as_one(cut: int) -> None:
     """A session that goes on in another file has the same spans and ticks, wherever it was cut."""
     whole, first, second = ThreadFold("summary"), ThreadFold("summary"), ThreadFold("summary")
     for index, (at, beat) in enumerate(BEATS):

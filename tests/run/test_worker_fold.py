@@ -67,7 +67,7 @@ def test_spans_follow_the_states_and_the_processes() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(BEATS) + 1))
-def test_two_files_tell_as_much_as_one(cut: int) -> None:
+def test_two_files_give_the_same_as_one(cut: int) -> None:
     """A session that goes on in another file has the same spans and the same last word, wherever it was cut."""
     whole, first, second, joined = (WorkerFold("worker:1") for _ in range(4))
     for index, (at, beat) in enumerate(BEATS):
@@ -96,7 +96,7 @@ def test_a_worker_that_is_not_named_any_more_has_an_end() -> None:
     assert history(worker, beat_at=20.0).spans[-1].until == 75.0
 
 
-def test_a_process_whose_start_is_not_told_is_the_same_one() -> None:
+def test_a_process_whose_start_is_not_known_is_the_same_one() -> None:
     """Only another start makes another process."""
     worker = WorkerFold("worker:1")
     for at, started_at in ((1.0, None), (2.0, 0.5), (3.0, None), (4.0, 0.5)):
@@ -131,7 +131,7 @@ def test_a_heartbeat_may_hold_anything_for_workers(trainer: Any, run_of: RunOf, 
     assert (run.workers, run.step) == ((), 20)
 
 
-def test_of_two_with_one_name_one_is_told(trainer: Any, run_of: RunOf) -> None:
+def test_of_two_with_one_name_the_later_one_counts(trainer: Any, run_of: RunOf) -> None:
     """The later one in the heartbeat; its spans do not flap."""
     session = trainer().ready()
     session.workers = (told("lost"), told("running"))

@@ -89,7 +89,7 @@ def test_what_has_come_already_is_discarded_when_it_is_abandoned() -> None:
     assert discarded == ["here"]
 
 
-def test_an_abandoned_call_that_fails_disturbs_nobody() -> None:
+def test_an_abandoned_call_that_fails_raises_nowhere() -> None:
     """There is nothing to discard, and no caller to raise in."""
     held, discarded = Held(broken), []
     call = BlockingCall(held, name="call", discard=discarded.append)
@@ -99,7 +99,7 @@ def test_an_abandoned_call_that_fails_disturbs_nobody() -> None:
     assert discarded == []
 
 
-def test_a_result_that_cannot_be_discarded_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_that_cannot_be_discarded_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Neither the thread of the call, which ends, nor who abandons it; it is logged."""
     held = Held(lambda: "late")
     calls = [BlockingCall(call, name="call", discard=lambda result: broken()) for call in (held, lambda: "here")]
@@ -113,7 +113,7 @@ def test_a_result_that_cannot_be_discarded_disturbs_nobody(caplog: pytest.LogCap
     ] * 2
 
 
-def test_a_thread_that_cannot_be_had_is_told() -> None:
+def test_a_thread_that_cannot_be_started_is_an_error() -> None:
     """The call is never made, and who wants it hears of that at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no more threads")))

@@ -135,7 +135,7 @@ def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock
     assert progress.snapshot().activity_secs["stall"] == 40
 
 
-def test_a_silence_is_told_at_once(make, clock) -> None:
+def test_a_silence_is_recorded_at_once(make, clock) -> None:
     """The first look after a freeze beats, whenever the next heartbeat is due; and there is no stall."""
     monitor, heard, _, _ = make(Options(heartbeat_secs=3600, stall_timeout_secs={"training": 30.0}))
     monitor.enter("training")

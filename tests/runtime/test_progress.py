@@ -161,7 +161,7 @@ def test_progress_ages_and_anything_that_moves_makes_it_young(clock) -> None:
     assert progress.snapshot().progress_age_secs == 0
 
 
-def test_times_are_told_by_the_wall_clock_and_measured_by_the_other(clock) -> None:
+def test_times_are_wall_times_and_durations_are_monotonic(clock) -> None:
     """Setting the machine's clock back an hour changes no duration, only the hour that is shown."""
     progress = Progress(clock)
     steps(progress, clock, 1)

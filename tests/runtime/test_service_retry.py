@@ -43,7 +43,7 @@ def test_retries_back_to_back(coord_for: Any, scripted: Any) -> None:
     assert service.at == [0, 1, 3, 3]
 
 
-def test_backoff_begins_anew(coord_for: Any, scripted: Any) -> None:
+def test_backoff_begins_again_after_a_good_tick(coord_for: Any, scripted: Any) -> None:
     """After a good tick the first retry comes after the shortest wait again."""
     script = [OSError(), OSError(), 0.0, OSError(), 0.0]
     service = scripted(coord_for(25), 10, script, policy=RETRY)
@@ -66,7 +66,7 @@ def test_keeps_failing(clock: Any, scripted: Any) -> None:
     assert states == ["idle", "idle", "failed", "failed", "idle", "idle"]
 
 
-def test_every_failed_tick_is_told(coord_for: Any, scripted: Any) -> None:
+def test_every_failed_tick_is_reported(coord_for: Any, scripted: Any) -> None:
     """Every failed tick is reported with its number, retried or not."""
     errors = [OSError("a"), OSError("b"), ValueError("c")]
     told: list[tuple[str, BaseException, int]] = []

@@ -29,7 +29,7 @@ def test_no_cluster_is_no_news() -> None:
     assert cluster.news.take() is None
 
 
-def test_steps_alone_are_told_once_in_a_while() -> None:
+def test_steps_alone_are_written_once_per_interval() -> None:
     """Only steps have changed: they are written when the interval is over."""
     cluster = Cluster(ONE)
     assert [told["steps"] for told in cluster.news.take() or ()] == [5]
@@ -43,7 +43,7 @@ def test_steps_alone_are_told_once_in_a_while() -> None:
 @pytest.mark.parametrize(
     "change", [{"state": "lost"}, {"started_at": 7.0}, {"waiting_for": "the chief"}, {"error": "ValueError"}]
 )
-def test_a_change_is_told_at_once(change: dict[str, object]) -> None:
+def test_a_change_is_written_at_once(change: dict[str, object]) -> None:
     """Another state, another process, another thing that it waits for."""
     cluster = Cluster(ONE)
     cluster.news.take()
@@ -52,7 +52,7 @@ def test_a_change_is_told_at_once(change: dict[str, object]) -> None:
     assert cluster.news.take() is None
 
 
-def test_the_last_one_that_goes_is_told_by_an_empty_list() -> None:
+def test_the_last_one_that_goes_leaves_an_empty_list() -> None:
     """No process is left: that is a change, written once."""
     cluster = Cluster(ONE)
     cluster.news.take()

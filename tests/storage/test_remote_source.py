@@ -48,7 +48,7 @@ def test_runs_of_a_remote_logdir_are_found_and_followed(logdir: str) -> None:
     assert index.runs["a/b"].files[0].path.startswith(logdir + "/a/b/events.out.tfevents.")
 
 
-def test_a_remote_file_that_is_written_anew_is_read_anew(logdir: str) -> None:
+def test_a_remote_file_that_is_written_again_is_read_again(logdir: str) -> None:
     """Stores have no inodes: the bytes where reading stopped decide."""
     import fsspec
 

@@ -84,7 +84,7 @@ def test_events_page_shows_records_that_are_read_back(kind: str) -> None:
     assert json.loads(to_json(from_json(kind, example))) == json.loads(example)
 
 
-def test_events_page_lists_what_is_told_of_a_worker() -> None:
+def test_events_page_lists_the_fields_of_a_worker() -> None:
     """Each field of a worker in a heartbeat is documented, and no other is."""
     table = rows((ROOT / "docs/events.md").read_text(), "#### `workers`")
     assert set(table) == {item.name for item in fields(WorkerStatus)}

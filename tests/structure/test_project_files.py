@@ -29,7 +29,7 @@ def test_hooks_call_what_make_check_calls() -> None:
     assert len(repository["hooks"]) >= 3
 
 
-def test_editors_are_told_the_form_of_the_files() -> None:
+def test_the_editor_configuration_agrees_with_the_formatter() -> None:
     """The configuration can be read, and agrees with the formatter."""
     parser = configparser.ConfigParser()
     text = (ROOT / ".editorconfig").read_text("utf-8")

@@ -72,7 +72,7 @@ def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefStatus, hands: Any) 
 
 
 @pytest.mark.parametrize("ended", FINISHED)
-def test_a_finished_run_may_begin_anew(watch: ChiefStatus, lease: Lease, hands: Any, ended: str) -> None:
+def test_a_finished_run_may_be_continued(watch: ChiefStatus, lease: Lease, hands: Any, ended: str) -> None:
     """A worker that finds it finished says so, and for how long it will wait; then there is nothing left to do."""
     lease.is_of(CHIEF, ended, last_step=12345)
     assert watch.look() == (
@@ -91,7 +91,7 @@ def test_a_finished_run_may_begin_anew(watch: ChiefStatus, lease: Lease, hands: 
         watch.look()
 
 
-def test_the_end_is_told_at_every_look(watch: ChiefStatus, lease: Lease, hands: Any) -> None:
+def test_the_end_is_reported_at_every_look(watch: ChiefStatus, lease: Lease, hands: Any) -> None:
     """Who asks again hears the same again."""
     lease.is_of(CHIEF, "completed")
     watch.look()
@@ -138,7 +138,7 @@ def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefStat
     assert watch.look() is not None
 
 
-def test_a_run_begun_anew_is_begun(watch: ChiefStatus, lease: Lease, hands: Any) -> None:
+def test_a_continued_run_ends_the_wait(watch: ChiefStatus, lease: Lease, hands: Any) -> None:
     """The wait is over, and a later one is as long as the first."""
     lease.is_of(CHIEF, "completed")
     assert watch.look() is not None

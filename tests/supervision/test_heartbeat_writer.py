@@ -152,7 +152,7 @@ def test_a_long_story_is_cut(heartbeats, filesystem) -> None:
     assert filesystem.written.get()["waiting_for"] == "x" * 2000
 
 
-def test_a_phase_of_its_own_for_a_process_that_nobody_watches(heartbeats, filesystem) -> None:
+def test_a_process_without_a_monitor_has_a_phase_of_its_own(heartbeats, filesystem) -> None:
     """A parameter server does no steps, and says so until it stops."""
     server = heartbeats(phase="serving")
     assert filesystem.written.get()["phase"] == "serving"
@@ -174,7 +174,7 @@ def test_a_write_that_hangs_is_not_doubled_and_the_last_state_wins(heartbeats, f
     assert (said["phase"], said["step"], said["beats"]) == ("evaluating", 2, 2)
 
 
-def test_the_end_does_not_wait_for_ever(heartbeats, filesystem) -> None:
+def test_the_end_has_a_time_limit(heartbeats, filesystem) -> None:
     """Not for a file system that hangs."""
     filesystem.free.clear()
     worker = heartbeats(final_wait_secs=0.001)

@@ -50,7 +50,7 @@ def test_an_address_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         endpoint(Options())
 
 
-def test_nobody_waits_for_scrapes_that_never_came() -> None:
+def test_without_scrapes_the_end_does_not_wait() -> None:
     """Without Prometheus the end is the end, however long one would have waited."""
     served = endpoint(Options(metrics_address=":0"))
     served.close(1e6)

@@ -42,7 +42,7 @@ def test_the_state_of_a_process(said: dict[str, Any], silent_secs: float, is_gon
     assert state_of(record(**said), silent_secs=silent_secs, lost_after_secs=60.0, is_gone=is_gone) == state
 
 
-def test_what_it_waits_for_is_told_while_it_waits() -> None:
+def test_what_it_waits_for_is_known_while_it_waits() -> None:
     """Of a process that is lost it is not known."""
     said = record(waiting_for="the chief", step=3, steps=2)
     waiting = ObservedWorker(record=said, beat_monotonic=0.0, beat_at=7.0, state="waiting").status()

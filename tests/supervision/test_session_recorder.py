@@ -92,7 +92,7 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: 
     assert begin()._monitor.run_costs is None
 
 
-def test_records_tell_how_long_by_a_clock_that_nobody_sets(begin, writer) -> None:
+def test_records_have_durations_of_the_monotonic_clock(begin, writer) -> None:
     """The wall clock is set back an hour between two sessions: the later one records when it began after the first."""
 
     class SetBack:
@@ -258,7 +258,7 @@ def take_over(logdir: Path) -> None:
     (logdir / LEASE_NAME).write_bytes(json.dumps(content, separators=(",", ":")).encode().ljust(1023) + b"\n")
 
 
-def test_a_chief_that_was_taken_over_is_told(begin, tmp_path) -> None:
+def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
     """Whatever it would publish next raises, and the error goes at once to whoever can stop the training."""
     told: list[BaseException] = []
     run = begin(on_taken_over=told.append)

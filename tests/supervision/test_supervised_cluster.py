@@ -79,7 +79,7 @@ def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:
     assert (seen.name, seen.state) == ("worker:1", "failed")
 
 
-def test_a_worker_tells_its_step_though_there_are_no_heartbeats(begin, writer) -> None:
+def test_a_workers_step_is_known_without_heartbeats(begin, writer) -> None:
     """Its file is not the run's: what is saved there does not count here."""
     begin(SOON)
     worker = begin(Options(heartbeat_secs=0), is_chief=False, task="worker:1")

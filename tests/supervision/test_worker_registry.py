@@ -116,7 +116,7 @@ def test_a_restarted_process_is_another_one(registry, say, clock) -> None:
     assert chief.states() == {"worker:1": "waiting"}
 
 
-def test_the_ends_of_this_session_are_told_those_of_an_earlier_one_not(registry, say, clock) -> None:
+def test_ends_of_this_session_are_listed_and_earlier_ones_not(registry, say, clock) -> None:
     """What stopped without an error before the chief began is not listed; what failed or was lost is."""
     say("worker:0", ended="completed")
     say("worker:1", ended="error", error="ValueError: NaN")
@@ -156,7 +156,7 @@ def test_a_process_of_this_machine_that_is_gone_is_lost_at_once(registry, say) -
     assert [name for name, state in chief.states().items() if state == "lost"] == ["worker:1"]
 
 
-def test_the_last_word_of_a_process_that_has_just_ended_is_heard(registry, say) -> None:
+def test_the_last_heartbeat_of_a_process_that_has_just_ended_is_read(registry, say) -> None:
     """It is gone, and its file said at first that it runs: it is read again before the process counts as lost."""
     here = this_machine()
     where = {"host": here.host, "boot": here.boot, "pids": here.pids}

@@ -100,7 +100,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(registry, say, s
     assert caplog.records == []
 
 
-def test_stopping_does_not_wait_for_ever(registry, say, shared, monkeypatch) -> None:
+def test_stopping_has_a_time_limit(registry, say, shared, monkeypatch) -> None:
     """Not for a file system that hangs; the last state is returned without waiting."""
     monkeypatch.setattr("supervisor_core.supervision.worker_registry.LAST_READ_SECS", 0.001)
     changed = threading.Event()
@@ -116,7 +116,7 @@ def test_stopping_does_not_wait_for_ever(registry, say, shared, monkeypatch) -> 
     chief._thread.join()
 
 
-def test_a_chief_that_was_suspended_takes_nobody_for_lost(registry, say, clock) -> None:
+def test_a_chief_that_was_suspended_calls_no_worker_lost(registry, say, clock) -> None:
     """It looks again after an hour, before the others, suspended like it, have written."""
     chief = registry()
     say()
@@ -126,7 +126,7 @@ def test_a_chief_that_was_suspended_takes_nobody_for_lost(registry, say, clock) 
     assert chief.watch(31) == {"worker:1": "lost"}
 
 
-def test_so_many_are_looked_at_and_no_more(registry, directory: Path, say, caplog) -> None:
+def test_the_number_of_files_is_bounded(registry, directory: Path, say, caplog) -> None:
     """The first by name; it is said once."""
     say("a:0")
     data = json.loads((directory / "a-0.json").read_bytes())

@@ -51,6 +51,6 @@ def test_what_cannot_be_read_is_refused(
     assert len(text) < 250
 
 
-def test_arguments_nobody_knows_are_passed_over(bench: Callable[..., Bench]) -> None:
+def test_unknown_arguments_are_passed_over(bench: Callable[..., Bench]) -> None:
     """A newer page may send more than this backend knows."""
     assert bench(a_run()).json("runs", colour="red", since="")["full"] is True

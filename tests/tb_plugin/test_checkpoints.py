@@ -14,7 +14,7 @@ def steps(answer: dict[str, list[dict[str, int]]]) -> list[int]:
     return [item["step"] for item in answer["checkpoints"]]
 
 
-def test_a_save_is_told_whole(bench: Callable[..., Bench]) -> None:
+def test_a_save_has_all_its_fields(bench: Callable[..., Bench]) -> None:
     """Good or bad, newest first, with its session and what is known of its files."""
     answer = bench(a_rich_run()).json("checkpoints", run="a")
     assert (answer["total"], answer["offset"]) == (3, 0)

@@ -14,7 +14,7 @@ from tb_plugin.lanes import thread_lanes
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
 
-def test_one_run_is_told_whole(bench: Callable[..., Bench]) -> None:
+def test_one_run_has_all_its_fields(bench: Callable[..., Bench]) -> None:
     """Everything about a run that does not grow without bound is in one answer, and counts of the rest."""
     answer = bench(a_rich_run()).json("run", run="a")
     first, second = answer["sessions"]

@@ -46,7 +46,7 @@ def test_the_thread_looks_again_and_again(begun_threads: Callable[[str], list[th
     assert begun_threads("supervisor-index") == []
 
 
-def test_nobody_asks_and_nobody_reads() -> None:
+def test_without_requests_nothing_is_read() -> None:
     """After ten minutes without a question the thread rests; the next question wakes it."""
     gate, clock = Gate(), StillClock()
     index = index_of(Logdir("/runs"), watch=lambda path: gate, clock=clock)
@@ -139,7 +139,7 @@ def test_groups_name_the_runs_of_several_logdirs() -> None:
     assert view.logdir == "/x, /y"
 
 
-def test_two_runs_of_one_name_are_told() -> None:
+def test_two_runs_of_one_name_are_a_problem() -> None:
     """Of two logdirs' runs with one name one can be shown; the view says so."""
     watches = {path: FakeWatch(watched(a_run("a"), f"{path}/a"), logdir=path) for path in ("/x", "/y")}
     index = index_of(Logdir("/x"), Logdir("/y"), watch=watches.__getitem__)
@@ -168,7 +168,7 @@ def test_a_missing_file_system_costs_only_its_own_logdir() -> None:
     assert (set(index.view().runs), index.view().problems) == ({"s3", "/y"}, ())
 
 
-def test_a_fault_of_ours_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_ours_is_shown_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     """What nobody thought of ends neither the thread nor what was known: the overview says it."""
     gate = Gate()
     index = index_of(Logdir("/runs"), watch=lambda path: gate)
@@ -193,7 +193,7 @@ def test_a_fault_of_ours_is_told_and_tried_again(caplog: pytest.LogCaptureFixtur
     assert set(index.view().runs) == {"a"}
 
 
-def test_a_fault_before_the_first_look_is_told() -> None:
+def test_a_fault_before_the_first_look_is_shown() -> None:
     """If nothing could ever be read, that is what the overview says, and nobody waits for it to start."""
 
     def broken(path: str) -> Watch:

@@ -76,7 +76,7 @@ def test_a_wrong_flag_is_one_clear_line(flag: str, value: str, said: str, capsys
     assert said in error
 
 
-def test_flags_that_are_there_already_hurt_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_flags_that_are_there_already_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     """If somebody else defines a flag of ours, TensorBoard starts all the same."""
     parser = argparse.ArgumentParser()
     SupervisorLoader().define_flags(parser)

@@ -122,7 +122,7 @@ def test_more_runs_gone_than_are_remembered(bench: Callable[..., Bench]) -> None
     assert len(tab.json("runs", since=answer["generation"] - 1)["removed"]) == 450
 
 
-def test_reading_for_the_first_time_is_told(bench: Callable[..., Bench]) -> None:
+def test_reading_for_the_first_time_is_shown(bench: Callable[..., Bench]) -> None:
     """While the first look lasts, the overview says how far it is."""
     watch = FakeWatch(*(watched(a_run(f"{number}")) for number in range(3)))
     tab = bench(watch, read=False)
@@ -144,7 +144,7 @@ def test_reading_for_the_first_time_is_told(bench: Callable[..., Bench]) -> None
     assert tab.json("runs")["reading"] is None
 
 
-def test_problems_of_logdir_and_run_are_told(bench: Callable[..., Bench]) -> None:
+def test_problems_of_logdir_and_run_are_shown(bench: Callable[..., Bench]) -> None:
     """What could not be read is said where it belongs."""
     broken = watched(a_run("a"), problem="/runs/a/events: no permission to read it")
     answer = bench(FakeWatch(broken, problems=("/runs/x: Permission denied",))).json("runs")

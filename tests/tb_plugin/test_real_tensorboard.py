@@ -199,7 +199,7 @@ def test_the_tab_is_there(board: Board) -> None:
     assert b"render" in body
 
 
-def test_every_run_is_told_by_tensorboards_own_name(board: Board) -> None:
+def test_every_run_has_tensorboards_own_name(board: Board) -> None:
     """The overview's names are those that TensorBoard shows, whatever they hold."""
     told = board.runs(2 + len(DIRECTORY_NAMES))
     assert set(told) >= {"digits", "other writer", *DIRECTORY_NAMES}
@@ -207,7 +207,7 @@ def test_every_run_is_told_by_tensorboards_own_name(board: Board) -> None:
     assert set(theirs) == set(told)
 
 
-def test_a_restart_is_told_and_drawn(board: Board) -> None:
+def test_a_restart_is_listed_and_drawn(board: Board) -> None:
     """A killed session, its restart and what it cost; and its curve with all that was written, nothing purged."""
     board.runs(2)
     run = board.json("run", run="digits")

@@ -47,7 +47,7 @@ def test_a_run_is_read_once_and_then_read_on() -> None:
     store.close()
 
 
-def test_a_file_that_was_replaced_counts_anew() -> None:
+def test_a_file_that_was_replaced_is_counted_again() -> None:
     """What a file had before it was replaced, or deleted, is gone."""
     made = source("/a/1", 3)
     store = Store({"/a": made})

@@ -31,7 +31,7 @@ def test_a_lane_is_a_thread_of_a_session(bench: Callable[..., Bench]) -> None:
     assert lane["seen_ticks"] == [[NOW - 40, 1.0, True], [NOW - 10, None, False]]
 
 
-def test_only_what_touches_the_window_is_told(bench: Callable[..., Bench]) -> None:
+def test_only_what_touches_the_window_is_listed(bench: Callable[..., Bench]) -> None:
     """Spans and ticks that reach into the window are there, others are not; counts are of the whole."""
     ticks = [ThreadTick(at=NOW + at, secs=2.0, ok=True) for at in (10, 20, 30)]
     spans = tuple(ThreadSpan(state="idle", since=NOW + at, until=NOW + at + 10) for at in (0, 10, 20))
@@ -61,7 +61,7 @@ def test_ticks_are_thinned_evenly_and_failures_never(bench: Callable[..., Bench]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept)) <= 26
 
 
-def test_more_failures_than_fit_are_told_all(bench: Callable[..., Bench]) -> None:
+def test_more_failures_than_fit_are_all_listed(bench: Callable[..., Bench]) -> None:
     """Nothing that failed is ever left out."""
     ticks = [ThreadTick(at=NOW + at, secs=0.1, ok=at % 10 == 0) for at in range(10_000)]
     (lane,) = bench(a_run(threads=(a_thread(*ticks),))).json("threads", run="a")["threads"]

@@ -51,7 +51,7 @@ def test_another_process_is_marked_where_it_is_first_seen(bench: Callable[..., B
     assert [span[4] for span in lane["spans"]] == [False, False, False, False, True]
 
 
-def test_only_spans_that_touch_the_window_are_told(bench: Callable[..., Bench]) -> None:
+def test_only_spans_that_touch_the_window_are_listed(bench: Callable[..., Bench]) -> None:
     """A window cuts what is told, not what it means: a mark stays where its process was started."""
     tab = bench(a_rich_run())
     worker = tab.json("workers", run="a", from_=NOW - 55, to=NOW - 45)["workers"][1]
@@ -114,7 +114,7 @@ def test_spans_too_short_to_be_seen_are_joined(bench: Callable[..., Bench]) -> N
     assert again[0] <= NOW + 50_001 < again[1]
 
 
-def test_nothing_is_told_of_the_time_between_two_chiefs(bench: Callable[..., Bench]) -> None:
+def test_the_time_between_two_chiefs_has_no_spans(bench: Callable[..., Bench]) -> None:
     """Spans are not joined over an hour in which there was no chief."""
     spans = [*flapping(5_000), *flapping(5_000, start=NOW + 8_600)]
     (lane,) = bench(a_cluster(a_worker("worker:0", *spans))).json("workers", run="a")["workers"]

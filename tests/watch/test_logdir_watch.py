@@ -231,7 +231,7 @@ def test_a_thread_s_past_may_be_forgotten(tmp_path: Path, writing, clock) -> Non
     assert [span.since for span in thread.spans] == [clock.now - 43, clock.now - 42, clock.now - 41]
 
 
-def test_progress_is_told(tmp_path: Path, writing, clock) -> None:
+def test_progress_is_reported(tmp_path: Path, writing, clock) -> None:
     """After each run the caller hears how many are read, and of how many."""
     for name in ("a", "b"):
         writing.RunFile(tmp_path / name)

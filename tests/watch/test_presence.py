@@ -67,7 +67,7 @@ def test_where_its_path_says(tmp_path: Path) -> None:
     assert present(str(tmp_path / "model.ckpt-6")) is False
 
 
-def test_nothing_is_told_of_files_outside_the_logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_known_of_files_outside_the_logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of a directory beside it, whatever way the path takes there, nor of one that a link leads to: the former
     is not even looked at."""
     for name in ("logs/run", "logs2"):

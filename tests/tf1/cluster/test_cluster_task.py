@@ -187,7 +187,7 @@ def test_who_cannot_serve(kind: str, servers: Servers, logdir: str) -> None:
         one.serve(logdir)
 
 
-def test_serving_without_a_logdir_is_serving_for_ever(servers: Servers) -> None:
+def test_serving_without_a_logdir_joins_the_server(servers: Servers) -> None:
     """The run's end is unknown: TensorFlow's server is joined."""
     server = task("ps")
     server.start_server()

@@ -184,7 +184,7 @@ def test_a_monitored_step_function(model: Any, logdir: str) -> None:
     assert last_word(logdir)["ended"] == "completed"
 
 
-def test_a_session_made_anew_when_the_run_has_finished(
+def test_a_session_made_again_when_the_run_has_finished(
     graph: Any, build_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     """A worker whose parameter servers have gone because all is done ends well."""

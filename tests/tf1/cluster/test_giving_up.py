@@ -68,7 +68,7 @@ def test_a_signal_ends_a_worker_that_waits(graph: Any, logdir: str, worker: Call
     assert (word["ended"], word["error"], word["waiting_for"]) == ("signal", None, None)
 
 
-def test_a_signal_ends_a_session_that_is_made_anew(
+def test_a_signal_ends_a_session_that_is_made_again(
     graph: Any, logdir: str, build_model: Callable[..., Any], read_telemetry: Callable[..., list[Any]]
 ) -> None:
     """While it waits to try again; the stop record has the signal, not the error that it was retrying."""

@@ -72,13 +72,13 @@ def test_a_killed_chief_finds_its_model_alive(story: Any) -> None:
     assert story.run().sessions[1].adopted
 
 
-def test_the_facade_is_told(story: Any) -> None:
+def test_the_facade_is_recorded(story: Any) -> None:
     """A run says which facade wrote it; all else is as under a `Supervisor`."""
     assert {session.facade for session in story.run().sessions} == {"MonitoredTrainingSession"}
     assert story.run().state == "completed"
 
 
-def test_all_end_in_good_order(story: Any) -> None:
+def test_all_end_with_status_0(story: Any) -> None:
     """Chief, worker, and the parameter server by itself; a worker that comes late ends at once, and well."""
     assert set(story.codes.values()) == {0}
     assert "ended (completed)" in story.lines["late worker"]

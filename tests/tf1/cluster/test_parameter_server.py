@@ -118,7 +118,7 @@ def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: 
     serve(lambda: chief.acquire("a") and None, lambda: chief.release(reason) and None, *[nothing] * 100, lambda: True)
 
 
-def test_a_finished_run_may_begin_anew(serve: Callable[..., None], chief: LogdirLock, script: Script) -> None:
+def test_a_finished_run_may_be_continued(serve: Callable[..., None], chief: LogdirLock, script: Script) -> None:
     """A server that is started first gives the chief the time to come; then there is no worker."""
     chief.acquire("a")
     chief.release("completed")

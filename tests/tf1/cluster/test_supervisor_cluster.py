@@ -133,7 +133,7 @@ def test_a_worker_says_for_whom_it_waits(story: Any) -> None:
     assert "not initialized" in story.lines["waits for the chief"]
 
 
-def test_all_end_in_good_order(story: Any) -> None:
+def test_all_end_with_status_0(story: Any) -> None:
     """The chief saves its last step; worker and parameter server end too, the latter by itself."""
     assert (story.codes["chief"], story.codes["worker:0"], story.codes["ps:0"]) == (0, 0, 0)
     run = story.run()

@@ -83,7 +83,7 @@ def test_an_address_that_is_none_does_not_answer(address: str) -> None:
     assert unreachable_tasks(None) == f"ps:0 ({address}): unreachable"
 
 
-def test_a_host_that_nobody_knows_does_not_answer() -> None:
+def test_an_unknown_host_does_not_answer() -> None:
     """As after a pod's end: its name is gone."""
     remember_cluster({"ps": {0: "no-such-host.invalid:2222"}})
     assert unreachable_tasks(None) == "ps:0 (no-such-host.invalid:2222): unreachable"

@@ -113,7 +113,7 @@ def test_a_wait_ends_when_it_has_lasted_long_enough(context: Around) -> None:
 
 
 @pytest.mark.parametrize("bound_secs", [None, float("inf")])
-def test_a_wait_may_last_for_ever(context: Around, bound_secs: float | None) -> None:
+def test_a_wait_may_have_no_limit(context: Around, bound_secs: float | None) -> None:
     """Without a bound it never ends by itself."""
     deadline = DeadlineWait(bound_secs, 1e9, context)
     for _ in range(100):
@@ -128,7 +128,7 @@ def test_a_stop_ends_a_wait(context: Around) -> None:
         DeadlineWait(None, 1.0, context).pause("the chief")
 
 
-def test_what_is_waited_for_is_told_when_it_changes(context: Around) -> None:
+def test_what_is_waited_for_is_reported_when_it_changes(context: Around) -> None:
     """And that nothing is, when it is over; who never waited has nothing to say."""
     deadline = DeadlineWait(None, 1.0, context)
     deadline.done()

@@ -255,7 +255,7 @@ def test_a_custom_saver_every_30_seconds(logdir: str, read_telemetry: Any) -> No
     assert {"name": "checkpoint", "interval_secs": 30} in [dict(service) for service in session.services]
 
 
-def test_checkpoint_names_bear_the_step(logdir: str) -> None:
+def test_checkpoint_names_have_the_step(logdir: str) -> None:
     """At global step 1234 the checkpoint is model.ckpt-1234."""
     step = v1.get_variable("global_step", initializer=1233, trainable=False)
     my_train_op = step.assign_add(1).op

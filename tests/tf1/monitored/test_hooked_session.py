@@ -57,7 +57,7 @@ def test_hooks_get_what_they_ask_for(open_session: Any, recorder: Any) -> None:
             assert [hook.values.results for hook in hooks] == [{"one": 1, "both": [1, 2]}, None, 3, None]
 
 
-def test_the_context_tells_what_was_asked(open_session: Any, recorder: Any) -> None:
+def test_the_context_has_what_was_asked(open_session: Any, recorder: Any) -> None:
     """``run_context`` has the caller's own fetches and feeds, and a session that runs in the same graph."""
     x = v1.placeholder(tf.float32, [])
     seen = []

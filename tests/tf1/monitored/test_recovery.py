@@ -59,7 +59,7 @@ def training(train: Any, logdir: str) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("kind", LOST)
 @pytest.mark.parametrize("phase", ["before_run", "after_run"])
-def test_a_lost_session_is_made_anew_and_the_run_done_again(
+def test_a_lost_session_is_made_again_and_the_run_repeated(
     training: Any, build_model: Any, kind: Any, phase: str
 ) -> None:
     """From the newest checkpoint; hooks get the new session, and ``begin`` is not called again."""
@@ -74,7 +74,7 @@ def test_a_lost_session_is_made_anew_and_the_run_done_again(
     assert last == (4 if phase == "before_run" else 6) + 3
 
 
-def test_a_session_that_is_lost_while_it_is_made_is_made_anew(training: Any, build_model: Any) -> None:
+def test_a_session_that_is_lost_while_it_is_made_is_made_again(training: Any, build_model: Any) -> None:
     """In the constructor, too."""
     model = build_model()
     hook = Losing("after_create_session", (1, 2))
@@ -123,7 +123,7 @@ def test_a_step_function_is_called_again(training: Any, build_model: Any) -> Non
     assert len(sessions) == 2
 
 
-def test_a_singular_session_is_not_made_anew(train: Any) -> None:
+def test_a_singular_session_is_not_made_again(train: Any) -> None:
     """There the error is raised."""
     two = tf.constant(2)
     with (

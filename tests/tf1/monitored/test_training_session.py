@@ -110,7 +110,7 @@ def test_it_resumes_where_it_stopped(run_steps: Any, logdir: str, read_telemetry
     assert (second.attempt, second.restored_step, second.previous_outcome) == (2, 7, "completed")
 
 
-def test_one_events_file_tells_the_whole_session(
+def test_one_events_file_has_the_whole_session(
     run_steps: Any, logdir: str, read_events: Any, read_telemetry: Any, session_logs: Any
 ) -> None:
     """START, each CHECKPOINT with the path that exists, STOP; graph and meta graph once; records of the whole run."""
@@ -255,7 +255,7 @@ def test_an_error_under_a_supervisor_is_saved_if_asked(build_model: Any, logdir:
     assert saved_steps(logdir)[-1] == 3
 
 
-def test_ctrl_c_ends_a_monitored_session_in_good_order(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
+def test_ctrl_c_ends_a_monitored_session_with_a_save(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
     """Ctrl-C makes should_stop() true; when all is saved, KeyboardInterrupt comes."""
 
     def body(sess: Any, model: Any) -> None:
@@ -360,7 +360,7 @@ def test_a_worker_writes_nothing(build_model: Any, logdir: str, recorder: Any) -
         assert list(Path(logdir).glob("*tfevents*")) == before
 
 
-def test_a_worker_does_not_wait_for_ever(build_model: Any) -> None:
+def test_a_workers_wait_has_a_time_limit(build_model: Any) -> None:
     """max_wait_secs is kept, and the error says for what it waited."""
     server = v1.train.Server.create_local_server()
     with tf.device("/cpu:0"):

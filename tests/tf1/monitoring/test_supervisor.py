@@ -42,7 +42,7 @@ def worker(disk: SmallDisk, tmp_path: Path) -> Iterator[HeartbeatWriter]:
 
 
 @pytest.mark.timeout(600)
-def test_a_supervisor_is_heard_of(
+def test_a_supervisor_is_seen_by_prometheus(
     prometheus: Prometheus, trainer: Trainer, webhook: Webhook, disk: SmallDisk, worker: HeartbeatWriter
 ) -> None:
     """Hung inside `session.run`, then killed and resumed: each arrives, once, and resolves; so does a loss that is
