@@ -35,6 +35,7 @@ BOXES = {
     "cli": Box(1.5, 0, ("the command", "tb-supervisor")),
     "tb_plugin": Box(3, 0, ("the TensorBoard tab:", "routes, scalar store")),
     "supervision": Box(0, 1, ("one session of a run:", "recorder, heartbeats, lock")),
+    "restarter": Box(1.2, 1, ("starts a training again", "that died or hangs")),
     "exporter": Box(2.4, 1, ("one page of metrics", "for many logdirs")),
     "runtime": Box(0.6, 2, ("threads, signals, step lock,", "stall monitor")),
     "metrics": Box(1.5, 2, ("metric table, text format,", "HTTP server")),

@@ -18,7 +18,7 @@ PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
 LAYERS = [
     {"tensorboard_tab"},
     {"cli", "tf1", "tb_plugin"},
-    {"supervision", "exporter"},
+    {"supervision", "exporter", "restarter"},
     {"runtime", "metrics", "watch"},
     {"run"},
     {"events", "checkpoint"},

@@ -1,0 +1,328 @@
+"""`decide`: whether a training that has ended is started again, and when. Pure: an ended launch in, a decision out.
+
+The rules, in this order:
+
+    asked to stop   the restarter had a stop signal, or the program is done: no restart
+    never restart   status 93, and those given; before the first step: status 2, ImportError, SyntaxError, no program
+    progress        a verified checkpoint above the best ever resets all counts; a run that never saved is judged by
+                    the steps it reached; where neither is known only the rate counts, and nothing is reset
+    not counted     preemption, SIGTERM from outside, status 75: restart at once; without progress at most so often
+    counted         3 launches without progress, 3 identical failures, or 10 restarts an hour end it; else backoff
+
+No count is ever raised by a launch that made progress, so a run that progresses is never given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Cause = Literal[
+    "completed",
+    "error",
+    "signal",
+    "oom",
+    "hang",
+    "preempted",
+    "requested",
+    "refused",
+    "in_use",
+    "not_started",
+    "stopped",
+    "lost",
+]
+"""``completed``: status 0. ``error``: another status. ``signal``: killed by one. ``oom``: the kernel killed a process
+of it for want of memory. ``hang``: it made no progress, and was killed. ``preempted``: SIGTERM from outside.
+``requested``: status 75. ``refused``: status 93. ``in_use``: another process trains in the logdir. ``not_started``: the
+program could not be run. ``stopped``: the restarter was asked to stop. ``lost``: the restarter died with it."""
+
+NEVER_STATUS, AGAIN_STATUS = 93, 75
+"""Status of a program that must not, or wants to be started again."""
+NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS = 93, 94, 95
+"""Status of the restarter: nothing would come of another restart; too many restarts; another process has the logdir."""
+USAGE_STATUS = 2
+HOUR_SECS = 3600.0
+
+_PERMANENT = ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When to give up, and how long to wait."""
+
+    no_progress: int = 3
+    """Launches in a row without progress."""
+    identical: int = 3
+    """Identical failures in a row."""
+    per_hour: int = 10
+    """Counted restarts within an hour."""
+    uncounted_per_hour: int = 60
+    """Restarts within an hour that are not counted, without progress."""
+    backoff_secs: float = 1.0
+    """The first wait, at most; doubled by each counted restart."""
+    backoff_max_secs: float = 300.0
+    never: tuple[int, ...] = (NEVER_STATUS,)
+    """Exit statuses after which there is no restart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What two failures must have in common to be the same."""
+
+    type: str
+    """Of the exception; a signal's name where there is none."""
+    where: str | None = None
+    """The innermost frame of the program itself."""
+    step: int | None = None
+
+    def is_same(self, other: Failure) -> bool:
+        """Say whether another failure is the same: its type, its place, and its step, give or take one."""
+        if (self.type, self.where) != (other.type, other.where):
+            return False
+        if self.step is None or other.step is None:
+            return self.step is other.step and self.where is not None
+        return abs(self.step - other.step) <= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedLaunch:
+    """One run of the program, from its start to its end."""
+
+    cause: Cause
+    at: float
+    """Wall time of its end."""
+    exit_code: int | None = None
+    signal: int | None = None
+    failure: Failure | None = None
+    is_known: bool = False
+    """Whether the logdir could be read to the end: what follows is all there is."""
+    saved_step: int | None = None
+    """Step of the best checkpoint in the logdir that verifies; None without one."""
+    reached_step: int | None = None
+    """The highest step of the run."""
+    has_stepped: bool = False
+    """Whether this launch did a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartState:
+    """What is kept between launches, and between restarters."""
+
+    attempt: int = 0
+    """Number of launches so far."""
+    best_saved_step: int | None = None
+    """The best verified checkpoint ever seen in the logdir."""
+    best_reached_step: int | None = None
+    without_progress: int = 0
+    """Counted launches since the last progress that are known to have made none."""
+    backoffs: int = 0
+    """Counted restarts since the last progress."""
+    failures: tuple[Failure, ...] = ()
+    """The newest identical failures since the last progress."""
+    counted_at: tuple[float, ...] = ()
+    """Wall times of counted restarts since the last progress, within the last hour."""
+    uncounted_at: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What to do after a launch."""
+
+    action: Literal["restart", "end"]
+    reason: str
+    """One sentence for people."""
+    status: int = 0
+    """With ``end``: the restarter's own exit status."""
+    signal: int | None = None
+    """With ``end``: the signal to end by instead."""
+    delay_secs: float = 0.0
+    counted: bool = False
+    progress: bool | None = None
+    """Whether the launch made progress; None where that is not known."""
+
+
+def made_progress(state: RestartState, launch: EndedLaunch) -> bool | None:
+    """Say whether a launch got the run further than it ever was; None where that cannot be known."""
+    if launch.saved_step is not None and _is_above(launch.saved_step, state.best_saved_step):
+        return True
+    if not launch.is_known:
+        return None
+    if launch.saved_step is not None or state.best_saved_step is not None:
+        return False
+    if launch.reached_step is None:
+        return False
+    return _is_above(launch.reached_step, state.best_reached_step)
+
+
+def decide(state: RestartState, launch: EndedLaunch, limits: Limits, *, chance: float) -> tuple[RestartState, Decision]:
+    """Return what to do after a launch, and the state to keep.
+
+    Args:
+        state: the one from the launch before.
+        launch: the one that has ended; ``state.attempt`` counts it already.
+        limits: when to give up.
+        chance: a random number from 0 to 1, for the wait's jitter.
+    """
+    progress = made_progress(state, launch)
+    state = _updated(state, launch, progress)
+    final = _final(launch, limits)
+    if final is not None:
+        return state, replace(final, progress=progress)
+    recent = [at for at in state.uncounted_at if launch.at - HOUR_SECS < at <= launch.at]
+    if launch.cause in ("preempted", "requested"):
+        if len(recent) >= limits.uncounted_per_hour:
+            return state, _end(
+                SPENT_STATUS, progress, f"{len(recent) + 1} restarts within an hour that are not counted"
+            )
+        state = replace(state, uncounted_at=(*recent, launch.at))
+        return state, Decision(action="restart", reason="not counted", progress=progress)
+    return _counted(state, launch, limits, progress, chance)
+
+
+def _updated(state: RestartState, launch: EndedLaunch, progress: bool | None) -> RestartState:
+    state = replace(
+        state,
+        best_saved_step=_highest(state.best_saved_step, launch.saved_step),
+        best_reached_step=_highest(state.best_reached_step, launch.reached_step),
+    )
+    if not progress:
+        return state
+    return replace(state, without_progress=0, backoffs=0, failures=(), counted_at=(), uncounted_at=())
+
+
+def _final(launch: EndedLaunch, limits: Limits) -> Decision | None:
+    """Return the end of it, where the launch itself decides that."""
+    status, failure = launch.exit_code, launch.failure
+    if launch.cause == "stopped":
+        return Decision(action="end", reason="asked to stop", status=status or 0, signal=launch.signal)
+    if launch.cause == "completed":
+        return Decision(action="end", reason="completed")
+    if launch.cause == "refused" or (status is not None and status in limits.never):
+        return _end(NEVER_STATUS, None, f"the program ended with status {status}: never restart")
+    if launch.cause == "not_started":
+        return _end(NEVER_STATUS, None, "the program cannot be run")
+    if launch.has_stepped:
+        return None
+    if status == USAGE_STATUS:
+        return _end(NEVER_STATUS, None, "the program ended with status 2 before its first step: wrong arguments")
+    if launch.cause == "error" and failure is not None and failure.type in _PERMANENT:
+        return _end(NEVER_STATUS, None, f"{failure.type} before the first step")
+    return None
+
+
+def _counted(
+    state: RestartState, launch: EndedLaunch, limits: Limits, progress: bool | None, chance: float
+) -> tuple[RestartState, Decision]:
+    if progress is False:
+        state = replace(state, without_progress=state.without_progress + 1)
+    state = replace(state, failures=_alike(state.failures, launch.failure))
+    recent = tuple(at for at in state.counted_at if launch.at - HOUR_SECS < at <= launch.at)
+    state = replace(state, counted_at=recent)
+    if len(state.failures) >= limits.identical:
+        last = state.failures[-1]
+        where = f" at {last.where}" if last.where else ""
+        step = "" if last.step is None else f", step {last.step:,}"
+        text = f"{len(state.failures)} identical failures: {last.type}{where}{step}"
+        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), progress, text)
+    if state.without_progress >= limits.no_progress:
+        text = f"{state.without_progress} launches without progress"
+        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), progress, text)
+    if len(recent) >= limits.per_hour:
+        return state, _end(SPENT_STATUS, progress, f"{len(recent) + 1} restarts within an hour")
+    most_secs = min(limits.backoff_max_secs, limits.backoff_secs * 2.0 ** min(state.backoffs, 32))
+    state = replace(state, backoffs=state.backoffs + 1, counted_at=(*recent, launch.at))
+    reason = {True: "progress", False: "no progress", None: "progress unknown"}[progress]
+    return state, Decision(
+        action="restart", reason=reason, delay_secs=most_secs * chance, counted=True, progress=progress
+    )
+
+
+def _status_of(launch: EndedLaunch, status: int) -> int:
+    return IN_USE_STATUS if launch.cause == "in_use" else status
+
+
+def _alike(failures: Sequence[Failure], new: Failure | None) -> tuple[Failure, ...]:
+    """Return the newest failures that are the same as the new one, it included."""
+    if new is None:
+        return ()
+    return (*failures, new) if failures and failures[-1].is_same(new) else (new,)
+
+
+def _end(status: int, progress: bool | None, reason: str) -> Decision:
+    return Decision(action="end", reason=reason, status=status, progress=progress)
+
+
+def _is_above(step: int, best: int | None) -> bool:
+    return best is None or step > best
+
+
+def _highest(first: int | None, second: int | None) -> int | None:
+    return max((step for step in (first, second) if step is not None), default=None)
+
+
+def state_json(state: RestartState) -> dict[str, object]:
+    """Return a state as plain values for JSON; `state_from_json` reads it."""
+    return {
+        "attempt": state.attempt,
+        "best_saved_step": state.best_saved_step,
+        "best_reached_step": state.best_reached_step,
+        "without_progress": state.without_progress,
+        "backoffs": state.backoffs,
+        "failures": [{"type": item.type, "where": item.where, "step": item.step} for item in state.failures],
+        "counted_at": list(state.counted_at),
+        "uncounted_at": list(state.uncounted_at),
+    }
+
+
+def state_from_json(values: object) -> RestartState:
+    """Return the state in plain values. Raises ValueError if they hold none; says why."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"expected an object, not {type(values).__name__}")
+    return RestartState(
+        attempt=_count(values, "attempt"),
+        best_saved_step=_step(values, "best_saved_step"),
+        best_reached_step=_step(values, "best_reached_step"),
+        without_progress=_count(values, "without_progress"),
+        backoffs=_count(values, "backoffs"),
+        failures=tuple(_failure(item) for item in _list(values, "failures")),
+        counted_at=tuple(_time(item) for item in _list(values, "counted_at")),
+        uncounted_at=tuple(_time(item) for item in _list(values, "uncounted_at")),
+    )
+
+
+_LARGEST = 1 << 62
+
+
+def _count(values: Mapping[str, object], name: str) -> int:
+    found = values.get(name, 0)
+    if type(found) is not int or not 0 <= found < _LARGEST:
+        raise ValueError(f"{name} is {found!r:.80}")
+    return found
+
+
+def _step(values: Mapping[str, object], name: str) -> int | None:
+    found = values.get(name)
+    if found is not None and (type(found) is not int or abs(found) > _LARGEST):
+        raise ValueError(f"{name} is {found!r:.80}")
+    return found
+
+
+def _list(values: Mapping[str, object], name: str) -> list[object]:
+    found = values.get(name, [])
+    if not isinstance(found, list):
+        raise ValueError(f"{name} is {found!r:.80}")
+    return found[-1000:]
+
+
+def _time(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"a time is {value!r:.80}")
+    return float(value)
+
+
+def _failure(value: object) -> Failure:
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+        raise ValueError(f"a failure is {value!r:.80}")
+    where = value.get("where")
+    return Failure(type=value["type"], where=where if isinstance(where, str) else None, step=_step(value, "step"))

@@ -1,0 +1,217 @@
+"""Whether a training that has ended is started again: each rule."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from supervisor_core.restarter.policy import (
+    HOUR_SECS,
+    Decision,
+    EndedLaunch,
+    Failure,
+    Limits,
+    RestartState,
+    decide,
+    made_progress,
+    state_from_json,
+    state_json,
+)
+
+DEFECT = Failure(type="RuntimeError", where="train.py:88 in step", step=1000)
+
+
+def ended(**given: Any) -> EndedLaunch:
+    """A launch that failed with status 1, in a logdir that could be read, without a checkpoint and after a step."""
+    values: dict[str, Any] = {
+        "cause": "error",
+        "at": 0.0,
+        "exit_code": 1,
+        "is_known": True,
+        "saved_step": 100,
+        "has_stepped": True,
+    }
+    return EndedLaunch(**{**values, **given})
+
+
+def run(launches: list[EndedLaunch], limits: Limits | None = None, chance: float = 1.0) -> list[Decision]:
+    """The decisions after launches in a row, up to one that ends it; the logdir had a checkpoint of step 100 before."""
+    state, found = RestartState(best_saved_step=100), []
+    for launch in launches:
+        state, decision = decide(state, launch, limits or Limits(), chance=chance)
+        found.append(decision)
+        if decision.action == "end":
+            break
+    return found
+
+
+def test_a_program_that_is_done_is_not_started_again() -> None:
+    """Status 0 ends the restarter with status 0."""
+    assert run([ended(cause="completed", exit_code=0)])[-1] == Decision(
+        action="end", reason="completed", progress=False
+    )
+
+
+def test_a_stop_from_outside_ends_with_the_childs_own_status() -> None:
+    """The signal that stopped it is the restarter's own end, too; a clean end stays status 0."""
+    assert run([ended(cause="stopped", exit_code=None, signal=15)])[-1].signal == 15
+    assert run([ended(cause="stopped", exit_code=3)])[-1].status == 3
+
+
+def test_three_launches_without_progress_end_it() -> None:
+    """Each launch fails in another way, so only the count of launches can end it; the status says why."""
+    launches = [ended(failure=replace(DEFECT, step=step)) for step in (300, 200, 400)]
+    decisions = run(launches)
+    assert [item.action for item in decisions] == ["restart", "restart", "end"]
+    assert decisions[-1].status == 93 and "3 launches without progress" in decisions[-1].reason
+
+
+def test_progress_resets_the_count_and_the_wait() -> None:
+    """A verified checkpoint above the best ever is progress; the same checkpoint again is none."""
+    decisions = run([ended(), ended(), ended(saved_step=200), ended(saved_step=200), ended(saved_step=200)])
+    assert [item.delay_secs for item in decisions] == [1.0, 2.0, 1.0, 2.0, 4.0]
+    assert [item.progress for item in decisions] == [False, False, True, False, False]
+
+
+def test_a_run_that_progresses_is_never_given_up() -> None:
+    """However often and however fast it fails, in the same way each time."""
+    launches = [ended(at=float(n), saved_step=101 + n, failure=DEFECT) for n in range(2000)]
+    decisions = run(launches)
+    assert len(decisions) == 2000
+    assert {item.action for item in decisions} == {"restart"}
+    assert max(item.delay_secs for item in decisions) == 1.0
+
+
+def test_three_identical_failures_end_it() -> None:
+    """Type, innermost frame of the program and step, give or take one: the first of them may have made progress."""
+    launches = [ended(saved_step=900, failure=replace(DEFECT, step=step)) for step in (1000, 1001, 1000)]
+    decisions = run(launches)
+    assert [item.action for item in decisions] == ["restart", "restart", "end"]
+    assert decisions[-1].status == 93
+    assert decisions[-1].reason == "3 identical failures: RuntimeError at train.py:88 in step, step 1,000"
+
+
+@pytest.mark.parametrize("other", [{"type": "ValueError"}, {"where": "train.py:89 in step"}, {"step": 1002}])
+def test_another_failure_is_not_identical(other: dict[str, Any]) -> None:
+    """Each of the three must agree."""
+    assert not DEFECT.is_same(replace(DEFECT, **other))
+
+
+def test_failures_at_an_unknown_step_are_identical_only_by_their_place() -> None:
+    """Two kills without a traceback and a step have nothing in common but the signal."""
+    assert replace(DEFECT, step=None).is_same(replace(DEFECT, step=None))
+    assert not Failure(type="SIGKILL").is_same(Failure(type="SIGKILL"))
+
+
+def test_ten_restarts_an_hour_end_it() -> None:
+    """Where progress is unknown neither count rises, so the rate decides."""
+    launches = [ended(at=60.0 * n, is_known=False, saved_step=None) for n in range(20)]
+    decisions = run(launches)
+    assert len(decisions) == 11 and decisions[-1].status == 94
+    assert "11 restarts within an hour" in decisions[-1].reason
+
+
+def test_restarts_are_counted_over_an_hour() -> None:
+    """Those of more than an hour ago do not count."""
+    launches = [ended(at=HOUR_SECS / 9 * n, is_known=False, saved_step=None) for n in range(50)]
+    assert len(run(launches)) == 50
+
+
+def test_unknown_is_not_none() -> None:
+    """A launch of which nothing is known neither counts as one without progress nor resets the count."""
+    decisions = run([ended(), ended(is_known=False, saved_step=None), ended(), ended()])
+    assert [item.action for item in decisions] == ["restart", "restart", "restart", "end"]
+    assert decisions[1].progress is None and decisions[1].counted
+
+
+def test_a_run_that_never_saved_is_judged_by_its_steps() -> None:
+    """The highest step of the run has to rise; once there is a checkpoint, steps alone are no progress."""
+    state = RestartState(best_reached_step=50)
+    assert made_progress(state, ended(saved_step=None, reached_step=51)) is True
+    assert made_progress(state, ended(saved_step=None, reached_step=50)) is False
+    assert made_progress(state, ended(saved_step=None, reached_step=None)) is False
+    saved = replace(state, best_saved_step=40)
+    assert made_progress(saved, ended(saved_step=None, reached_step=90)) is False
+    assert made_progress(saved, ended(saved_step=41, is_known=False)) is True
+
+
+@pytest.mark.parametrize("cause", ["preempted", "requested"])
+def test_preemption_is_neither_counted_nor_delayed(cause: Any) -> None:
+    """Between two failures as well: it resets nothing either."""
+    launch = ended(cause=cause, exit_code=75)
+    decisions = run([ended(), launch, launch, launch, launch, ended(), ended()])
+    assert [item.delay_secs for item in decisions[1:5]] == [0.0] * 4
+    assert not any(item.counted for item in decisions[1:5])
+    assert [item.action for item in decisions[4:]] == ["restart", "restart", "end"]
+
+
+def test_what_is_not_counted_does_not_loop_for_ever() -> None:
+    """A program that ends itself with SIGTERM as soon as it starts gets nowhere, and is given up."""
+    decisions = run([ended(cause="preempted", at=float(n)) for n in range(100)])
+    assert len(decisions) == 61 and decisions[-1].status == 94
+
+
+@pytest.mark.parametrize("status", [93, 17])
+def test_a_status_that_says_never_is_obeyed(status: int) -> None:
+    """93 always, others where they are given; 93 is what a scheduler is configured for."""
+    decision = run([ended(exit_code=status)], Limits(never=(93, 17)))[-1]
+    assert (decision.action, decision.status) == ("end", 93)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"exit_code": 2},
+        {"failure": Failure(type="ModuleNotFoundError", where="train.py:3 in <module>")},
+        {"failure": Failure(type="SyntaxError")},
+        {"cause": "not_started", "exit_code": 127},
+    ],
+)
+def test_a_program_that_cannot_work_is_not_started_again(given: dict[str, Any]) -> None:
+    """Wrong arguments, a missing module, a syntax error: before the first step no restart helps."""
+    assert run([ended(has_stepped=False, **given)])[-1].status == 93
+
+
+@pytest.mark.parametrize("given", [{"exit_code": 2}, {"failure": Failure(type="ImportError")}])
+def test_after_a_step_the_same_is_a_failure_like_any_other(given: dict[str, Any]) -> None:
+    """A lazy import that fails after days of training may be a mount that is gone for a minute."""
+    assert run([ended(**given)])[-1].action == "restart"
+
+
+def test_a_logdir_that_stays_in_use_has_a_status_of_its_own() -> None:
+    """A lease of a dead holder lapses within a minute, so it is tried again first."""
+    decisions = run([ended(cause="in_use", has_stepped=False)] * 3)
+    assert [item.action for item in decisions] == ["restart", "restart", "end"]
+    assert decisions[-1].status == 95
+
+
+def test_the_wait_doubles_up_to_a_limit_with_full_jitter() -> None:
+    """Without jitter many runs that died together come back together."""
+    limits = Limits(no_progress=100, identical=100, per_hour=100)
+    most = [item.delay_secs for item in run([ended()] * 12, limits)]
+    assert most[:4] == [1.0, 2.0, 4.0, 8.0] and most[-1] == 300.0
+    assert [item.delay_secs for item in run([ended()] * 3, limits, chance=0.25)] == [0.25, 0.5, 1.0]
+
+
+def test_the_state_survives_the_disk() -> None:
+    """It is read back as it was written; what is no state is refused with the field's name."""
+    state = RestartState(attempt=4, best_saved_step=7, failures=(DEFECT,), counted_at=(1.5,), without_progress=2)
+    assert state_from_json(state_json(state)) == state
+    for wrong in ({"attempt": -1}, {"best_saved_step": "x"}, {"failures": [1]}, {"counted_at": 3}, []):
+        with pytest.raises(ValueError):
+            state_from_json(wrong)
+
+
+def test_any_sequence_without_progress_comes_to_an_end() -> None:
+    """Whatever the mixture of causes: 1,000 seeded sequences end within 100 launches."""
+    causes: list[Any] = ["error", "signal", "oom", "hang", "preempted", "requested", "in_use", "lost"]
+    for seed in range(1000):
+        chance = random.Random(seed)
+        launches = [
+            ended(cause=chance.choice(causes), at=10.0 * n, is_known=chance.random() < 0.5, saved_step=None)
+            for n in range(100)
+        ]
+        assert run(launches)[-1].action == "end"
