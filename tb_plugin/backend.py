@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from werkzeug.wrappers import Request
 
-from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.index import RunIndex
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from tb_plugin.http import BINARY, JSON, Answer, Arguments, Refused, json_answer, unavailable
 from tb_plugin.index import Index

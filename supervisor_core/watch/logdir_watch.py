@@ -11,8 +11,7 @@ from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts
-from supervisor_core.events.index import LogdirIndex
-from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.run.bounds import UNSEEN
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.lease_report import FRESH_SECS, LeaseReport, with_report

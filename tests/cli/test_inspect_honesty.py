@@ -73,7 +73,7 @@ def test_a_run_that_may_not_be_listed(run: Run, tmp_path: Path, monkeypatch: pyt
     """The directory is named, in the table's footnotes and in the object; status 1."""
     write(tmp_path / "bad", reason="completed")
     monkeypatch.setattr(
-        "supervisor_core.events.run_index.RunIndex.problem", f"{tmp_path}/bad: Permission denied", raising=True
+        "supervisor_core.events.index.RunIndex.problem", f"{tmp_path}/bad: Permission denied", raising=True
     )
     shown = run("inspect", tmp_path)
     assert f"not read bad: {tmp_path}/bad: Permission denied" in shown.stdout

@@ -12,8 +12,7 @@ import pytest
 
 from supervisor_core.events.chunk import Chunk, SessionMark
 from supervisor_core.events.columns import ColumnStore
-from supervisor_core.events.index import LogdirIndex
-from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.index import LogdirIndex, RunIndex
 
 LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
 MANIFEST = LOGDIRS / "manifest.json"

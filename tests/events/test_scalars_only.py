@@ -7,7 +7,7 @@ import pytest
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
-from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.index import RunIndex
 from supervisor_core.events.telemetry import HeartbeatRecord, StopRecord, summary_bytes
 
 T0 = 1_700_000_000.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.events.chunk_builder import ChunkBuilder
-from supervisor_core.events.run_index import RunIndex
+from supervisor_core.events.index import RunIndex
 from supervisor_core.events.scan import RecordScan
 from supervisor_core.events.window import Window
 from supervisor_core.run.fold import RunFold
