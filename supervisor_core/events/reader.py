@@ -10,8 +10,7 @@ import os
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder, created_at
 from supervisor_core.events.event_format import HEADER_BYTES, header
-from supervisor_core.events.scan import RecordScan
-from supervisor_core.events.window import FileCut, Window
+from supervisor_core.events.scan import FileCut, RecordScan, Window
 from supervisor_core.storage.remote_source import Range
 from supervisor_core.storage.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
 

@@ -12,8 +12,7 @@ import pytest
 
 from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.index import RunIndex
-from supervisor_core.events.scan import RecordScan
-from supervisor_core.events.window import Window
+from supervisor_core.events.scan import RecordScan, Window
 from supervisor_core.run.fold import RunFold
 from supervisor_core.watch import logdir_watch
 from supervisor_core.watch.logdir_watch import LogdirWatch
