@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core.events import event_format
-from supervisor_core.events.vector_scan import carried, fold, header_crcs, unmask
+from supervisor_core.events.vector_decode import carried, fold, header_crcs, unmask
 
 
 @given(st.integers(1, 200), st.integers(1, 300), st.randoms(use_true_random=False))
