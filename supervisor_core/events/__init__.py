@@ -5,7 +5,7 @@
 * `FileWriter` is the same with the interface of ``tf.compat.v1.summary.FileWriter``.
 * `supervisor_core.events.telemetry` are the records that the supervisor adds of its own.
 * `supervisor_core.events.index.LogdirIndex` reads the files of every run below a logdir, of any writer, as they grow;
-  `run_index.RunIndex` those of one run, `reader.EventsFileReader` one file. `columns.ColumnStore` keeps the scalars.
+  `index.RunIndex` those of one run, `reader.EventsFileReader` one file. `columns.ColumnStore` keeps the scalars.
 
 Importing this loads neither tensorboard nor protobuf nor numpy: writing local files never needs them, and reading them
 only numpy.

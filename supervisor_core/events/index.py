@@ -1,4 +1,4 @@
-"""`LogdirIndex`: every run below a logdir, read as it appears, grows and is deleted."""
+"""`LogdirIndex`: every run below a logdir; `RunIndex`: its events files, read as they appear, grow and are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RecordScan`: from record to record through a file, past damaged places.
+"""`RecordScan`: from record to record through a file, past damaged places, with a `Window` of it in memory.
 
 After a length that cannot be trusted the next record has to prove itself: the checksum of its length is right, its
 length is below 4 GiB, it ends within the file, and the checksum of its payload is right: 64 bits that agree by chance

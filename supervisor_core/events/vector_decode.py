@@ -1,8 +1,18 @@
-"""`VectorDecoder`: decodes the records of a block in groups instead of one by one.
+"""`VectorScan` finds the records of a block, and `VectorDecoder` decodes them, all at once instead of one by one.
 
-One record of a group is decoded exactly (`payload`). Another of the same length has the same layout (`Layout`) where
-all its bytes are the same except those of the wall time, of the step (whose varint ends in the same place), of the
-values, and of the tags, which have the same lengths.
+Nearly every event begins with its wall time, so that byte 12 of a record is 0x09, and the upper bytes of its length are
+zero. These places are guessed records; the checksums of their lengths decide which are true; and a record is proven to
+follow another where it begins at that one's ``start + 16 + length``. The caller reads the unproven ones one by one.
+
+Checksums of many payloads are compared at once. A CRC is linear: with ``S(n, c)`` for the checksum ``c`` carried over
+``n`` more zero bytes, the checksum of ``a`` and ``b`` put together is ``S(len(b), crc(a)) ^ crc(b)``. So the stored
+checksums of a block's payloads, folded in pairs, must equal one checksum over all of their bytes, which hardware
+computes at 20 GB/s. ``S`` is a 32 by 32 matrix over single bits, applied to whole arrays by four lookups in tables of
+256. A fold that agrees proves as much as a checksum of 32 bits can: one damaged payload always shows.
+
+Records are decoded in groups. One record of a group is decoded exactly (`payload`). Another of the same length has the
+same layout (`Layout`) where all its bytes are the same except those of the wall time, of the step (whose varint ends in
+the same place), of the values, and of the tags, which have the same lengths.
 """
 
 from __future__ import annotations
