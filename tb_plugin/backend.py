@@ -26,8 +26,7 @@ from tb_plugin.lanes import thread_lanes, worker_lanes
 from tb_plugin.logdirs import Logdir
 from tb_plugin.run_data import checkpoint_marks, checkpoint_page, details, overview, stall_list
 from tb_plugin.scalar_store import NotRead, RunScalars, ScalarStore
-from tb_plugin.scalars import scalar_window, tag_list
-from tb_plugin.segments import segments_of
+from tb_plugin.scalars import scalar_window, segments_of, tag_list
 from tb_plugin.view import RunView, View
 
 if TYPE_CHECKING:

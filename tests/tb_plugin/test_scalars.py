@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.model import Run
-from tb_plugin import segments
-from tb_plugin.scalars import smooth, thin
-from tb_plugin.segments import Segments
+from tb_plugin import scalars
+from tb_plugin.scalars import Segments, smooth, thin
 from tests.tb_plugin.conftest import (
     LOGDIR,
     NOW,
@@ -94,7 +93,7 @@ def test_segments_are_made_once_for_each_look_that_changed_the_run(
         made.append(run)
         return Segments(run)
 
-    monkeypatch.setattr(segments, "Segments", counted)
+    monkeypatch.setattr(scalars, "Segments", counted)
     watch = FakeWatch(watched(a_rich_run()))
     tab = bench(watch)
     tab.sources[DIRECTORY] = FakeSource([chunk("two", loss=points([1], [NOW - 30], [0.5]))])

@@ -8,7 +8,7 @@ import numpy as np
 
 from supervisor_core.events.columns import Columns
 from supervisor_core.run.model import Recovery, Restart, Run
-from tb_plugin.segments import UNKNOWN, Segments, abandoned_after_steps
+from tb_plugin.scalars import UNKNOWN, Segments, abandoned_after_steps
 from tests.tb_plugin.conftest import a_run, a_session
 
 
