@@ -2,13 +2,253 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.listing import Candidate
-from supervisor_core.checkpoint.names import last_part, step_in_name
+from supervisor_core.checkpoint import bundle, legacy
+from supervisor_core.checkpoint.ledger import SavedAs
+from supervisor_core.checkpoint.names import CheckpointNames, last_part, named_by, step_in_name, without_shards
+from supervisor_core.checkpoint.set_aside import NOTE
+from supervisor_core.checkpoint.state_file import CheckpointState, read_state
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError, UnreadableCheckpointError
+from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+
+MAX_NAMED = 10_000
+"""Of the checkpoints that a state file names, only the newest of this number are looked for."""
+
+_DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A checkpoint that a session could resume from."""
+
+    path: str
+    """The prefix, as a saver's ``restore`` takes it."""
+    step: int | None
+    """The step in its name; None where the name ends in no number."""
+    source: Literal["ledger", "state", "disk"]
+    """``ledger``: saved after the state file was written; ``state``: named by it; ``disk``: only found on disk."""
+    saved_at: float | None
+    """Wall time: the state file's timestamp, else when its file was written; None where neither is known."""
+    deletable: bool
+    """Whether it lies in the directory of this run's checkpoints, and is named as they are."""
+    found: bool = True
+    """Whether any file of it is there."""
+    has_index: bool = True
+    """Whether its index, or the first file of the older format, is there."""
+
+
+class CheckpointListing:
+    """Lists the checkpoints of one run; see `CheckpointStore` for how a path is resolved.
+
+    Args:
+        filesystem: the logdir's.
+        logdir: from where the state file's relative paths count.
+        directory: where the checkpoints are; the logdir, or below it.
+        names: what they are called.
+    """
+
+    def __init__(self, filesystem: Filesystem, logdir: str, directory: str, names: CheckpointNames) -> None:
+        self._filesystem = filesystem
+        self._logdir = logdir
+        self._directory = directory
+        self._names = names
+
+    def candidates(
+        self, state: CheckpointState | None, entries: set[str], later: Sequence[SavedAs] = ()
+    ) -> list[Candidate]:
+        """Return the candidates: the state file's choice, the others it names from the last, then the rest on disk.
+
+        Args:
+            state: the state file; None where it is missing or unreadable.
+            entries: what `list_names` returned.
+            later: saves newer than the state file, newest first; those whose files exist come first.
+        """
+        found: dict[str, Candidate] = {}
+        for item in later:
+            path = os.path.join(self._logdir, item.path)
+            if f"{last_part(path)}.index" in entries and os.path.dirname(path) == self._directory:
+                found[path] = self._candidate(path, "ledger", item.saved_at, deletable=True)
+        if state is not None:
+            stamps = dict(zip(state.all_model_checkpoint_paths, state.timestamps, strict=False))
+            there = named_by(entries)
+            named = (state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths[-MAX_NAMED:]))
+            for recorded in dict.fromkeys(named):
+                candidate = self._named(recorded, stamps.get(recorded), entries, there)
+                found.setdefault(candidate.path, candidate)
+        on_disk = []
+        for name in self._names.prefixes(entries):
+            path = os.path.join(self._directory, name)
+            if path not in found and (f"{name}.index" in entries or self._is_legacy(path)):
+                on_disk.append(self._candidate(path, "disk", None, deletable=True))
+        on_disk.sort(key=lambda item: (-1 if item.step is None else item.step, item.saved_at or 0.0), reverse=True)
+        return [*found.values(), *on_disk]
+
+    def without_index(self, entries: set[str]) -> list[str]:
+        """Return the names of checkpoints that have data and no index, highest step first.
+
+        Without those that a killed save was moving into place: their index is still staged.
+        """
+        known = {without_shards(name) for name in self._names.prefixes(entries)}
+        moving = {self._names.owner(name) for files in self.half_moved(entries).values() for name in files}
+        owners = {self._names.owner(name) for name in entries if not name.endswith(".meta")}
+        found = [name for name in owners - known - moving if name is not None and not self._has_index(name)]
+        return sorted(found, key=lambda name: (step_in_name(name) or -1, name), reverse=True)
+
+    def _has_index(self, name: str) -> bool:
+        """Check again: a save may have moved it into place since the directory was listed."""
+        return self._filesystem.is_file(os.path.join(self._directory, f"{name}.index"))
+
+    def half_moved(self, entries: set[str]) -> dict[str, list[str]]:
+        """Return the files that killed saves moved into place while the index stayed staged, by staging directory."""
+        known = {without_shards(name) for name in self._names.prefixes(entries)}
+        found: dict[str, list[str]] = {}
+        for staging in entries:
+            if self._names.staged(staging) is None:
+                continue
+            try:
+                inside = set(self._filesystem.list_names(os.path.join(self._directory, staging)))
+            except OSError:  # no directory, or deleted: it proves nothing
+                continue
+            indexed = {name.removesuffix(".index") for name in inside if name.endswith(".index")} - known
+            found[staging] = sorted(name for name in entries - inside if self._names.owner(name) in indexed)
+        return found
+
+    def list_names(self) -> set[str]:
+        """Return the names in the checkpoints' directory; an empty set where it does not exist.
+
+        Raises:
+            OSError: if it exists and cannot be listed.
+        """
+        try:
+            return set(self._filesystem.list_names(self._directory))
+        except FileNotFoundError:
+            return set()
+
+    def _named(self, recorded: str, saved_at: float | None, entries: set[str], there: set[str]) -> Candidate:
+        name = last_part(recorded)
+        inside = os.path.join(self._directory, name)
+        if name in there:
+            has_index = f"{name}.index" in entries or self._is_legacy(inside)
+            own = self._names.matches(name)
+            return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
+        absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
+        path = recorded if absolute else os.path.normpath(os.path.join(self._logdir, recorded))
+        if path != inside and self._is_same_store(path) and self._exists(path):
+            return self._candidate(path, "state", saved_at, deletable=False)
+        return Candidate(
+            path=inside,
+            step=step_in_name(inside),
+            source="state",
+            saved_at=saved_at,
+            deletable=True,
+            found=False,
+            has_index=False,
+        )
+
+    def _is_same_store(self, path: str) -> bool:
+        """Say whether a path is in the logdir's own store: a line in a text file opens no connection to another."""
+        return _store(path) == _store(self._logdir)
+
+    def _candidate(
+        self,
+        path: str,
+        source: Literal["ledger", "state", "disk"],
+        saved_at: float | None,
+        *,
+        deletable: bool,
+        has_index: bool = True,
+    ) -> Candidate:
+        if saved_at is None:
+            saved_at = self._modified_at(path)
+        return Candidate(
+            path=path,
+            step=step_in_name(path),
+            source=source,
+            saved_at=saved_at,
+            deletable=deletable,
+            has_index=has_index,
+        )
+
+    def _modified_at(self, path: str) -> float | None:
+        filesystem, path = filesystem_for(path) if self._is_elsewhere(path) else (self._filesystem, path)
+        for file in (f"{path}.index", legacy.first_file(filesystem, path)):
+            try:
+                return None if file is None else filesystem.modified_at(file)
+            except OSError:
+                continue  # reading it will say what is wrong
+        return None
+
+    def _exists(self, path: str) -> bool:
+        filesystem, path = filesystem_for(path) if self._is_elsewhere(path) else (self._filesystem, path)
+        return filesystem.is_file(f"{path}.index") or legacy.first_file(filesystem, path) is not None
+
+    def _is_legacy(self, path: str) -> bool:
+        return legacy.first_file(self._filesystem, path) is not None
+
+    def _is_elsewhere(self, path: str) -> bool:
+        return ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)
+
+
+def _store(path: str) -> str:
+    return "" if local_path(path) is not None else path.partition("://")[0].lower()
+
+
+_NUMBER = re.compile(r"-\d{1,19}$")
+_STAGING = re.compile(r".+_temp_(?:[0-9A-Za-z]+_)?[0-9a-f]{32}")
+_DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A directory with checkpoints."""
+
+    path: str
+    basenames: tuple[str, ...]
+    """What its checkpoints' names begin with; first the one that a restart would look for."""
+
+
+def find_runs(
+    filesystem: Filesystem, top: str, *, latest_filename: str = "checkpoint", on_error: Callable[[OSError], None]
+) -> Iterator[RunDirectory]:
+    """Yield the directories from ``top`` down that have a state file, or a checkpoint's data.
+
+    The variables of an exported SavedModel are no run's checkpoints and are left out, and so are checkpoints that were
+    set aside, or are being written.
+
+    Args:
+        filesystem: that of ``top``.
+        top: where to begin.
+        latest_filename: the state file's name.
+        on_error: called for each directory that cannot be searched.
+    """
+    exports = set()
+    for directory, files in filesystem.walk(top, on_error):
+        if "saved_model.pb" in files or "saved_model.pbtxt" in files:
+            exports.add(os.path.join(directory, "variables"))
+        if directory in exports or NOTE in files or _STAGING.fullmatch(last_part(directory)):
+            continue
+        chosen = []
+        if latest_filename in files:
+            state = read_state(os.path.join(directory, latest_filename), filesystem=filesystem).state
+            chosen = [_basename(last_part(state.model_checkpoint_path))] if state else []
+        found = _basenames(files)
+        if latest_filename in files or found:
+            names = dict.fromkeys([*chosen, *(["model.ckpt"] if "model.ckpt" in found else []), *found])
+            yield RunDirectory(directory, tuple(names) or ("model.ckpt",))
+
+
+def _basenames(files: list[str]) -> list[str]:
+    return sorted({_basename(match.group(1)) for name in files if (match := _DATA.fullmatch(name))})
+
+
+def _basename(name: str) -> str:
+    return _NUMBER.sub("", without_shards(name))
+
 
 Verify = Callable[[str], bundle.VerifiedCheckpoint]
 """Checks one checkpoint by its path; raises `DamagedCheckpointError`."""

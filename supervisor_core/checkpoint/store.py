@@ -16,9 +16,8 @@ from typing import NamedTuple
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
-from supervisor_core.checkpoint.listing import Candidate, CheckpointListing
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, without_shards
-from supervisor_core.checkpoint.recovery import Recovery, Skipped, Verify, choose
+from supervisor_core.checkpoint.recovery import Candidate, CheckpointListing, Recovery, Skipped, Verify, choose
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside, own_set_aside
 from supervisor_core.checkpoint.staging import finish_replacement

@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.listing import Candidate, RunDirectory, find_runs
 from supervisor_core.checkpoint.names import step_in_name
-from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.recovery import Candidate, RunDirectory, Skipped, find_runs
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli.parameters import WrongInput, directories
 from supervisor_core.cli.text import Output, literal

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.ledger import SessionLedger
-from supervisor_core.checkpoint.listing import Candidate
 from supervisor_core.checkpoint.names import last_part
-from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.recovery import Candidate, Skipped
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.state_file import SaveId

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.bundle import verify
-from supervisor_core.checkpoint.listing import find_runs
+from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError

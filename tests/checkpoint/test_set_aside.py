@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.ledger import DIRECTORY, Page, PlannedDeletion, SavedAs, encode
-from supervisor_core.checkpoint.listing import find_runs
+from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
