@@ -13,9 +13,17 @@ import numpy as np
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord, RecoveryRecord
-from supervisor_core.run.bounds import MAX_NAME_CHARS, MAX_SESSIONS_OF_FILE, Allowance, DroppedKind, counted
+from supervisor_core.run.bounds import (
+    MAX_NAME_CHARS,
+    MAX_SESSIONS_OF_FILE,
+    Allowance,
+    DroppedKind,
+    counted,
+    number,
+    text,
+    whole,
+)
 from supervisor_core.run.cadence import Cadence
-from supervisor_core.run.fields import number, text, whole
 from supervisor_core.run.launches import Launches
 from supervisor_core.run.model import NonFinite
 from supervisor_core.run.session_fold import SessionFold

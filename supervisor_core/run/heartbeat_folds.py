@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
-from supervisor_core.run.bounds import keep_newest
-from supervisor_core.run.fields import number, text, whole
+from supervisor_core.run.bounds import keep_newest, number, text, whole
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory, WorkerSpan
 from supervisor_core.run.status import ThreadState, WorkerState
 

@@ -19,6 +19,7 @@ from supervisor_core.events.telemetry import (
 from supervisor_core.run.bounds import (
     MAX_NAME_CHARS,
     MAX_SKIPPED,
+    MAX_TEXT,
     MAX_THREADS,
     MAX_VERSIONS,
     MAX_WORKERS,
@@ -27,8 +28,12 @@ from supervisor_core.run.bounds import (
     Named,
     Newest,
     counted,
+    mapping,
+    number,
+    text,
+    truth,
+    whole,
 )
-from supervisor_core.run.fields import MAX_TEXT, mapping, number, text, truth, whole
 from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
 from supervisor_core.run.model import BUCKETS, Checkpoint, Recovery
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
