@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.lease_report import LeaseReport, with_report
 from supervisor_core.run.model import AtRisk, Run
+from supervisor_core.watch.logdir_watch import LeaseReport, with_report
 
 RunOf = Callable[..., Run]
 FULL = "OSError: [Errno 28] No space left on device"
