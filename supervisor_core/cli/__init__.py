@@ -2,11 +2,115 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 
-from supervisor_core.cli.lazy_group import LazyGroup
+from supervisor_core.log import printable_lines
+
+INTERRUPTED_STATUS = 130
+"""128 and the number of SIGINT, as a shell reports it."""
+CLOSED_PIPE_STATUS = 141
+"""128 and the number of SIGPIPE, likewise."""
+OUTPUT_STATUS = 74
+"""EX_IOERR of sysexits.h: the output could not be written."""
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class LazyGroup(click.Group):
+    """A group of commands, each the object in a module that has its name.
+
+    Ctrl-C, a closed pipe and a full disk end a command with one line on standard error, and a status of their own.
+
+    Args:
+        modules: name of the command -> name of its module.
+
+    Example:
+        >>> group = LazyGroup(modules={"verify": "supervisor_core.cli.verify"})
+        >>> group.get_command(click.Context(group), "verify").name
+        'verify'
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in alphabetical order."""
+        return sorted(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, loading it; None for one that does not exist."""
+        if cmd_name not in self._modules:
+            return None
+        command: click.Command = getattr(import_module(self._modules[cmd_name]), cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; one that does not exist is an error that names similar ones."""
+        name = args[0]
+        if name not in self._modules and not name.startswith("-") and not ctx.resilient_parsing:
+            close = get_close_matches(name, self._modules) or sorted(self._modules)
+            verb = "Did you mean" if len(close) < len(self._modules) else "The commands are"
+            ending = "?" if len(close) < len(self._modules) else "."
+            ctx.fail(f"No such command {name!r}. {verb} {', '.join(close)}{ending}")
+        return super().resolve_command(ctx, args)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the arguments; help and version are printed here."""
+        with _failures_in_one_line():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was called."""
+        with _failures_in_one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _failures_in_one_line() -> Iterator[None]:
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except click.ClickException as error:
+        vars(error)["message"] = printable_lines(error.message)  # the names in it may be anybody's
+        raise
+    except KeyboardInterrupt:
+        click.echo("\nInterrupted.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
+    except BrokenPipeError:
+        _discard_output()
+        click.echo("Error: The output was closed before everything was written.", err=True)
+        raise click.exceptions.Exit(CLOSED_PIPE_STATUS) from None
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        _discard_output()
+        click.echo(f"Error: Cannot write the output: {error.strerror}.", err=True)
+        raise click.exceptions.Exit(OUTPUT_STATUS) from None
+
+
+def _discard_output() -> None:
+    """Let the interpreter's last flush succeed: it would print a traceback otherwise."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
 
