@@ -127,7 +127,7 @@ def dashboard() -> None:
 
     Exit status: 0 if it was printed; 2 if an argument is wrong.
     """
-    from supervisor_core.monitoring.dashboard import dashboard as content
+    from supervisor_core.monitoring.rules import dashboard as content
 
     click.echo(json.dumps(content(), indent=2))
 

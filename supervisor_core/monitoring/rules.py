@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -88,3 +89,14 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard, as Grafana imports it (11 and later).
+
+    Example:
+        >>> dashboard()["title"]
+        'Supervised training'
+    """
+    content: dict[str, Any] = json.loads(files(__package__).joinpath("dashboard.json").read_text(encoding="utf-8"))
+    return content
