@@ -1,6 +1,7 @@
 """A tag's values in a window, thinned to what can be drawn, and never changed: each is a point that was written.
 
-The smoothed value of each comes beside it, taken over all of the tag's points before any is left out.
+The smoothed value of each comes beside it, taken over all of the tag's points before any is left out. `Segments` says
+which session wrote each point, and after which step its work was done again.
 """
 
 from __future__ import annotations

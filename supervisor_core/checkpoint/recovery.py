@@ -1,4 +1,8 @@
-"""`choose`: which checkpoint to resume from, and which were skipped, as a function of the existing ones."""
+"""Which checkpoints exist, and which of them a session resumes from.
+
+`CheckpointListing` has those of one run, in the order in which a session tries them; `choose` the one to resume from,
+and those that it skips; `find_runs` all directories with checkpoints, whatever program wrote them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``tb-supervisor``: the command line. Its commands are described in docs/cli.md."""
+"""``tb-supervisor``: the command line, whose commands are loaded when they are called. docs/cli.md describes them.
+
+Failures of the terminal end a command with one line.
+"""
 
 from __future__ import annotations
 

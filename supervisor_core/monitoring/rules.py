@@ -1,4 +1,12 @@
-"""The rule file, which is ``rules.yaml`` beside this file: what Prometheus records, and when it alerts."""
+"""The files beside this one that Prometheus and Grafana are configured with.
+
+``rules.yaml`` is what Prometheus records, and when it alerts; thresholds are filled in.
+
+``dashboard.json`` is the Grafana dashboard: the fleet, one run and its cluster, the exporter. It asks for what is
+served, not for what the rules record, so it works without them. Trainer and exporter serve the same names: every query
+takes the maximum by run, or it would show both. To change it, import the file into Grafana, edit it there, and export
+it as JSON.
+"""
 
 from __future__ import annotations
 

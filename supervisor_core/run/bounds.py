@@ -1,7 +1,8 @@
-"""Bounds on the memory of one run: a hostile file cannot make a reader keep more, and no known real run comes near.
+"""Bounds on what records can make a reader keep: of one value, and of the history of one run.
 
-Items beyond a bound are dropped, counted by kind and reported (docs/limits.md). Of named things (threads, workers,
-tags) the first are kept, of history the newest.
+Records come from untrusted JSON: a value of the wrong type, negative, NaN, infinite or huge is None. Items beyond a
+bound are dropped, counted by kind and reported (docs/limits.md); no known real run comes near. Of named things (threads,
+workers, tags) the first are kept, of history the newest.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ MAX_LAUNCHES = 1_000
 MAX_VERSIONS = 64
 MAX_NAME_CHARS = 256
 """Of a thread, a worker, a session; a longer one is cut."""
+MAX_TEXT = 4096
+"""Characters kept of a path or an error."""
+LARGEST = 1e15
+"""Above any valid time, duration or size, and small enough that sums are exact."""
 
 
 class Allowance:
@@ -245,10 +250,6 @@ def keep_newest(items: list[_T], most: int | None) -> None:
         del items[: len(items) - most]
 
 
-LARGEST = 1e15
-"""Above any valid time, duration or size, and small enough that sums are exact."""
-
-
 def number(value: Any) -> float | None:
     """Return a number from 0 to `LARGEST`; None for anything else."""
     if type(value) is float and 0.0 <= value < LARGEST:  # most are
@@ -261,10 +262,6 @@ def number(value: Any) -> float | None:
 def whole(value: Any) -> int | None:
     """Return a number from 0 to `LARGEST`, without its fraction; None for anything else."""
     return None if number(value) is None else int(value)
-
-
-MAX_TEXT = 4096
-"""Characters kept of a path or an error."""
 
 
 def text(value: Any, most: int = MAX_TEXT) -> str | None:

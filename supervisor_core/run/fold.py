@@ -2,7 +2,7 @@
 
 A pure fold: no threads, no I/O, no clock. Finished parts are cached: an update costs in proportion to the new events,
 a read in proportion to what has changed since the last one. The result does not depend on the order of the files, nor
-on how they were cut into chunks.
+on how they were cut into chunks. Which checkpoints are still on disk is asked of a function that is passed in.
 """
 
 from __future__ import annotations

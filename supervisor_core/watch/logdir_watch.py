@@ -1,4 +1,8 @@
-"""`LogdirWatch`: every run below a logdir, read as it grows and understood as it stands."""
+"""`LogdirWatch`: every run below a logdir, read as it grows and understood as it stands.
+
+A run whose events file does not grow is looked up in its logdir's lease as well. That is renewed every second, in
+place, which works on a full disk too: a session that cannot write events is not reported as lost.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +190,7 @@ class _RunWatch:
         try:
             run = self._fold.run(now, self._presence.within(self.index.directory))
             if run.state == "lost":
-                run = with_report(run, self._lease.read(now), now)
+                run = with_lease(run, self._lease.read(now), now)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
@@ -211,6 +215,8 @@ def _dropped(watched: WatchedRun) -> str | None:
     return f"more than is kept of one run (docs/limits.md): {', '.join(parts)} were dropped" if parts else None
 
 
+FRESH_SECS = 30.0
+"""The greatest age of a valid renewal: thirty renewals of a local file, two in an object store."""
 MAX_WAIT_SECS = 3600.0
 """A lease that is not renewed is read after `FRESH_SECS`, then after twice as long each time, up to this."""
 
@@ -231,70 +237,36 @@ class LeaseReader:
         self._filesystem_of = filesystem_of
         self._due = self._wait_secs = 0.0
 
-    def read(self, now: float) -> LeaseReport | None:
-        """Return what the lease says; None where it says nothing new.
+    def read(self, now: float) -> LeaseRecord | None:
+        """Return the lease of a session that has not ended; None where there is none, or it is not read again yet.
 
         Args:
             now: the present wall time.
         """
         if now < self._due:
             return None
-        report = self._report()
-        if report is not None and now - report.renewed_at <= FRESH_SECS:
+        lease = self._held()
+        if lease is not None and now - lease.renewed_at <= FRESH_SECS:
             self._due = self._wait_secs = 0.0
         else:
             self._wait_secs = min(MAX_WAIT_SECS, max(FRESH_SECS, 2 * self._wait_secs))
             self._due = now + self._wait_secs
-        return report
+        return lease
 
-    def _record(self) -> LeaseRecord | None:
+    def _held(self) -> LeaseRecord | None:
         for _ in range(_READINGS):
             try:
                 filesystem, name = self._filesystem_of(self._path)
-                return decode(filesystem.read(name))
+                lease = decode(filesystem.read(name))
+                return None if lease is None or lease.ended is not None else lease
             except (OSError, ImportError):
                 return None
             except ValueError:
                 continue
         return None
 
-    def _report(self) -> LeaseReport | None:
-        record = self._record()
-        if record is None or record.ended is not None:
-            return None
-        return LeaseReport(
-            session=record.session,
-            renewed_at=record.renewed_at,
-            step=record.last_step,
-            phase=record.phase,
-            progress_at=record.progress_at,
-            progress_timeout_secs=record.progress_timeout_secs,
-            save_failures=record.save_failures,
-            save_failures_in_a_row=record.save_failures_in_a_row,
-            events_error=record.events_error,
-        )
 
-
-FRESH_SECS = 30.0
-"""The greatest age of a valid renewal: thirty renewals of a local file, two in an object store."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseReport:
-    """The contents of the lease. Times are wall-clock seconds since the epoch, by the session's clock."""
-
-    session: str
-    renewed_at: float
-    step: int | None = None
-    phase: str | None = None
-    progress_at: float | None = None
-    progress_timeout_secs: float | None = None
-    save_failures: int = 0
-    save_failures_in_a_row: int = 0
-    events_error: str | None = None
-
-
-def with_report(run: Run, report: LeaseReport | None, now: float) -> Run:
+def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
     """Return the run, updated from its lease where that is newer than its events.
 
     Only a lost run is changed: if its newest session holds the lease and renewed it within `FRESH_SECS` and after the
@@ -302,28 +274,28 @@ def with_report(run: Run, report: LeaseReport | None, now: float) -> Run:
 
     Args:
         run: the run from its events.
-        report: from its lease; None where that could not be read.
+        lease: as read from its logdir; None where that could not be read.
         now: the present wall time.
     """
     last = run.sessions[-1] if run.sessions else None
-    if run.state != "lost" or last is None or report is None or report.session != last.id:
+    if run.state != "lost" or last is None or lease is None or lease.session != last.id:
         return run
-    if now - report.renewed_at > FRESH_SECS or (last.ended_at is not None and report.renewed_at < last.ended_at):
+    if now - lease.renewed_at > FRESH_SECS or (last.ended_at is not None and lease.renewed_at < last.ended_at):
         return run
-    budget = report.progress_timeout_secs
-    is_stalled = None not in (budget, report.progress_at) and now - (report.progress_at or now) > (budget or 0.0)
+    budget = lease.progress_timeout_secs
+    is_stalled = None not in (budget, lease.progress_at) and now - (lease.progress_at or now) > (budget or 0.0)
     session = replace(
         last,
         outcome="running",
-        ended_at=report.renewed_at,
-        last_step=last.last_step if report.step is None else report.step,
-        phase=report.phase or last.phase,
-        last_progress_at=report.progress_at or last.last_progress_at,
+        ended_at=lease.renewed_at,
+        last_step=last.last_step if lease.last_step is None else lease.last_step,
+        phase=lease.phase or last.phase,
+        last_progress_at=lease.progress_at or last.last_progress_at,
         progress_timeout_secs=budget,
-        saves=last.saves + max(0, report.save_failures - last.save_failures),
-        save_failures=max(report.save_failures, last.save_failures),
-        save_failures_in_a_row=report.save_failures_in_a_row,
-        events_error=report.events_error,
+        saves=last.saves + max(0, lease.save_failures - last.save_failures),
+        save_failures=max(lease.save_failures, last.save_failures),
+        save_failures_in_a_row=lease.save_failures_in_a_row,
+        events_error=lease.events_error,
         steps_per_sec=None,
     )
     is_unsaved = bool(run.checkpoints) and not any(saved.ok for saved in run.checkpoints)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events import EventsWriter, directory, index
+from supervisor_core.events import EventsWriter, directory
+from supervisor_core.events import index as index_module
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.storage.source import Entry, LocalReadFile, LocalSource
@@ -261,7 +262,7 @@ def test_a_run_can_be_watched_alone(tmp_path: Path) -> None:
 
 def test_a_file_that_grows_while_it_is_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever appends as fast as it is read keeps no look from ending; the rest comes with the next one."""
-    monkeypatch.setattr(index, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(index_module, "PIECE_BYTES", 2000)
     path = Path(write(tmp_path, *range(1, 501)))
     events = path.read_bytes()
     index, taken = LogdirIndex(str(tmp_path)), []
@@ -282,7 +283,7 @@ def test_a_file_that_grows_while_it_is_read_ends(tmp_path: Path, monkeypatch: py
 
 def test_a_large_file_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more of it than a piece is held at a time, however much there is, and damage does not end it early."""
-    monkeypatch.setattr(index, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(index_module, "PIECE_BYTES", 2000)
     path = Path(write(tmp_path, *range(1, 501)))
     data = bytearray(path.read_bytes())
     data[1500] ^= 1

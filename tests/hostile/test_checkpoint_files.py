@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint import bundle_writer, recovery, table
+from supervisor_core.checkpoint import bundle_writer, table
+from supervisor_core.checkpoint import recovery as recovery_module
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.lease_file import decode as decode_lease
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
@@ -130,9 +131,9 @@ def test_numbers_beyond_64_bits_are_refused() -> None:
 
 def test_a_legacy_list_without_its_slice_is_damage(tmp_path: Path, writer: ModuleType) -> None:
     """A tensor that is listed and is not there."""
-    listing = message_class("SavedTensorSlices")()
-    recovery.meta.tensor.add(name="global_step")
-    writer.write_table(tmp_path / "m-1", [(b"", recovery.SerializeToString())])
+    names = message_class("SavedTensorSlices")()
+    names.meta.tensor.add(name="global_step")
+    writer.write_table(tmp_path / "m-1", [(b"", names.SerializeToString())])
     with pytest.raises(DamagedCheckpointError, match="does not hold it"):
         verify(tmp_path / "m-1")
 
@@ -231,7 +232,7 @@ def test_no_other_store_is_asked(tmp_path: Path, writer: ModuleType, monkeypatch
         asked.append(os.fspath(path))
         raise AssertionError(f"{path} was asked")
 
-    monkeypatch.setattr(recovery, "filesystem_for", local_only)
+    monkeypatch.setattr(recovery_module, "filesystem_for", local_only)
     recovery = CheckpointStore(tmp_path).newest_usable()
     assert recovery.chosen is not None
     assert (recovery.chosen.step, asked) == (100, [])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.model import AtRisk, Run
-from supervisor_core.watch.logdir_watch import LeaseReport, with_report
+from supervisor_core.checkpoint.lease_file import LeaseRecord
+from supervisor_core.watch.logdir_watch import with_lease
 
 RunOf = Callable[..., Run]
 FULL = "OSError: [Errno 28] No space left on device"
@@ -121,10 +122,13 @@ def test_a_run_that_its_lease_shows_alive_is_at_no_risk(killed: Any, run_of: Run
     """Only its events look lost: the disk is full, and it trains on."""
     now = killed.now + 600
     lost = run_of(killed, now=now)
-    alive = with_report(lost, LeaseReport(session="a", renewed_at=now, step=1800), now)
+    lease = LeaseRecord(
+        session="a", attempt=1, host="h", boot=None, pid=1, started_at=now, first_started_at=now, renewed_at=now
+    )
+    alive = with_lease(lost, replace(lease, last_step=1800), now)
     assert (alive.state, alive.at_risk) == ("running", None)
     assert alive.goodput.ratio == pytest.approx(
         (lost.goodput.secs["productive"] + 187) / lost.goodput.wall_secs, abs=0.01
     )
     failing = replace(lost, checkpoints=tuple(replace(saved, ok=False) for saved in lost.checkpoints))
-    assert with_report(failing, LeaseReport(session="a", renewed_at=now), now).at_risk == lost.at_risk
+    assert with_lease(failing, lease, now).at_risk == lost.at_risk

@@ -34,8 +34,8 @@ def test_a_lease_that_is_renewed_is_read_each_time(tmp_path: Path) -> None:
     reader = LeaseReader(str(tmp_path))
     for n in range(3):
         (tmp_path / ".supervisor.lease").write_bytes(lease(renewed_at=T0 + n, last_step=n))
-        report = reader.read(T0 + n)
-        assert report is not None and (report.session, report.step) == ("s1", n)
+        found = reader.read(T0 + n)
+        assert found is not None and (found.session, found.last_step) == ("s1", n)
 
 
 def test_a_dead_one_is_read_ever_more_rarely(tmp_path: Path) -> None:
