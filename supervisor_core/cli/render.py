@@ -127,7 +127,7 @@ def dashboard() -> None:
 
     Exit status: 0 if it was printed; 2 if an argument is wrong.
     """
-    from supervisor_core.monitoring.rules import dashboard as content
+    from supervisor_core.monitoring.config_files import dashboard as content
 
     click.echo(json.dumps(content(), indent=2))
 
@@ -146,7 +146,7 @@ def rules(runbook_base: str, by: tuple[str, ...], **limits: Any) -> None:
 
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
-    from supervisor_core.monitoring.rules import rule_groups, to_yaml
+    from supervisor_core.monitoring.config_files import rule_groups, to_yaml
 
     text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by))
     click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)
@@ -209,9 +209,9 @@ def manifests(
 
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
+    from supervisor_core.monitoring.config_files import to_yaml
     from supervisor_core.monitoring.manifests import Deployed
     from supervisor_core.monitoring.manifests import manifests as objects
-    from supervisor_core.monitoring.rules import to_yaml
 
     for option, name in (("namespace", namespace), ("claim", claim)):
         if not _NAME.fullmatch(name):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.config_files import rule_groups
 from supervisor_core.monitoring.thresholds import Thresholds, duration
 
 NAME = "tb-supervisor-exporter"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.config_files import rule_groups
 from supervisor_core.monitoring.thresholds import Thresholds, duration, parse_duration
 
 

@@ -21,7 +21,7 @@ from monitoring_silent_scenarios import SILENT_SCENARIOS
 from monitoring_state_scenarios import LOST, STATE_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
 
-from supervisor_core.monitoring.rules import rule_groups, to_yaml
+from supervisor_core.monitoring.config_files import rule_groups, to_yaml
 from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all scenarios

@@ -8,7 +8,7 @@ from pathlib import Path
 from monitoring_happenings import BROKEN, HUNG, STALLED
 from monitoring_served import MINUTE, trainer, values
 
-from supervisor_core.monitoring.rules import rule_groups, to_yaml
+from supervisor_core.monitoring.config_files import rule_groups, to_yaml
 from supervisor_core.monitoring.thresholds import Thresholds
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.metrics.table import ALL_METRICS
-from supervisor_core.monitoring.rules import rule_groups, to_yaml
+from supervisor_core.monitoring.config_files import rule_groups, to_yaml
 from supervisor_core.options import OPTION_NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"

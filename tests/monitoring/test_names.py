@@ -9,7 +9,7 @@ import pytest
 from monitoring_happenings import TWICE, ends, turns
 from monitoring_served import Target, always, exporter, trainer, values
 
-from supervisor_core.monitoring.rules import rule_groups, to_yaml
+from supervisor_core.monitoring.config_files import rule_groups, to_yaml
 from supervisor_core.monitoring.thresholds import Thresholds
 
 END = 40

@@ -15,7 +15,7 @@ from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
-from supervisor_core.monitoring.rules import dashboard, rule_groups, to_yaml
+from supervisor_core.monitoring.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.monitoring.thresholds import Thresholds
 from supervisor_core.options import Options
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus, WorkerStatus

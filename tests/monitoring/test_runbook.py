@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from supervisor_core.monitoring.rules import rule_groups
+from supervisor_core.monitoring.config_files import rule_groups
 from supervisor_core.monitoring.runbook import runbook_page
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.model import AtRisk, Run
 from supervisor_core.checkpoint.lease_file import LeaseRecord
+from supervisor_core.run.model import AtRisk, Run
 from supervisor_core.watch.logdir_watch import with_lease
 
 RunOf = Callable[..., Run]

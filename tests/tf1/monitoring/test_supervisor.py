@@ -13,7 +13,7 @@ from monitoring_servers import Prometheus, Webhook, queries_of, wait_until
 
 from benchmarks.faults.small_disk import SmallDisk
 from supervisor_core.events.telemetry import HeartbeatRecord, StopRecord
-from supervisor_core.monitoring.rules import dashboard
+from supervisor_core.monitoring.config_files import dashboard
 from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 
 
