@@ -1,8 +1,8 @@
 """Bounds on what records can make a reader keep: of one value, and of the history of one run.
 
 Records come from untrusted JSON: a value of the wrong type, negative, NaN, infinite or huge is None. Items beyond a
-bound are dropped, counted by kind and reported (docs/limits.md); no known real run comes near. Of named things (threads,
-workers, tags) the first are kept, of history the newest.
+bound are dropped, counted by kind and reported (docs/limits.md); no known real run comes near. Of named things
+(threads, workers, tags) the first are kept, of history the newest.
 """
 
 from __future__ import annotations
