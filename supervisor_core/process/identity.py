@@ -1,4 +1,4 @@
-"""Which machine a process runs on (`Machine`), and whether a process of this machine still runs (`is_running`)."""
+"""Which machine a process runs on (`Machine`), whether one of this machine still runs (`is_running`), since when."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """Return the machine of this process."""
-    return Machine(host=socket.gethostname(), boot=boot_id(), pids=_pid_namespace())
+    return Machine(host=socket.gethostname(), boot=boot_id(), pids=pid_namespace())
 
 
 def boot_id() -> str | None:
@@ -44,18 +44,43 @@ def is_running(pid: int) -> bool:
     return not _is_zombie(pid)
 
 
-def _is_zombie(pid: int) -> bool:
+def started_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since the machine's start: a second process of the same id has
+    another one. None where there is no such process, or the system does not say."""
+    fields = _stat(pid)
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state = file.read().rpartition(b")")[2].split()[:1]
+        return None if fields is None else int(fields[19])
+    except (IndexError, ValueError):
+        return None
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is known to be stopped, by SIGSTOP or a debugger."""
+    fields = _stat(pid)
+    return fields is not None and fields[:1] in ([b"T"], [b"t"])
+
+
+def pid_namespace() -> str | None:
+    """Return the namespace of this process's id, as ``pid:[4026531836]``; None where the system has none."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def _is_zombie(pid: int) -> bool:
+    fields = _stat(pid)
+    try:
         # A first thread that has ended looks the same while the others go on.
-        return state == [b"Z"] and len(os.listdir(f"/proc/{pid}/task")) <= 1
+        return fields is not None and fields[:1] == [b"Z"] and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except OSError:
         return False
 
 
-def _pid_namespace() -> str | None:
+def _stat(pid: int) -> list[bytes] | None:
+    """Return the fields of ``/proc/PID/stat`` from the third, the state, on: names of programs may hold anything."""
     try:
-        return os.readlink("/proc/self/ns/pid")
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
     except OSError:
         return None

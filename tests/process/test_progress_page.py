@@ -1,0 +1,326 @@
+"""The progress page: what is written is what is read, by the published layout, whatever happens to writer and file."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.options import PHASES
+from supervisor_core.process import progress_page
+from supervisor_core.process.identity import boot_id, started_ticks
+from supervisor_core.process.progress_page import (
+    LAST_PROGRESS,
+    MOST_DEAD,
+    PAGE_BYTES,
+    STALE_SECS,
+    STEPS,
+    PageReading,
+    ProgressPage,
+    page_for_session,
+    read_page,
+    remove_stale,
+)
+
+DOC = Path(__file__).parents[2] / "docs" / "progress-page.md"
+
+
+def training(directory: Path, session: str = "6f1d3c0a9b7e4d21") -> ProgressPage:
+    """A page of this process at global step 1,042, in a stall."""
+    page = ProgressPage.create(
+        directory, session_id=session, attempt=3, started_at=1e9, started_boot_secs=50.0, logdir="/logs/run"
+    )
+    page.step_is(1000, 2)
+    page.enter("training", 300.0)
+    page.counts[STEPS], page.times[LAST_PROGRESS] = 21, 77.5
+    page.tick(at=80.0, boot_secs=95.0, main_thread_secs=1.5)
+    page.stalled(77.5, "MainThread at train.py:88 in step")
+    return page
+
+
+def reading(page: ProgressPage) -> PageReading:
+    """What the page's file says."""
+    assert page.path is not None
+    found = read_page(page.path)
+    assert found is not None
+    return found
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """All fields, and what follows from them."""
+    page = training(tmp_path)
+    found = reading(page)
+    assert (found.session, found.attempt, found.pid, found.logdir) == (
+        "6f1d3c0a9b7e4d21",
+        3,
+        os.getpid(),
+        "/logs/run",
+    )
+    assert (found.started_at, found.started_boot_secs) == (1e9, 50.0)
+    assert (found.steps, found.step, found.phase, found.budget_secs) == (21, 1042, "training", 300.0)
+    assert (found.progress_at, found.progress_boot_secs) == (77.5, 92.5)
+    assert (found.ticks, found.tick_at, found.tick_boot_secs, found.main_thread_secs) == (1, 80.0, 95.0, 1.5)
+    assert (found.stalled_since, found.location, found.ended) == (77.5, "MainThread at train.py:88 in step", False)
+    assert found.stacks == tmp_path / "6f1d3c0a9b7e4d21.stacks"
+    assert found.process_started_ticks == started_ticks(os.getpid())
+    if boot_id() is not None:
+        assert (found.is_here, found.is_running, found.is_dead) == (True, True, False)
+
+
+def test_a_new_page_knows_nothing(tmp_path: Path) -> None:
+    """No step was read, the phase is unknown, no budget, no stall: absent, not zero."""
+    found = reading(ProgressPage.create(tmp_path, session_id="new"))
+    assert (found.step, found.phase, found.budget_secs, found.stalled_since) == (None, "unknown", None, None)
+    assert (found.steps, found.ticks, found.location, found.logdir) == (0, 0, "", None)
+
+
+def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
+    """A reader that knows only the documentation's tables reads the same."""
+    page = training(tmp_path)
+    assert page.path is not None
+    data = page.path.read_bytes()
+    assert len(data) == PAGE_BYTES
+    head, slot, phases = DOC.read_text().split("## Byte by byte")[1].split("| offset in the slot |")[0:1] + (
+        DOC.read_text().split("| offset in the slot |")[1].split("| phase | name |")
+    )
+    at = 512 * (1 + documented(head, data)[64] % 2)
+    assert documented(head, data)[64] >> 32 == zlib.crc32(data[at : at + 512])
+    values = documented(head, data)
+    assert [values[place] for place in (0, 8, 16, 32, 40, 48)] == ["SUPVPAGE", 1, os.getpid(), 1e9, 50.0, 3]
+    assert [values[place] for place in (72, 80, 88, 96, 104, 112)] == [21, 77.5, 1, 80.0, 95.0, 1.5]
+    assert [values[place] for place in (128, 2560)] == ["6f1d3c0a9b7e4d21", "/logs/run"]
+    assert values[1536] == str(tmp_path / "6f1d3c0a9b7e4d21.stacks")
+    inside = documented(slot, data[at : at + 512])
+    assert inside == {0: 1000, 8: 2, 16: 3, 24: 3, 32: 300.0, 40: 77.5, 128: "MainThread at train.py:88 in step"}
+    names = dict(re.findall(r"^\| (\d+) \| (\w+) \|$", phases, re.MULTILINE))
+    assert [names[str(number)] for number in range(len(names))] == list(progress_page.PHASES)
+
+
+def documented(table: str, data: bytes) -> dict[int, object]:
+    """The numbers and texts that a table describes, by offset."""
+    codes = {"u64": "<Q", "i64": "<q", "f64": "<d"}
+    found: dict[int, object] = {}
+    for at, length, kind in re.findall(r"^\| (\d+) \| (\d+) \| (\w+) \|", table, re.MULTILINE):
+        if kind == "text":
+            found[int(at)] = data[int(at) : int(at) + int(length)].rstrip(b"\0").decode()
+        elif kind in codes:
+            found[int(at)] = struct.unpack_from(codes[kind], data, int(at))[0]
+    return found
+
+
+def test_every_phase_has_a_number(tmp_path: Path) -> None:
+    """What a session can be doing is read back by name; what a later version may add is unknown."""
+    assert set(PHASES) <= set(progress_page.PHASES)
+    page = training(tmp_path)
+    for phase in PHASES:
+        page.enter(phase, None)
+        assert (reading(page).phase, reading(page).budget_secs) == (phase, None)
+    page.enter("dreaming", 1.0)
+    assert reading(page).phase == "unknown"
+
+
+def test_texts_that_do_not_fit(tmp_path: Path) -> None:
+    """A place is cut between letters; a cut path would be another path, so it is left out."""
+    page = ProgressPage.create(tmp_path, session_id="long", logdir="/x" * 600)
+    page.stalled(1.0, "é" * 400)
+    assert (reading(page).logdir, reading(page).location) == (None, "é" * 192)
+
+
+def test_steps_beyond_the_format_are_unknown(tmp_path: Path) -> None:
+    """A global step that does not fit into the page is absent."""
+    page = training(tmp_path)
+    page.step_is(1 << 70, 1)
+    assert reading(page).step is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:-1],
+        lambda data: data + b"\0",
+        lambda data: b"\0" * PAGE_BYTES,
+        lambda data: b"X" + data[1:],
+        lambda data: data[:8] + b"\2" + data[9:],
+        lambda data: data[:512] + bytes(byte ^ 1 for byte in data[512:1536]) + data[1536:],
+        lambda data: data[:80] + struct.pack("<d", math.nan) + data[88:],
+        lambda data: data[:32] + struct.pack("<d", math.inf) + data[40:],
+        lambda data: data[:72] + b"\xff" * 8 + data[80:],
+        lambda data: data[:128] + b"\0" * 64 + data[192:],
+    ],
+    ids=["empty", "short", "long", "zeros", "magic", "version", "slots", "nan", "infinite", "steps", "nameless"],
+)
+def test_what_is_no_page_is_none(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    """A reader gets a page that is whole, or nothing; never an error."""
+    page = training(tmp_path)
+    assert page.path is not None
+    path = tmp_path / "copy.page"
+    path.write_bytes(page.path.read_bytes())
+    assert read_page(path) is not None
+    path.write_bytes(damage(page.path.read_bytes()))
+    assert read_page(path) is None
+
+
+def test_only_plain_files_are_read(tmp_path: Path) -> None:
+    """The path may come from a stranger's logdir: no link is followed, no pipe waited for, no name is an error."""
+    page = training(tmp_path)
+    assert page.path is not None
+    (tmp_path / "link").symlink_to(page.path)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "link", tmp_path / "pipe", tmp_path, tmp_path / "missing", "/dev/zero", "a\0b"):
+        assert read_page(path) is None
+
+
+def test_a_change_that_was_cut_off_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while it wrote the new state, a process leaves the old one."""
+    page = training(tmp_path)
+
+    def killed(data: bytes) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress_page.zlib, "crc32", killed)
+    with pytest.raises(KeyboardInterrupt):
+        page.enter("checkpointing", 1.0)
+    monkeypatch.undo()
+    assert (reading(page).phase, reading(page).step) == ("training", 1042)
+
+
+def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
+    """While another thread changes step and phase together, each reading holds a pair that was written."""
+    page = training(tmp_path)
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            page.enter(PHASES[number % 5], float(number % 5))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = [reading(page) for _ in range(500)]
+    finally:
+        stop.set()
+        writer.join()
+    for each in found:
+        assert (each.phase, each.budget_secs) == ("training", 300.0) or each.phase == PHASES[int(each.budget_secs or 0)]
+
+
+def test_an_end_removes_the_page(tmp_path: Path) -> None:
+    """Or leaves it, marked; what is written later goes nowhere, and a second end changes nothing."""
+    page = training(tmp_path)
+    path = page.path
+    assert path is not None
+    page.close()
+    assert not path.exists()
+    page.counts[STEPS] = 5
+    page.enter("stopped", None)
+    page.close()
+    left = training(tmp_path)
+    path = left.path
+    left.close(remove=False)
+    assert path is not None
+    found = read_page(path)
+    assert found is not None and (found.ended, found.step) == (True, 1042)
+
+
+def test_a_full_memory_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is raised when the page is created, not when a step is stored, and no file stays."""
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        training(tmp_path)
+    monkeypatch.setattr(os, "write", lambda fd, data: len(data) - 1)
+    with pytest.raises(OSError, match="in full"):
+        training(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+FORKS = """
+import json, os, sys
+from pathlib import Path
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, ProgressPage, read_page
+
+page = ProgressPage.create(Path(sys.argv[1]), session_id="parent")
+path = page.path
+page.enter("training", 300.0)
+page.counts[STEPS] = 7
+child = os.fork()
+if not child:
+    page.counts[STEPS], page.times[LAST_PROGRESS] = 1000, 1000.0
+    page.enter("stopping", 1.0)
+    page.tick(at=1.0, boot_secs=1.0, main_thread_secs=1.0)
+    page.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+found = read_page(path)
+print(json.dumps([found.steps, found.phase, found.progress_at, found.ticks, found.ended]))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_forked_child_leaves_the_page_alone_and_a_kill_leaves_it_whole(tmp_path: Path) -> None:
+    """What a child stores, and its end, change nothing. After `kill -9` the last step is there; the process is dead."""
+    done = subprocess.run([sys.executable, "-c", FORKS, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout) == [7, "training", 0.0, 0, False], done.stderr
+    found = read_page(tmp_path / "parent.page")
+    assert found is not None
+    assert (found.steps, found.is_running) == (7, False)
+    assert found.is_dead == (boot_id() is not None)
+
+
+@pytest.mark.skipif(boot_id() is None, reason="without a boot id no process is known to be dead")
+def test_stale_pages_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old ones of dead processes go, with their stacks; living, young and unknown ones stay; so do other files."""
+    living = training(tmp_path, "living")
+    training(tmp_path, "dead")
+    training(tmp_path, "elsewhere")
+    (tmp_path / "dead.stacks").write_text("MainThread")
+    (tmp_path / "other.page").write_text("of another program")
+    rewrite(tmp_path / "dead.page", 24, struct.pack("<q", 1))  # the process id belongs to another process now
+    rewrite(tmp_path / "elsewhere.page", 24, struct.pack("<q", 1))
+    rewrite(tmp_path / "elsewhere.page", 256, b"pid:[1]\0".ljust(64, b"\0"))
+    remove_stale(tmp_path, now=1e9 + STALE_SECS)
+    assert (tmp_path / "dead.page").exists()
+    remove_stale(tmp_path, now=1e9 + STALE_SECS + 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere.page", "living.page", "other.page"]
+    assert reading(living).is_running
+    remove_stale(tmp_path / "missing", now=0.0)
+
+
+@pytest.mark.skipif(boot_id() is None, reason="without a boot id no process is known to be dead")
+def test_a_run_that_crashes_again_and_again_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """Of dead processes the newest pages stay."""
+    for number in range(MOST_DEAD + 3):
+        ProgressPage.create(tmp_path, session_id=f"{number:03}", started_at=1e9 + number)
+        rewrite(tmp_path / f"{number:03}.page", 24, struct.pack("<q", 1))
+    remove_stale(tmp_path, now=1e9)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == [f"{number:03}" for number in range(3, MOST_DEAD + 3)]
+
+
+def rewrite(path: Path, at: int, data: bytes) -> None:
+    """Change bytes of a file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_the_page_of_a_session_is_in_its_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named by the session's id."""
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path))
+    assert page_for_session("6f1d3c0a9b7e4d21") == tmp_path / "6f1d3c0a9b7e4d21.page"
