@@ -28,7 +28,7 @@ from benchmarks.faults.table import Row, to_text, write_page
 from benchmarks.faults.trial import Fault, Outcome, Trial
 from benchmarks.machine import describe
 
-FAMILIES = ("kills", "damages", "zombies", "forks", "signals", "clocks", "retention", "disks")
+FAMILIES = ("kills", "placed", "writes", "damages", "zombies", "forks", "signals", "clocks", "retention", "disks")
 
 
 @dataclass(frozen=True)

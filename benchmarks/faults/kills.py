@@ -24,7 +24,7 @@ def _kill(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
         else:
             first = int(training.until("ready")[0])
             if findings is not None:
-                _judge_resume(findings, training, first, newest, reported)
+                judge_resume(findings, training, first, newest, reported)
                 yield findings.outcome()
             if number == trials:
                 return
@@ -35,7 +35,7 @@ def _kill(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
         training.wait()
         findings = Findings()
         written = [path for path in truth.events_files(trial.logdir) if path not in before]
-        _judge_events(findings, training, written)
+        judge_events(findings, training, written)
         reported = max([reported, *truth.events(written).saved])
         on_disk = truth.checkpoints(trial.logdir)
         findings.fault(bool(on_disk.broken), f"not whole: {on_disk.broken}")
@@ -46,17 +46,19 @@ def _judged_early(findings: Findings, training: Process, newest: int, reported: 
     """Judge the kill before by a session that is killed at its start, as far as it came."""
     first = training.last("ready")
     if first is not None:
-        _judge_resume(findings, training, first, newest, reported)
+        judge_resume(findings, training, first, newest, reported)
     yield findings.outcome()
 
 
-def _judge_resume(findings: Findings, training: Process, first: int, newest: int, reported: int) -> None:
+def judge_resume(findings: Findings, training: Process, first: int, newest: int, reported: int) -> None:
+    """Compare where a session resumed with what was whole on disk, and with what records called saved."""
     findings.fault(first != newest, f"resumed at {first}, not at the newest whole checkpoint, {newest}")
     findings.lose(first < reported, f"resumed at {first}, though {reported} had been reported saved")
     findings.fault(any(line[0] == "torn" for line in training.said), f"what was restored at {first} mixes steps")
 
 
-def _judge_events(findings: Findings, training: Process, written: list[Path]) -> None:
+def judge_events(findings: Findings, training: Process, written: list[Path]) -> None:
+    """See that each event which a killed session flushed can be read, by TensorBoard too."""
     flushed = training.last("flushed")
     if flushed is None:
         return
@@ -83,7 +85,7 @@ def _kill_writer(trial: Trial, trials: int) -> Iterator[Outcome]:
         appending.kill(signal.SIGKILL)
         appending.wait()
         findings = Findings()
-        _judge_events(findings, appending, truth.events_files(logdir))
+        judge_events(findings, appending, truth.events_files(logdir))
         yield findings.outcome()
 
 

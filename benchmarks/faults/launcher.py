@@ -21,8 +21,11 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from benchmarks.faults.syscalls import Strike, strike
 
 PROGRAMS = ("benchmarks.faults.training", "benchmarks.faults.appending")
 READY_TIMEOUT_SECS = 600.0
@@ -178,11 +181,12 @@ class Launcher:
         self._reader.join()
         self._channel.close()
 
-    def start(self, program: str, config: dict[str, Any], errors: Path) -> Process:
-        """Start ``main(config)`` of a module among `PROGRAMS`."""
+    def start(self, program: str, config: dict[str, Any], errors: Path, struck: Strike | None = None) -> Process:
+        """Start ``main(config)`` of a module among `PROGRAMS`, and have it struck."""
         output, write = os.pipe()
+        plan = None if struck is None else asdict(struck)
         with self._lock, open(errors, "ab") as log:
-            request = json.dumps({"program": program, "config": config}).encode()
+            request = json.dumps({"program": program, "config": config, "strike": plan}).encode()
             socket.send_fds(self._channel, [request], [write, log.fileno()])
             os.close(write)
             pid = self._started.get(timeout=START_TIMEOUT_SECS)
@@ -209,8 +213,8 @@ class Launcher:
                 self._processes[values["exited"]].exited(values["status"])
 
 
-def serve(channel: socket.socket) -> tuple[str, dict[str, Any]] | None:
-    """Fork a child for each request. Returns in each child, with what it is to run; None in the server, at its end."""
+def serve(channel: socket.socket) -> dict[str, Any] | None:
+    """Fork a child for each request. Returns it in each child; None in the server, at its end."""
     for name in PROGRAMS:
         importlib.import_module(name)
     gc.collect()
@@ -238,8 +242,8 @@ def serve(channel: socket.socket) -> tuple[str, dict[str, Any]] | None:
         pid = os.fork()
         if pid == 0:
             _become_main(channel, [read, write], descriptors)
-            request = json.loads(message)
-            return request["program"], request["config"]
+            request: dict[str, Any] = json.loads(message)
+            return request
         with suppress(OSError):  # the child does the same: whoever is first
             os.setpgid(pid, pid)
         alive.add(pid)
@@ -274,4 +278,6 @@ def _become_main(channel: socket.socket, pipes: list[int], descriptors: list[int
 if __name__ == "__main__":
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
-        importlib.import_module(asked[0]).main(asked[1])
+        if asked["strike"] is not None:
+            strike(Strike(**asked["strike"]))
+        importlib.import_module(asked["program"]).main(asked["config"])

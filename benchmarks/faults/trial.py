@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.faults.config import Config
 from benchmarks.faults.launcher import Launcher, Process
+from benchmarks.faults.syscalls import Strike
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,14 @@ class Trial:
         """The run's directory, made by the first training."""
         return self.directory / "run"
 
-    def train(self, logdir: Path | None = None, **config: Any) -> Process:
-        """Start a training; see `Config`."""
-        return self.start("training", asdict(Config(logdir=str(logdir or self.logdir), **config)))
+    def train(self, logdir: Path | None = None, *, struck: Strike | None = None, **config: Any) -> Process:
+        """Start a training; see `Config`, and `Strike`."""
+        return self.start("training", asdict(Config(logdir=str(logdir or self.logdir), **config)), struck)
 
-    def start(self, program: str, config: dict[str, Any]) -> Process:
+    def start(self, program: str, config: dict[str, Any], struck: Strike | None = None) -> Process:
         """Start a program of this package."""
         errors = self.directory / f"errors-{len(self._processes)}.txt"
-        process = self._launcher.start(f"benchmarks.faults.{program}", config, errors)
+        process = self._launcher.start(f"benchmarks.faults.{program}", config, errors, struck)
         self._processes.append(process)
         return process
 

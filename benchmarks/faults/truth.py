@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -139,7 +139,7 @@ def events_files(logdir: Path) -> list[Path]:
     return sorted(logdir.glob("*tfevents*"))
 
 
-def events(paths: list[Path]) -> Events:
+def events(paths: Iterable[Path]) -> Events:
     """Read events files."""
     losses, telemetry = [], []
     for path in paths:

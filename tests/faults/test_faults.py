@@ -12,6 +12,8 @@ import pytest
 
 pytestmark = pytest.mark.timeout(1200)
 
+FAMILIES = ("kills", "placed", "writes", "damages", "zombies", "forks", "signals", "clocks", "retention", "disks")
+
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
@@ -25,11 +27,13 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("family", ["kills", "damages", "zombies", "forks", "signals", "clocks", "retention", "disks"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_trial_is_survived(rows: list[dict[str, Any]], family: str) -> None:
     """Each fault of a family was tried, and every trial left what it must leave."""
     ours = [row for row in rows if row["family"] == family]
     assert ours
+    if skipped := ours[0]["skipped"]:
+        pytest.skip(skipped)
     for row in ours:
         assert row["trials"] > 0
         assert row["survived"] == row["trials"], row["outcomes"]
