@@ -23,8 +23,7 @@ from supervisor_core.run.bounds import (
     text,
     whole,
 )
-from supervisor_core.run.cadence import Cadence
-from supervisor_core.run.launches import Launches
+from supervisor_core.run.launches import Cadence, Launches
 from supervisor_core.run.model import NonFinite
 from supervisor_core.run.session_fold import SessionFold
 

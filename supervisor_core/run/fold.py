@@ -16,9 +16,9 @@ from typing import NamedTuple
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
-from supervisor_core.run.cadence import LEAST_BUDGET_SECS
 from supervisor_core.run.file_fold import FileFold, totals
 from supervisor_core.run.inferred_sessions import inferred_facts
+from supervisor_core.run.launches import LEAST_BUDGET_SECS
 from supervisor_core.run.model import (
     AT_RISK,
     BUCKET_OF_PHASE,
