@@ -23,8 +23,8 @@ from supervisor_core.run.bounds import (
     text,
     whole,
 )
-from supervisor_core.run.launches import Cadence, Launches
 from supervisor_core.run.model import NonFinite
+from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.session_fold import SessionFold
 
 LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")

@@ -18,7 +18,6 @@ from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
 from supervisor_core.run.file_fold import FileFold, totals
 from supervisor_core.run.inferred_sessions import inferred_facts
-from supervisor_core.run.launches import LEAST_BUDGET_SECS
 from supervisor_core.run.model import (
     AT_RISK,
     BUCKET_OF_PHASE,
@@ -37,6 +36,7 @@ from supervisor_core.run.model import (
     Session,
     Stall,
 )
+from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
 from supervisor_core.run.session_facts import SessionFacts, merged_session, telemetry_facts
 from supervisor_core.run.session_fold import clocks_differ
 from supervisor_core.run.timeline import Timeline, TimelineFold

@@ -18,7 +18,7 @@ from supervisor_core.events import chunk_builder, directory, event_format, paylo
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run import bounds, file_fold, inferred_sessions, launches
+from supervisor_core.run import bounds, file_fold, inferred_sessions, other_writers
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_status import run_status
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -134,7 +134,7 @@ def test_the_tags_that_are_followed(
     watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tags beyond them say nothing about restarts; all of the run was read, all the same."""
-    monkeypatch.setattr(launches, "MAX_FOLLOWED_TAGS_OF_FILE", 1)
+    monkeypatch.setattr(other_writers, "MAX_FOLLOWED_TAGS_OF_FILE", 1)
     run = watched(records.HEAD, *(records.scalar(step, tag) for step in range(5) for tag in ("a", "b")))
     assert (run.dropped, run.problem, run.run.step) == ({"followed_tags": 5}, None, 4)
 
@@ -158,7 +158,7 @@ def test_the_launches_of_a_file(
     watched: Callable[..., WatchedRun], records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """STARTs beyond them open no session, and the scalars after them are still read."""
-    monkeypatch.setattr(launches, "MAX_LAUNCHES", 3)
+    monkeypatch.setattr(other_writers, "MAX_LAUNCHES", 3)
     parts = []
     for number in range(5):
         start = (

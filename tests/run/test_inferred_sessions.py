@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor_core.run import launches
+from supervisor_core.run import other_writers
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import NonFinite, Run
 
@@ -353,7 +353,7 @@ def test_any_log_in_any_pieces_gives_the_same_sane_run(
 
 def test_tags_beyond_the_bound_are_counted_and_not_followed(log: Any, run_of: RunOf, monkeypatch: Any) -> None:
     """A writer of a tag for everything takes no more memory than the bound allows; its steps are known all the same."""
-    monkeypatch.setattr(launches, "MAX_FOLLOWED_TAGS_OF_FILE", 5)
+    monkeypatch.setattr(other_writers, "MAX_FOLLOWED_TAGS_OF_FILE", 5)
     file = log()
     for step in range(3):
         for tag in range(20):
