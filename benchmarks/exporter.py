@@ -133,8 +133,8 @@ def serve(logdir: str) -> None:
     def library() -> float:
         from prometheus_client.openmetrics.exposition import generate_latest
 
+        from supervisor_core.exporter.page import run_status
         from supervisor_core.metrics.collector import RunCollector
-        from supervisor_core.run.run_status import run_status
 
         now = time.time()
         statuses = [run_status(run.run, now, label=name) for name, run in watch.refresh().runs.items()]

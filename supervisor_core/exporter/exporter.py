@@ -23,7 +23,7 @@ from typing import Protocol
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
-from supervisor_core.exporter.page import Page, Reading, RunText, write_run
+from supervisor_core.exporter.page import FORGET_AFTER_SECS, Page, Reading, RunText, run_status, write_run
 from supervisor_core.exporter.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.process import process_samples
@@ -39,7 +39,6 @@ from supervisor_core.metrics.table import (
     EXPORTER_SCRAPE_DURATION,
     SCRAPE_SUCCESS,
 )
-from supervisor_core.run.run_status import FORGET_AFTER_SECS, run_status
 from supervisor_core.storage.local import local_path
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample
 from supervisor_core.metrics.render import END, Format, header, lines
@@ -20,7 +22,188 @@ from supervisor_core.metrics.table import (
     EXPORTER_RUN_READ_SUCCESS,
     RUN_METRICS,
 )
-from supervisor_core.run.status import RunStatus
+from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory, WorkerHistory
+from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus, WorkerState, WorkerStatus
+
+_ACTIVE: dict[RunState, bool | None] = {
+    "running": True,
+    "stalled": True,
+    "lost": True,
+    "stopped": False,
+    "completed": False,
+    "failed": False,
+    "unknown": None,
+}
+
+_NOTHING_SAVED = CheckpointStatus(saves=None, failures=None, failures_in_a_row=None)
+
+FORGET_AFTER_SECS = 7 * 86400.0
+"""A lost run without events for this time is not active any more."""
+
+_ALL: frozenset[WorkerState] = frozenset(get_args(WorkerState))
+_DOWN: frozenset[WorkerState] = frozenset(("lost", "failed"))
+_VALID: dict[RunState, frozenset[WorkerState]] = {
+    "running": _ALL,
+    "stalled": _ALL,
+    "lost": _DOWN,
+    "failed": _DOWN,
+}
+"""States of workers that still hold, by the state of their chief's run."""
+
+
+def run_status(
+    run: Run, now: float, *, label: str | None = None, forget_after_secs: float = FORGET_AFTER_SECS
+) -> RunStatus:
+    """Return the metrics that an exporter serves for a run: those of the trainer, which may be dead.
+
+    A stalled or lost run is active, a lost one until `forget_after_secs`; an ended or failed one is not. A run without
+    telemetry has only its step, speed, checkpoints, last event and silence budget (`Cadence`); its phase, activity,
+    goodput, counts of saves and repeated steps are unknown.
+
+    Workers are listed while their state still holds: all of them while their chief has heartbeats. Once the chief is
+    lost or has failed, those that it had reported as lost or failed, since they may be the cause; the state of the
+    others is unknown. After a planned end none.
+
+    Args:
+        run: the run.
+        now: the present wall time; later times of a session, whose clock is ahead, are cut to it.
+        label: the ``run`` label. Default: the run's name.
+        forget_after_secs: seconds without events after which a lost run is not active any more.
+    """
+    name = run.name if label is None else label
+    if not run.sessions:
+        return RunStatus(
+            run=name,
+            active=None,
+            phase=None,
+            state=run.state,
+            sessions=0,
+            recoveries=None,
+            global_step=run.step,
+            steps=None,
+            stalled=None,
+            checkpoint=_NOTHING_SAVED,
+            steps_lost=None,
+            events_dropped=None,
+        )
+    last = run.sessions[-1]
+    has_telemetry = not last.inferred
+    active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
+    return RunStatus(
+        run=name,
+        active=active if has_telemetry or active is False else None,
+        phase=last.phase,
+        state=run.state,
+        error=last.error if run.state == "failed" else None,
+        session_id=last.id if has_telemetry else None,
+        session_started_at=last.started_at,
+        session_seen_at=min(last.ended_at, now) if has_telemetry and last.ended_at is not None else None,
+        sessions=last.attempt,
+        restarts=dict(Counter(restart.reason for restart in run.restarts)),
+        recoveries=last.recoveries if has_telemetry else None,
+        global_step=run.step,
+        steps=last.steps,
+        steps_per_second=last.steps_per_sec if run.state in ("running", "stalled") else None,
+        last_progress_at=_progress_at(run, last, now),
+        progress_timeout_secs=last.progress_timeout_secs,
+        stalled=run.state == "stalled" if has_telemetry else None,
+        checkpoint=_checkpoint(run, last),
+        threads=tuple(_thread(history) for history in run.threads if history.session == last.id),
+        workers=_workers(run, last, now),
+        steps_lost=None if run.inferred else run.steps_lost,
+        run_activity_secs={} if run.inferred else run.goodput.booked_secs,
+        activity_secs=last.reported_secs if has_telemetry else {},
+        goodput=None if run.inferred else run.goodput.ratio,
+        events_dropped=last.events_dropped if has_telemetry else None,
+        loss_finite=run.loss_finite,
+        events_failing=last.events_error is not None if has_telemetry and run.state in ("running", "stalled") else None,
+        versions=last.versions,
+        info=_info(last),
+    )
+
+
+def _progress_at(run: Run, last: Session, now: float) -> float | None:
+    """Return when the run last made progress; without telemetry, the time of its last event."""
+    at = run.last_event_at if last.inferred else last.last_progress_at
+    return None if at is None else min(at, now)
+
+
+def _is_silent_for(secs: float, run: Run, now: float) -> bool:
+    return run.last_event_at is not None and now - run.last_event_at > secs
+
+
+def _checkpoint(run: Run, last: Session) -> CheckpointStatus:
+    newest = next((saved for saved in reversed(run.checkpoints) if _is_whole(saved)), None)
+    latest = next((saved for saved in reversed(run.checkpoints) if saved.session == last.id), None)
+    return CheckpointStatus(
+        interval_secs=last.checkpoint_interval_secs,
+        recommended_interval_secs=run.advice.recommended_interval_secs,
+        last_success_at=newest.at if newest else None,
+        last_success_step=newest.step if newest else None,
+        last_success_path=newest.path if newest else None,
+        last_size_bytes=newest.bytes if newest else None,
+        saves=None if last.inferred else last.saves,
+        failures=None if last.inferred else last.save_failures,
+        failures_in_a_row=None if last.inferred else last.save_failures_in_a_row,
+        last_error=latest.error if latest else None,
+        save_secs=last.save_secs,
+        blocked_secs=last.blocked_secs,
+    )
+
+
+def _is_whole(saved: Checkpoint) -> bool:
+    return saved.ok and saved.path is not None
+
+
+def _thread(history: ThreadHistory) -> ThreadStatus:
+    return ThreadStatus(
+        name=history.name,
+        state=history.state,
+        interval_secs=history.interval_secs,
+        ticks=history.ticks,
+        failures=history.failures,
+        last_tick_at=history.last_tick_at,
+        last_tick_secs=history.last_tick_secs,
+        overdue_secs=history.overdue_secs,
+        last_error=history.last_error,
+        last_failure_at=history.last_failure_at,
+    )
+
+
+def _workers(run: Run, last: Session, now: float) -> tuple[WorkerStatus, ...]:
+    valid = _VALID.get(run.state, frozenset())
+    return tuple(
+        _worker(history, now)
+        for history in run.workers
+        if history.state in valid and history.session == last.id and _is_named(history, last)
+    )
+
+
+def _is_named(history: WorkerHistory, last: Session) -> bool:
+    """Whether the session's latest heartbeat names the worker: then its last span ends with the session."""
+    return last.ended_at is None or history.spans[-1].until >= last.ended_at
+
+
+def _worker(history: WorkerHistory, now: float) -> WorkerStatus:
+    return WorkerStatus(
+        name=history.name,
+        state=history.state,
+        phase=history.phase,
+        waiting_for=history.waiting_for,
+        step=history.step,
+        steps=history.steps,
+        last_seen_at=None if history.last_seen_at is None else min(history.last_seen_at, now),
+        started_at=history.spans[-1].started_at,
+        host=history.host,
+        pid=history.pid,
+        error=history.error,
+    )
+
+
+def _info(last: Session) -> dict[str, str]:
+    known = {"host": last.host, "pid": last.pid, "facade": last.facade}
+    return {name: str(value) for name, value in known.items() if value is not None}
+
 
 _LASTING = tuple(metric for metric in RUN_METRICS if not metric.timed)
 _TIMED = tuple(metric for metric in RUN_METRICS if metric.timed)

@@ -17,10 +17,10 @@ from supervisor_core.cli.inspect import run_json
 from supervisor_core.events import chunk_builder, directory, event_format, payload, reader
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.exporter.page import run_status
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run import bounds, file_fold, inferred_sessions, other_writers
 from supervisor_core.run.model import Run
-from supervisor_core.run.run_status import run_status
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import WatchedRun
 from tb_plugin.run_data import details, overview_row

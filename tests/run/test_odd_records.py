@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events.telemetry import KINDS, from_json
+from supervisor_core.exporter.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.run_status import run_status
 
 T = 1_600_000_000.0
 ODD = [None, True, 0, -1, 7, 10**30, 10**400, -(2**63), 1e308, -5.5, T, "", "a", "training", [], ["x", None, 3], {}]

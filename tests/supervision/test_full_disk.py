@@ -17,7 +17,7 @@ from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.errors import EventsWriteError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import CheckpointRecord
-from supervisor_core.run.run_status import run_status
+from supervisor_core.exporter.page import run_status
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
