@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from supervisor_core.cli.overview import state
 from supervisor_core.cli.text import (
     SHOWN_ROWS,
     UNKNOWN,
@@ -25,6 +24,7 @@ from supervisor_core.cli.text import (
     share,
     since,
     size,
+    state,
 )
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
