@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import mimetypes
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request
 
-from tb_plugin.http import Answer, endpoint, unavailable
-from tb_plugin.static_files import ENTRY, script_that_says
+from tb_plugin.http import IMMUTABLE, Answer, endpoint, unavailable
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -49,3 +55,66 @@ class FailedPlugin(Tab):
 
     def _refuse(self, request: Request) -> NoReturn:
         raise unavailable("failed", self._text)
+
+
+BUILT = Path(__file__).with_name("static")
+ENTRY = "index.js"
+
+_HASHED = re.compile(r"-[A-Z0-9]{8}\.[a-z0-9.]+$")
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".map": "application/json"}
+_REVALIDATED = "no-cache"
+
+_NOT_BUILT = (
+    "The frontend of this tab has not been built. In a clone of the repository, run: make frontend. "
+    "An installed wheel always has it: install it again."
+)
+
+
+class StaticFiles:
+    """Answers for the files below a directory.
+
+    Args:
+        directory: what the build of the frontend left; may be missing, then ``index.js`` says how to build it.
+    """
+
+    def __init__(self, directory: Path = BUILT) -> None:
+        self._answers = dict(_read(directory))
+        self._packed: dict[str, Answer] = {}
+        if ENTRY not in self._answers:
+            self._answers = {ENTRY: script_that_says(_NOT_BUILT)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files, relative to the directory."""
+        return tuple(self._answers)
+
+    def answer(self, name: str) -> Answer:
+        """Return the answer for one of `names`; compressed when it is first asked for."""
+        if name not in self._packed:
+            plain = self._answers[name]
+            self._packed[name] = replace(plain, body=gzip.compress(plain.body, mtime=0), packed=True)
+        return self._packed[name]
+
+
+def script_that_says(text: str) -> Answer:
+    """Return an ``index.js`` that shows a text instead of the tab."""
+    body = f"""\
+export function render() {{
+  const text = document.createElement("p");
+  text.setAttribute("role", "alert");
+  text.style.cssText = "margin:2em;max-width:50em;font:16px/1.5 sans-serif";
+  text.textContent = {json.dumps(text)};
+  document.body.replaceChildren(text);
+}}
+"""
+    return Answer(body=body.encode(), content_type=_TYPES[".js"], cache=_REVALIDATED)
+
+
+def _read(directory: Path) -> Iterator[tuple[str, Answer]]:
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if not path.is_file() or "*" in name or path.suffix == ".gz":
+            continue
+        content_type = _TYPES.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        cache = IMMUTABLE if _HASHED.search(name) else _REVALIDATED
+        yield name, Answer(body=path.read_bytes(), content_type=content_type, cache=cache)

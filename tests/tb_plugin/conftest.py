@@ -41,8 +41,7 @@ from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.plugin import applications
 from tb_plugin.scalar_store import ScalarStore
-from tb_plugin.static_files import StaticFiles
-from tb_plugin.tab import Tab
+from tb_plugin.tab import StaticFiles, Tab
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what TensorBoard brings along is not ours to mend

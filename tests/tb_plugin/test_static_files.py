@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tb_plugin.http import IMMUTABLE
-from tb_plugin.static_files import StaticFiles
-from tb_plugin.tab import FailedPlugin
+from tb_plugin.tab import FailedPlugin, StaticFiles
 from tests.tb_plugin.conftest import Bench, a_run
 
 
