@@ -24,10 +24,9 @@ from tb_plugin.http import BINARY, JSON, Answer, Arguments, Refused, json_answer
 from tb_plugin.index import Index
 from tb_plugin.lanes import thread_lanes, worker_lanes
 from tb_plugin.logdirs import Logdir
-from tb_plugin.run_data import checkpoint_marks, checkpoint_page, details, overview, stall_list
+from tb_plugin.run_data import RunView, View, checkpoint_marks, checkpoint_page, details, overview, stall_list
 from tb_plugin.scalar_store import NotRead, RunScalars, ScalarStore
 from tb_plugin.scalars import scalar_window, segments_of, tag_list
-from tb_plugin.view import RunView, View
 
 if TYPE_CHECKING:
     from supervisor_core.exporter.exporter import Exporter

@@ -14,8 +14,7 @@ from supervisor_core.errors import EventsError
 from supervisor_core.storage.local import join
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 from tb_plugin.logdirs import Logdir
-from tb_plugin.run_data import overview_row
-from tb_plugin.view import RunView, View
+from tb_plugin.run_data import RunView, View, overview_row
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from supervisor_core.events.columns import Columns
 from supervisor_core.run.model import Recovery, Run, Session
 from supervisor_core.run.run_json import plain
+from tb_plugin.run_data import RunView
 from tb_plugin.scalar_store import TagFacts
-from tb_plugin.view import RunView
 
 PLAIN_POINTS_PER_PIXEL = 4
 """With at most this many points per pixel, all are kept."""

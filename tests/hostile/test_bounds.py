@@ -23,8 +23,7 @@ from supervisor_core.run import bounds, file_fold, inferred_sessions, other_writ
 from supervisor_core.run.model import Run
 from supervisor_core.watch.logdir_watch import LogdirWatch
 from supervisor_core.watch.snapshot import WatchedRun
-from tb_plugin.run_data import details, overview_row
-from tb_plugin.view import RunView, View
+from tb_plugin.run_data import RunView, View, details, overview_row
 
 LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
 NOW = 1.7e9 + 60
