@@ -209,9 +209,8 @@ def manifests(
 
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
-    from supervisor_core.monitoring.config_files import to_yaml
-    from supervisor_core.monitoring.manifests import Deployed
-    from supervisor_core.monitoring.manifests import manifests as objects
+    from supervisor_core.monitoring.config_files import Deployed, to_yaml
+    from supervisor_core.monitoring.config_files import manifests as objects
 
     for option, name in (("namespace", namespace), ("claim", claim)):
         if not _NAME.fullmatch(name):

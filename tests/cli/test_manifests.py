@@ -11,8 +11,7 @@ import yaml
 from click.testing import Result
 
 from supervisor_core import __version__
-from supervisor_core.monitoring.config_files import dashboard
-from supervisor_core.monitoring.manifests import Deployed, manifests
+from supervisor_core.monitoring.config_files import Deployed, dashboard, manifests
 from supervisor_core.monitoring.thresholds import Thresholds
 
 
