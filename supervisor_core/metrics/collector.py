@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import Metric as Family
-from prometheus_client.samples import Sample
+from prometheus_client.samples import Sample as FamilySample
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.metric import Metric, RunMetric
@@ -65,7 +65,7 @@ class RunCollector:
                 yield family
         self._tell(problems)
         family = _family(SCRAPE_SUCCESS)
-        family.samples.append(Sample(SCRAPE_SUCCESS.name, {}, float(not problems)))
+        family.samples.append(FamilySample(SCRAPE_SUCCESS.name, {}, float(not problems)))
         yield family
 
     def _snapshot(self, problems: dict[str, BaseException | None]) -> list[RunStatus]:
@@ -94,8 +94,8 @@ def _family(metric: Metric) -> Family:
     return Family(name, metric.help, metric.type, metric.unit)
 
 
-def _samples(metric: RunMetric, run: RunStatus, now: float) -> list[Sample]:
+def _samples(metric: RunMetric, run: RunStatus, now: float) -> list[FamilySample]:
     return [
-        Sample(metric.name + suffix, {name: label_text(label) for name, label in labels.items()}, float(value))
+        FamilySample(metric.name + suffix, {name: label_text(label) for name, label in labels.items()}, float(value))
         for labels, value, suffix in metric.read(run, now)
     ]
