@@ -25,8 +25,8 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
 from supervisor_core.exporter.page import FORGET_AFTER_SECS, Page, Reading, RunText, run_status, write_run
 from supervisor_core.exporter.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
+from supervisor_core.metrics.collector import process_samples
 from supervisor_core.metrics.metric import Metric, Sample
-from supervisor_core.metrics.process import process_samples
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import (
     EXPORTER_BUILD_INFO,

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample as FamilySample
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.metrics.metric import Metric, RunMetric
+from supervisor_core.metrics.metric import Metric, RunMetric, Sample
 from supervisor_core.metrics.render import label_text
 from supervisor_core.metrics.table import METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.status import RunStatus
@@ -99,3 +100,20 @@ def _samples(metric: RunMetric, run: RunStatus, now: float) -> list[FamilySample
         FamilySample(metric.name + suffix, {name: label_text(label) for name, label in labels.items()}, float(value))
         for labels, value, suffix in metric.read(run, now)
     ]
+
+
+PROCESS = ProcessCollector(registry=CollectorRegistry())
+"""What every Prometheus client serves of its process."""
+
+
+def process_samples() -> Iterator[tuple[Metric, list[Sample]]]:
+    """Yield the same as samples of our own; nothing where the system does not report it."""
+    for family in PROCESS.collect():
+        counts = family.type == "counter"
+        metric = Metric(
+            name=f"{family.name}_total" if counts else family.name,
+            type="counter" if counts else "gauge",
+            help=family.documentation,
+            labels=(),
+        )
+        yield metric, [Sample({}, sample.value) for sample in family.samples if not sample.name.endswith("_created")]

@@ -88,8 +88,7 @@ class MetricsEndpoint:
         if address:
             parse_address(address, ADDRESS_VARIABLE)  # Options has checked its own
             # Imported only if metrics are served, so that other programs do not pay for the HTTP server.
-            from supervisor_core.metrics.collector import RunCollector
-            from supervisor_core.metrics.process import PROCESS
+            from supervisor_core.metrics.collector import PROCESS, RunCollector
             from supervisor_core.metrics.server import MetricsServer
 
             self._server = MetricsServer(RunCollector(source), address, ready=ready, process=PROCESS)
