@@ -1,8 +1,8 @@
 """The TensorBoard tab: what happened to each run, when, and what it cost.
 
 `tb_plugin.loader` is what TensorBoard imports at its start, so it imports next to nothing. The rest is loaded with the
-plugin, along the data path: `logdirs` (which directories), `index` (one thread reads them, at intervals), `view` (all
-runs at one moment), `run_data`, `lanes`, `scalars` (the content of each answer), `backend` (the routes), `http`
+plugin, along the data path: `logdirs` (which directories), `index` (one thread reads them, at intervals), `run_data`
+(all runs at one moment, and the content of their pages), `lanes`, `scalars` (that of the other answers), `backend` (the routes), `http`
 (requests and answers). http_api.md is the contract.
 """
 

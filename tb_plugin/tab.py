@@ -1,4 +1,7 @@
-"""The tab as TensorBoard knows it, and the tab that says why it could not start."""
+"""The tab as TensorBoard knows it: its name, its files, and the tab that says why it could not start.
+
+The frontend's files are read whole when the plugin starts: a path of a request is looked up among them, never on disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values become text on a terminal: numbers, durations, moments, other programs' text; tables of few rows."""
+"""How values become text on a terminal: numbers, durations, moments, other programs' text; the table of all runs."""
 
 from __future__ import annotations
 

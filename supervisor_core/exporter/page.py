@@ -1,7 +1,8 @@
 """`Page`: all that a scrape consists of, as of one refresh, ready to be sent but for what depends on the time.
 
 Written once per refresh, in the background; and of a run that has not changed, not even then. A scrape adds the ages
-and what the exporter says of itself, which therefore come last.
+and what the exporter says of itself, which therefore come last. `run_status` has what is served of a run,
+`write_run` writes it.
 """
 
 from __future__ import annotations

@@ -171,11 +171,14 @@ _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 @cache
 def runbook_page() -> str:
-    """Return the page. Links to its own headings work; of another page of the documentation there is the file's name,
-    since nothing serves it."""
+    """Return docs/alerts.md, which is part of the distribution, as HTML with an anchor for each alert.
+
+    Links to its own headings work; of another page of the documentation there is the file's name, since nothing serves
+    it.
+    """
     from markdown_it import MarkdownIt  # takes a while, and is for this page only
 
-    text = files(__package__).joinpath("alerts.md").read_text(encoding="utf-8")
+    text = files("supervisor_core.monitoring").joinpath("alerts.md").read_text(encoding="utf-8")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(_COMMENT.sub("", text))
     for opening, content in pairwise(tokens):

@@ -1,4 +1,4 @@
-"""`RunCollector`: the metrics table as a prometheus_client collector.
+"""`RunCollector`: the metrics table as a prometheus_client collector; `process_samples`: what this process takes.
 
 Nothing is counted here and nothing happens between scrapes: each scrape takes one snapshot of every run and folds it
 through the table, so all values of a scrape belong to one moment and training pays nothing for being watched.
@@ -107,7 +107,7 @@ PROCESS = ProcessCollector(registry=CollectorRegistry())
 
 
 def process_samples() -> Iterator[tuple[Metric, list[Sample]]]:
-    """Yield the same as samples of our own; nothing where the system does not report it."""
+    """Yield the CPU time, memory and file descriptors of this process; nothing where the system does not report them."""
     for family in PROCESS.collect():
         counts = family.type == "counter"
         metric = Metric(

@@ -1,11 +1,13 @@
-"""The files beside this one that Prometheus and Grafana are configured with.
+"""What Prometheus, Grafana and Kubernetes are configured with: rules, dashboard, manifests.
 
-``rules.yaml`` is what Prometheus records, and when it alerts; thresholds are filled in.
+``rules.yaml``, beside this file, is what Prometheus records, and when it alerts; thresholds are filled in.
 
-``dashboard.json`` is the Grafana dashboard: the fleet, one run and its cluster, the exporter. It asks for what is
-served, not for what the rules record, so it works without them. Trainer and exporter serve the same names: every query
-takes the maximum by run, or it would show both. To change it, import the file into Grafana, edit it there, and export
-it as JSON.
+``dashboard.json``, beside it, is the Grafana dashboard: the fleet, one run and its cluster, the exporter. It asks for
+what is served, not for what the rules record, so it works without them. Trainer and exporter serve the same names:
+every query takes the maximum by run, or it would show both. To change it, import the file into Grafana, edit it there,
+and export it as JSON.
+
+The manifests are the exporter, and what the Prometheus operator needs for it, the trainers and the rules.
 """
 
 from __future__ import annotations

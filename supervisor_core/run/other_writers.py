@@ -1,7 +1,12 @@
-"""`Launches`: one file of another writer, divided where its session logs record a start of training.
+"""What is read of one events file whose writer has no telemetry: `Launches`, and the `Cadence` of its points.
+
+A launch is the part of a file from one start of training, as its session logs record it, to the next.
 
 A START opens a launch, but need not be its first event: hooks write CHECKPOINT N first, and START N+1 after their first
 step; and each summary hook writes its own START. A STOP has step 0, which is no position.
+
+A run is silent, rather than between two points, after ten times its median gap or twice its longest gap (an evaluation,
+an epoch), whichever is more.
 """
 
 from __future__ import annotations
