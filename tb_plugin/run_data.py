@@ -1,4 +1,4 @@
-"""`View`, every run at one moment, and what the tab gets of a run: its line of the overview, its page, saves, stalls."""
+"""`View`, every run at one moment, and the JSON of one: its line of the overview, its page, its saves, its stalls."""
 
 from __future__ import annotations
 

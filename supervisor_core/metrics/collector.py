@@ -107,7 +107,7 @@ PROCESS = ProcessCollector(registry=CollectorRegistry())
 
 
 def process_samples() -> Iterator[tuple[Metric, list[Sample]]]:
-    """Yield the CPU time, memory and file descriptors of this process; nothing where the system does not report them."""
+    """Yield this process's CPU time, memory and file descriptors; nothing where the system does not report them."""
     for family in PROCESS.collect():
         counts = family.type == "counter"
         metric = Metric(
