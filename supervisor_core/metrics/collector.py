@@ -64,7 +64,7 @@ class RunCollector:
                     problems[f"{metric.name} of run {run.run!r} could not be read: {error!r}"] = error
             if family.samples:
                 yield family
-        self._tell(problems)
+        self._log(problems)
         family = _family(SCRAPE_SUCCESS)
         family.samples.append(FamilySample(SCRAPE_SUCCESS.name, {}, float(not problems)))
         yield family
@@ -79,7 +79,7 @@ class RunCollector:
             problems[f"the state of the runs could not be read: {error!r}"] = error
         return list(runs.values())
 
-    def _tell(self, problems: dict[str, BaseException | None]) -> None:
+    def _log(self, problems: dict[str, BaseException | None]) -> None:
         known, self._problems = self._problems, frozenset(problems)
         for text, error in problems.items():
             if text not in known:

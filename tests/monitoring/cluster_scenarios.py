@@ -48,7 +48,7 @@ AT_ONCE = {21 * MINUTE: SILENT, 23 * MINUTE: {WORKER}}
 
 
 def both(**what: Any) -> list[Target]:
-    """A training that tells of itself and that the exporter tells of."""
+    """A training that is scraped itself, and through the exporter."""
     return [trainer(**what), exporter(**what)]
 
 
@@ -80,12 +80,12 @@ CLUSTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {25 * MINUTE: {WORKER}, 27 * MINUTE: SILENT},
         ),
         (
-            "ended in good order",
+            "ended as planned",
             both(**worker("running", 20 * MINUTE, "stopped")),
             {23 * MINUTE: SILENT, 40 * MINUTE: SILENT},
         ),
         (
-            "ended in good order, having been lost for a minute",
+            "ended as planned, having been lost for a minute",
             both(**worker("running", 20 * MINUTE, "lost", 21 * MINUTE, "stopped")),
             {23 * MINUTE: SILENT, 40 * MINUTE: SILENT},
         ),
@@ -101,7 +101,7 @@ CLUSTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {20 * MINUTE: SILENT, 23 * MINUTE: {KILLED}, 40 * MINUTE: {KILLED}},
         ),
         (
-            "the chief was killed a while after it, which the exporter tells for as long as it may be so",
+            "the chief was killed a while after it: the exporter reports the worker until the chief is called lost",
             [
                 trainer(end=25 * MINUTE, progress=ends(25 * MINUTE), **LOST),
                 exporter(
@@ -135,7 +135,7 @@ CLUSTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             [exporter({"exporter_last_refresh_timestamp_seconds": ends(21 * MINUTE)}, **LOST)],
             {28 * MINUTE: SILENT},
         ),
-        ("a process that nobody has heard of", [trainer(**worker(None, 1, None))], {HOUR: SILENT}),
+        ("a process that was never seen", [trainer(**worker(None, 1, None))], {HOUR: SILENT}),
     ],
     STUCK: [
         (
@@ -165,7 +165,7 @@ CLUSTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {**LATE, 40 * MINUTE: {STALLED}},
         ),
         ("the run has been completed", both(**GONE, **worker("running", 0, "waiting")), {50 * MINUTE: SILENT}),
-        ("ended in good order", [trainer(**worker("waiting", 10 * MINUTE, "stopped"))], {50 * MINUTE: SILENT}),
+        ("ended as planned", [trainer(**worker("waiting", 10 * MINUTE, "stopped"))], {50 * MINUTE: SILENT}),
     ],
     RECOVERIES: [
         (

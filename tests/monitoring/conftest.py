@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-# Modules that only tests of this directory import, under names that nothing else bears.
+# Modules that only tests of this directory import, under names that no other module has.
 for name in (
     "served",
     "happenings",

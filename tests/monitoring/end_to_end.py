@@ -50,10 +50,10 @@ class Trainer:
         self.process = self._launch(str(self._logdir), self.address, str(BUDGET_SECS))
         self.expect("training")
 
-    def tell(self, command: str) -> None:
-        """Say what to do."""
+    def command(self, line: str) -> None:
+        """Write a command to its standard input."""
         assert self.process is not None and self.process.stdin is not None
-        self.process.stdin.write(f"{command}\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
     def expect(self, word: str) -> None:
@@ -141,7 +141,7 @@ def prometheus(
 
 
 def assert_planned_stop_is_silent(prometheus: Prometheus, webhook: Webhook) -> None:
-    """Check that after the end of the training nothing fires, nor was anything sent that nobody waited for."""
+    """Check that after the end of the training nothing fires, and that nothing unexpected was sent."""
     long_ago = f"run:supervisor_progress_age:seconds > {3 * BUDGET_SECS}"
     wait_until(lambda: prometheus.query(long_ago), "the stop to be long ago")
     alerts, rest = prometheus.query("ALERTS"), webhook.rest()

@@ -36,7 +36,7 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ),
         ("old damage", [exporter({"exporter_corrupt_records_total": always(3)})], {HOUR: SILENT}),
         (
-            "an exporter that starts anew",
+            "an exporter that is replaced by a new one",
             [
                 exporter({"exporter_corrupt_records_total": always(3)}, end=HOUR),
                 exporter({"exporter_corrupt_records_total": always(4)}, start=HOUR, instance="exporter-2"),
@@ -141,7 +141,7 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {14 * MINUTE: SILENT, 17 * MINUTE: {DOWN}},
         ),
         (
-            "the only one is gone, and still a target: told once",
+            "the only one is gone, and still a target: one alert",
             [exporter(end=5 * MINUTE, up=until(5 * MINUTE, always(1), always(0)))],
             {14 * MINUTE: SILENT, 17 * MINUTE: {DOWN}},
         ),

@@ -58,7 +58,7 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ("both know of it", [each(recommended=always(100), **FAILED) for each in (trainer, exporter)], {HOUR: {FAR}}),
         ("near enough", [trainer(recommended=always(400), **FAILED)], {HOUR: SILENT}),
         (
-            "too little has failed to tell",
+            "too few failures for a recommendation",
             [trainer(recommended=always(1), restarts={"lost": always(1)})],
             {HOUR: SILENT},
         ),
@@ -85,7 +85,7 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {14 * MINUTE: SILENT, 18 * MINUTE: {LOOP}},
         ),
         (
-            "it does not end between two sessions, where only its own process tells of it",
+            "it does not end between two sessions, where only its own process is scraped",
             [
                 trainer(
                     instance=f"pod-{n}",
@@ -104,7 +104,7 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {50 * MINUTE: {LOOP}},
         ),
         ("lost once", [trainer(restarts={"lost": lambda t: t >= HOUR})], {2 * HOUR: SILENT}),
-        ("started anew as planned, many times", [trainer(**restarting(5 * MINUTE, "requested"))], {HOUR: SILENT}),
+        ("restarted as planned, many times", [trainer(**restarting(5 * MINUTE, "requested"))], {HOUR: SILENT}),
         (
             "a missed scrape, where the exporter knows of fewer restarts",
             [*missed(restarts={"lost": always(10)}, sessions=always(11)), exporter()],
@@ -225,7 +225,7 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {13 * HOUR: SILENT, 15 * HOUR: SILENT},
         ),
         (
-            "a new session, told by nobody but itself, is no loss of what the one before had done",
+            "a new session, with no other source, is no loss of what the one before had done",
             [
                 trainer(end=3 * HOUR + 600),
                 resumed(3 * HOUR + 600, activity=shifted(productive(0.7), 3 * HOUR + 600)),

@@ -41,7 +41,7 @@ SILENT_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     ],
     NAN: [
         (
-            "the watched loss is NaN: told at once",
+            "the watched loss is NaN: fires at once",
             [trainer(loss_finite=DIVERGED)],
             {59 * MINUTE: SILENT, HOUR + 30: {NAN}},
         ),

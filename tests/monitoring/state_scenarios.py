@@ -90,7 +90,7 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {at * MINUTE: {BROKEN} for at in (14, 15, 16, 17, 18, 19, 20, 25)},
         ),
         (
-            "nobody reports it any more: it is forgotten after a day",
+            "no source reports it any more: it is forgotten after a day",
             [trainer(end=AT + 30, **RAISED)],
             {23 * HOUR: {BROKEN}, 25 * HOUR: SILENT},
         ),
@@ -102,7 +102,7 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ("completed", [trainer(end=AT + 30, **ENDED), exporter(EVENTS, **ENDED)], NEVER),
     ],
     KILLED: [
-        ("killed, its pod gone, nobody else watching", [trainer(end=AT, **turns("running"))], IN_TWO_MINUTES),
+        ("killed, its pod gone, no exporter", [trainer(end=AT, **turns("running"))], IN_TWO_MINUTES),
         ("killed, and only the exporter is scraped", [exporter(**LOST)], IN_TWO_MINUTES),
         ("killed, and both are scraped", [trainer(end=AT), exporter(**LOST)], IN_TWO_MINUTES),
         *(
@@ -132,7 +132,7 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             for targets in ([], [trainer(end=AT, **within("training", budget))])
         ),
         (
-            "a trainer of before there were states, nobody else watching",
+            "a trainer of before there were states, no exporter",
             [trainer(end=AT)],
             IN_TWO_MINUTES,
         ),
@@ -226,7 +226,7 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {14 * MINUTE: {STALLED}, 17 * MINUTE: {KILLED}},
         ),
         ("a hung process", [trainer(**HUNG)], LATE),
-        ("a hung process is told of for as long as it hangs", [trainer(**HUNG)], {30 * HOUR: {STALLED}}),
+        ("a hung process is reported for as long as it hangs", [trainer(**HUNG)], {30 * HOUR: {STALLED}}),
         ("a hung one that both know fires once", [trainer(**HUNG), exporter(**HUNG)], LATE),
         ("one step in 500 s", [trainer(progress=lambda t: t // 500 * 500)], {495: {STALLED}, 510: SILENT}),
         (
@@ -269,7 +269,7 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}},
         ),
         (
-            "a logdir that hangs says nothing of its runs, and keeps no other's from being told of",
+            "a logdir that hangs says nothing of its runs, and hides no other logdir's",
             [
                 exporter({"exporter_last_refresh_timestamp_seconds": ends(20 * MINUTE)}, **HUNG),
                 exporter(run="q", logdir="/other", progress=ends(HOUR), saved=ends(HOUR, saved_every(600))),
@@ -286,7 +286,7 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {27 * MINUTE: SILENT, 40 * MINUTE: {DOWN}, 70 * MINUTE: {DOWN}},
         ),
         (
-            "the first look at a logdir keeps no other's runs from being told of",
+            "the first look at a logdir hides no other logdir's runs",
             [
                 exporter({"exporter_last_refresh_timestamp_seconds": LATER}, progress=always(0)),
                 exporter(run="q", logdir="/other", progress=always(0)),

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(900)  # the first test waits for all scenarios
 EVERY = STATE_SCENARIOS | SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS | SILENT_SCENARIOS
 CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
 BATCHES = ((0.5, 15), (1, 60), (2, 60), (6, 180), (12, 300), (30, 300), (24 * 30, 600))
-"""Scenarios of up to so many hours are evaluated every so many seconds."""
+"""(hours, seconds): scenarios of up to these hours are evaluated at this interval."""
 ALERTS = {rule["alert"] for group in rule_groups()["groups"] for rule in group["rules"] if "alert" in rule}
 
 
@@ -105,7 +105,7 @@ def test_the_logdir_that_hangs_is_named(promtool: Callable[..., None], directory
     ]
     series = {labels: value for target in targets for labels, value in target.series().items()}
     first = "First: check whether the exporter runs; if the alert has a logdir, check whether ls answers there."
-    told = [
+    alerts = [
         (
             {"job": "exporter", "logdir": "/logs"},
             "The exporter exporter has no new data for /logs.",
@@ -135,7 +135,7 @@ def test_the_logdir_that_hangs_is_named(promtool: Callable[..., None], directory
                             "runbook_url": f"{DEFAULT_RUNBOOK_BASE}#{DOWN.lower()}",
                         },
                     }
-                    for labels, summary, description in told
+                    for labels, summary, description in alerts
                 ],
             }
         ],

@@ -1,4 +1,4 @@
-"""Rules that tell runs apart by more than their names."""
+"""Rules that distinguish runs by more labels than their names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_one_that_hangs_is_not_hidden_by_its_namesake(promtool: Callable[..., No
 
 
 def test_an_alert_s_text_is_about_its_own_run() -> None:
-    """What a text looks up is selected by all the labels that tell runs apart."""
+    """A query in an alert's text selects by all the labels that distinguish runs."""
     rules = rule_groups(by=("run", "namespace"))["groups"][0]["rules"]
     (failed,) = [rule for rule in rules if rule.get("alert") == BROKEN]
     wanted = "printf `run:supervisor_run_error:known{run=%q,namespace=%q}` $labels.run $labels.namespace | query"

@@ -13,13 +13,13 @@ from supervisor_core.monitoring.config_files import dashboard, to_yaml
 from supervisor_core.run.status import RunStatus, WorkerState, WorkerStatus
 
 SHOWN = {"lost": "lost", "failed": "lost", "running": "up", "waiting": "waiting", "stalled": "stalled"}
-"""State of a process -> the text that is shown. Of one that ended in good order nothing is."""
+"""State of a process -> the text that is shown; one that ended as planned is not shown."""
 
 PANELS = {panel["title"]: panel for panel in dashboard()["panels"]}
 
 
 def served() -> list[tuple[str, str]]:
-    """The series of a run whose cluster has a process in each state, heard of at the beginning, and their values."""
+    """The series of a run whose cluster has a process in each state, all seen at second 0, and their values."""
     states = typing.get_args(WorkerState)
     workers = tuple(WorkerStatus(name=name, state=name, last_seen_at=0.0) for name in states)
     status = RunStatus(run="r", active=True, phase="training", workers=workers)

@@ -42,10 +42,10 @@ def test_the_first_action_is_that_of_the_description(alert: str) -> None:
     description = ALERTS[alert]["annotations"]["description"]
     _, first = description.split(" First: ")
     assert first.endswith(".") and ". " not in first
-    told = re.match(r"\n\*\*First\.\*\* (.*)\n", SECTIONS[alert])
-    assert told is not None, "the section does not begin with the first action"
-    told_plainly = told[1].replace("`", "").replace("RUN", "{{ $labels.run }}")
-    assert told_plainly == first[0].upper() + first[1:]
+    found = re.match(r"\n\*\*First\.\*\* (.*)\n", SECTIONS[alert])
+    assert found is not None, "the section does not begin with the first action"
+    plain = found[1].replace("`", "").replace("RUN", "{{ $labels.run }}")
+    assert plain == first[0].upper() + first[1:]
 
 
 @pytest.mark.parametrize("alert", ALERTS)

@@ -82,20 +82,20 @@ def test_exactly_the_right_alert_arrives(
     trainer.start()
     assert webhook.next() == RESUMED
 
-    trainer.tell("hold")
+    trainer.command("hold")
     assert webhook.next() == FIRING
-    trainer.tell("go")
+    trainer.command("go")
     assert webhook.next() == RESOLVED
 
-    trainer.tell("hold")
+    trainer.command("hold")
     assert webhook.next() == FIRING
     for _ in range(2):  # so slow that each step takes longer than it may
-        trainer.tell("step")
+        trainer.command("step")
         assert [webhook.next(), webhook.next()] == [RESOLVED, FIRING]
-    trainer.tell("go")
+    trainer.command("go")
     assert webhook.next() == RESOLVED
 
-    trainer.tell("stop")
+    trainer.command("stop")
     trainer.expect("stopped")
     assert_planned_stop_is_silent(prometheus, webhook)
 
@@ -119,6 +119,6 @@ def test_a_lost_worker_fires_an_alert(
     assert process.returncode == 0
     wait_until(lambda: not prometheus.query("supervisor_worker_up"), "the worker's end to be known")
 
-    trainer.tell("stop")
+    trainer.command("stop")
     trainer.expect("stopped")
     assert_planned_stop_is_silent(prometheus, webhook)

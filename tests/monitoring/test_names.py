@@ -1,4 +1,4 @@
-"""Two runs of one name: told apart from one run that is started again, however soon the alert comes."""
+"""Two runs of one name are not one run that is started again, however soon the alert comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that does as it is told: one line on its standard input at a time. Run as a program.
+"""A training that reads one command per line from its standard input. Run as a program.
 
     go      steps as fast as they come (this is how it begins)
     hold    hang inside the next step
@@ -21,7 +21,7 @@ from supervisor_core.supervision.session_recorder import SessionRecorder, StopIn
 
 
 def main(logdir: str, address: str, budget_secs: str) -> None:
-    """Train until told to stop."""
+    """Train until the command ``stop``."""
     options = Options(
         run_name="digits",
         metrics_address=address,

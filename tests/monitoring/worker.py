@@ -1,6 +1,6 @@
 """Another process of a training's cluster, as its chief sees it: a heartbeat. Run as a program.
 
-It says ``beating`` once it beats, and ends in good order when its standard input is closed.
+It says ``beating`` once it beats, and ends with a stop record when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 
 
 def main(logdir: str, task: str) -> None:
-    """Beat until told to end."""
+    """Beat until standard input is closed."""
     session = uuid.uuid4().hex[:16]
     heartbeats = HeartbeatWriter(logdir, task, session, interval_secs=1.0, phase="training")
     heartbeats.start()

@@ -17,12 +17,12 @@ FULL = {"saved": ends(HOUR, saved_every(600)), "failed_saves": growing(HOUR + 60
 WRITING_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     FAILING: [
         (
-            "every save fails: told within two intervals of the checkpoint service",
+            "every save fails: fires within two intervals of the checkpoint service",
             [trainer(**FULL)],
             {70 * MINUTE: SILENT, 75 * MINUTE: {FAILING}, 79 * MINUTE: {FAILING}},
         ),
         (
-            "its service counts as failed after some of them: that is the same trouble, and told once",
+            "its service counts as failed after some of them: that is the same trouble, and one alert",
             [trainer(thread_up=until(HOUR + 700, always(1), always(0)), **FULL)],
             {75 * MINUTE: {FAILING}, 85 * MINUTE: {FAILING}},
         ),
@@ -37,7 +37,7 @@ WRITING_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {75 * MINUTE: {FAILING}},
         ),
         (
-            "an exporter that has not heard of the newest failures hides nothing",
+            "an exporter that has not read the newest failures hides nothing",
             [trainer(**FULL), exporter(**FULL | {"failed_saves": always(0)})],
             {75 * MINUTE: {FAILING}},
         ),

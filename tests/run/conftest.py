@@ -45,7 +45,7 @@ class EventsFile:
         """Write a session log."""
         return self._add(at, SessionMark(offset=0, at=at, step=step, status=status, checkpoint_path=path))
 
-    def tell(self, record: Any, step: int, at: float) -> EventsFile:
+    def record(self, record: Any, step: int, at: float) -> EventsFile:
         """Write a telemetry record."""
         return self._add(at, TelemetryMark(offset=0, at=at, step=step, record=record))
 
@@ -183,7 +183,7 @@ class Trainer:
         return self.beat()
 
     def beat(self) -> Trainer:
-        """Tell how it is."""
+        """Write a heartbeat."""
         record = HeartbeatRecord(
             session=self.id,
             phase=self.phase,
@@ -199,7 +199,7 @@ class Trainer:
             workers=self.workers,
             loss_finite=self.loss_finite,
         )
-        self.file.tell(record, self.step or 0, self.now)
+        self.file.record(record, self.step or 0, self.now)
         return self
 
     def enter(self, phase: str) -> Trainer:
@@ -221,7 +221,7 @@ class Trainer:
             heartbeat_secs=self.every,
             **{"started_at": self.started_at, "checkpoint_interval_secs": 600.0, **more},
         )
-        self.file.tell(record, self.step, self.now)
+        self.file.record(record, self.step, self.now)
         return self.enter("training")
 
     def train(self, steps: int, secs_per_step: float = 1.0) -> Trainer:
@@ -234,7 +234,7 @@ class Trainer:
         return self
 
     def save(self, *, error: str | None = None, secs: float = 2.0, blocked_secs: float = 0.5) -> Trainer:
-        """Tell of a save of the present step that has just become durable; training is held up by it."""
+        """Record a save of the present step that has just become durable; it blocked training."""
         self.held_up += blocked_secs
         path = None if error else f"/run/model.ckpt-{self.step}"
         record = CheckpointRecord(
@@ -247,11 +247,11 @@ class Trainer:
             blocked_secs=blocked_secs,
             error=error,
         )
-        self.file.tell(record, self.step or 0, self.now)
+        self.file.record(record, self.step or 0, self.now)
         return self
 
     def stall(self, state: Any, since: float) -> Trainer:
-        """Tell of a stall."""
+        """Record a stall."""
         record = StallRecord(
             session=self.id,
             state=state,
@@ -262,7 +262,7 @@ class Trainer:
             timeout_secs=self.budget,
             stacks={"MainThread": ("train.py:1 main",)} if state == "begin" else {},
         )
-        self.file.tell(record, self.step or 0, self.now)
+        self.file.record(record, self.step or 0, self.now)
         return self
 
     def recover(self, restored_step: int | None, *, lasts: float = 12.0, **more: Any) -> Trainer:
@@ -272,7 +272,7 @@ class Trainer:
         if restored_step is not None:
             fields["restored_checkpoint"] = f"/run/model.ckpt-{restored_step}"
         record = RecoveryRecord(**{"session": self.id, **fields, **more})
-        self.file.tell(record, restored_step or 0, self.now)
+        self.file.record(record, restored_step or 0, self.now)
         self.step = self.step if restored_step is None else restored_step
         return self.enter("training")
 
@@ -288,7 +288,7 @@ class Trainer:
             activity_secs=dict(self.secs),
             **more,
         )
-        self.file.tell(record, self.step or 0, self.now)
+        self.file.record(record, self.step or 0, self.now)
         return self
 
 

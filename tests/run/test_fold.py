@@ -236,7 +236,7 @@ def test_a_recovery_is_a_restart_within_the_session(killed: Any, run_of: RunOf) 
 def test_a_recovery_may_hold_anything(killed: Any, run_of: RunOf) -> None:
     """Fields of the wrong type and below 0 count as missing, and the recovery still counts."""
     odd: dict[str, Any] = {"error": 7, "secs": None, "losses": -1, "step": "x", "restored_checkpoint": ()}
-    killed.recover(None, **odd).file.tell(RecoveryRecord(session="a", error="E", secs=-3.0), 1188, killed.now)
+    killed.recover(None, **odd).file.record(RecoveryRecord(session="a", error="E", secs=-3.0), 1188, killed.now)
     found, another = run_of(killed).recoveries
     assert another.secs == 0.0
     assert (found.error, found.secs, found.losses, found.from_step, found.restored_checkpoint) == (
@@ -252,7 +252,7 @@ def test_a_session_is_where_its_recovery_took_it_back_to(killed: Any, trainer: A
     """Scalars from before a recovery do not show the present step, those written since do; a restart
     afterwards loses only what was done since."""
     killed.enter("restoring").file.scalars("loss", range(1180, 1188), killed.now)
-    killed.file.tell(RecoveryRecord(session="a", error="E", restored_step=1000), 1000, killed.now)
+    killed.file.record(RecoveryRecord(session="a", error="E", restored_step=1000), 1000, killed.now)
     killed.step = 1000
     killed.enter("training")
     assert run_of(killed).step == 1000
@@ -267,7 +267,7 @@ def test_a_session_is_where_its_recovery_took_it_back_to(killed: Any, trainer: A
 def test_a_step_reported_before_training_resumes_is_ignored(killed: Any, run_of: RunOf, step: Any) -> None:
     """A heartbeat that comes between the recovery's record and the new step has the old one: where the model is now is
     what the record says, and, where that says nothing, the heartbeats once training goes on."""
-    killed.enter("restoring").file.tell(RecoveryRecord(session="a", error="E", restored_step=step), 0, killed.now)
+    killed.enter("restoring").file.record(RecoveryRecord(session="a", error="E", restored_step=step), 0, killed.now)
     killed.beat()
     killed.step = 0
     killed.enter("training").train(20).beat()

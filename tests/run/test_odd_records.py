@@ -45,7 +45,7 @@ def test_a_record_may_hold_anything(data: Any, trainer: Any) -> None:
             record = from_json(kind, json.dumps(values))
         except EventsError:
             continue
-        good.file.tell(record, 5, good.now)
+        good.file.record(record, 5, good.now)
     fold = RunFold("run")
     fold.update(good.file.chunks([10]))
     run = fold.run(good.now + 5, lambda path: True)
@@ -66,9 +66,9 @@ def test_counts_that_cannot_be_are_not_known(trainer: Any) -> None:
     thread = {"name": "checkpoint", "state": "idle", "ticks": -3, "failures": -1, "overdue_secs": -5.0}
     text = json.dumps({"v": 1, "session": "a", "phase": "training", "steps": -7, "events_dropped": -2, "step": -9})
     text = text[:-1] + f', "steps_per_sec": NaN, "progress_age_secs": -Infinity, "threads": [{json.dumps(thread)}]}}'
-    good.file.tell(from_json("heartbeat", text), 5, good.now)
+    good.file.record(from_json("heartbeat", text), 5, good.now)
     saved = {"v": 1, "session": "a", "trigger": "timer", "path": "m-1", "secs": -4.0, "blocked_secs": -4.0, "bytes": -1}
-    good.file.tell(from_json("checkpoint", json.dumps(saved)), 5, good.now)
+    good.file.record(from_json("checkpoint", json.dumps(saved)), 5, good.now)
     fold = RunFold("run")
     fold.update(good.file.chunks())
     status = run_status(fold.run(good.now + 5), good.now + 5)

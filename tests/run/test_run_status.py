@@ -194,7 +194,7 @@ WORKERS: tuple[dict[str, Any], ...] = (
 )
 
 
-def told_by(session: Any) -> Any:
+def with_workers(session: Any) -> Any:
     """A chief that reports a worker in each state."""
     session.workers = WORKERS
     return session.beat()
@@ -205,7 +205,7 @@ def test_workers_are_those_of_a_chief_that_lives(killed: Any, resumed: Any, run_
     more; nothing was seen later than now."""
     killed.workers = ({"name": "worker:0", "state": "running"},)
     resumed.workers = ({"name": "worker:9", "state": "running"},)
-    run = run_of(killed.beat(), told_by(resumed.beat().train(1)))
+    run = run_of(killed.beat(), with_workers(resumed.beat().train(1)))
     assert len(run.workers) == len(WORKERS) + 2
     now = resumed.now + 1
     assert [asdict(worker) for worker in run_status(run, now).workers] == [
@@ -229,7 +229,7 @@ def test_of_a_dead_chiefs_workers_only_what_still_holds_is_listed(
     killed: Any, run_of: RunOf, reason: str | None, later: float, left: list[str]
 ) -> None:
     """A lost worker stays lost, a running one becomes unknown; after a planned end none is listed."""
-    told_by(killed)
+    with_workers(killed)
     if reason is not None:
         killed.stop(reason)
     status = run_status(run_of(killed, now=killed.now + later), killed.now + later)

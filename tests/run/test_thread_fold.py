@@ -10,24 +10,26 @@ from supervisor_core.run.heartbeat_folds import ThreadFold
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
 
 
-def told(state: str, ticks: int = 0, **more: Any) -> dict[str, Any]:
+def beat_of(state: str, ticks: int = 0, **more: Any) -> dict[str, Any]:
     """Return a thread as a heartbeat reports it."""
     return {"name": "summary", "state": state, "interval_secs": 120, "ticks": ticks, "failures": 0, **more}
 
 
 BEATS: list[tuple[float, dict[str, Any]]] = [
-    (10.0, told("starting")),
-    (20.0, told("idle", 1, last_tick_at=12.5, last_tick_secs=0.5)),
-    (30.0, told("idle", 1, last_tick_at=12.5, last_tick_secs=0.5)),
-    (40.0, told("overdue", 1, last_tick_at=12.5, last_tick_secs=0.5, overdue_secs=4.0)),
-    (50.0, told("overdue", 1, last_tick_at=12.5, last_tick_secs=0.5, overdue_secs=14.0)),
+    (10.0, beat_of("starting")),
+    (20.0, beat_of("idle", 1, last_tick_at=12.5, last_tick_secs=0.5)),
+    (30.0, beat_of("idle", 1, last_tick_at=12.5, last_tick_secs=0.5)),
+    (40.0, beat_of("overdue", 1, last_tick_at=12.5, last_tick_secs=0.5, overdue_secs=4.0)),
+    (50.0, beat_of("overdue", 1, last_tick_at=12.5, last_tick_secs=0.5, overdue_secs=14.0)),
     (
         60.0,
-        told("idle", 3, last_tick_at=58.0, last_tick_secs=3.0, failures=1, last_error="E: x", last_failure_at=57.99),
+        beat_of("idle", 3, last_tick_at=58.0, last_tick_secs=3.0, failures=1, last_error="E: x", last_failure_at=57.99),
     ),
     (
         70.0,
-        told("failed", 4, last_tick_at=69.0, last_tick_secs=1.0, failures=2, last_error="E: y", last_failure_at=69.0),
+        beat_of(
+            "failed", 4, last_tick_at=69.0, last_tick_secs=1.0, failures=2, last_error="E: y", last_failure_at=69.0
+        ),
     ),
 ]
 

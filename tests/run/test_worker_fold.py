@@ -14,19 +14,19 @@ from supervisor_core.run.model import Run, WorkerHistory, WorkerSpan
 RunOf = Callable[..., Run]
 
 
-def told(state: str, started_at: float | None = 1.0, **more: Any) -> dict[str, Any]:
+def beat_of(state: str, started_at: float | None = 1.0, **more: Any) -> dict[str, Any]:
     """Return a worker as a heartbeat reports it."""
     return {"name": "worker:1", "state": state, "started_at": started_at, **more}
 
 
 BEATS: list[tuple[float, dict[str, Any]]] = [
-    (10.0, told("waiting", waiting_for="the model")),
-    (20.0, told("running", step=5, steps=2)),
-    (30.0, told("running", step=25, steps=12)),
-    (40.0, told("lost", last_seen_at=31.0)),
-    (50.0, told("failed", error="OSError: gone")),
-    (60.0, told("running", 55.0, step=30, steps=1)),
-    (70.0, told("running", 65.0, step=40, steps=1, last_seen_at=69.5, host="h", pid=7, phase="training")),
+    (10.0, beat_of("waiting", waiting_for="the model")),
+    (20.0, beat_of("running", step=5, steps=2)),
+    (30.0, beat_of("running", step=25, steps=12)),
+    (40.0, beat_of("lost", last_seen_at=31.0)),
+    (50.0, beat_of("failed", error="OSError: gone")),
+    (60.0, beat_of("running", 55.0, step=30, steps=1)),
+    (70.0, beat_of("running", 65.0, step=40, steps=1, last_seen_at=69.5, host="h", pid=7, phase="training")),
 ]
 SPANS = (
     WorkerSpan(state="waiting", since=10.0, until=20.0, started_at=1.0),
@@ -90,8 +90,8 @@ def test_only_the_newest_spans_are_kept() -> None:
 def test_a_worker_that_is_not_named_any_more_has_an_end() -> None:
     """Its last span ends with the last heartbeat that named it, not with the session."""
     worker = WorkerFold("worker:1")
-    worker.beat(10.0, told("running"))
-    worker.beat(20.0, told("running"))
+    worker.beat(10.0, beat_of("running"))
+    worker.beat(20.0, beat_of("running"))
     assert history(worker, beat_at=30.0).spans[-1].until == 20.0
     assert history(worker, beat_at=20.0).spans[-1].until == 75.0
 
@@ -100,7 +100,7 @@ def test_a_process_whose_start_is_not_known_is_the_same_one() -> None:
     """Only another start makes another process."""
     worker = WorkerFold("worker:1")
     for at, started_at in ((1.0, None), (2.0, 0.5), (3.0, None), (4.0, 0.5)):
-        worker.beat(at, told("running", started_at))
+        worker.beat(at, beat_of("running", started_at))
     found = history(worker, beat_at=4.0)
     assert found.spans == (WorkerSpan(state="running", since=1.0, until=75.0, started_at=0.5),)
     assert found.starts == 1
@@ -109,11 +109,11 @@ def test_a_process_whose_start_is_not_known_is_the_same_one() -> None:
 def test_what_makes_no_sense_is_passed_over() -> None:
     """Unknown states and malformed numbers are ignored."""
     worker = WorkerFold("worker:1")
-    worker.beat(1.0, told("asleep"))
-    worker.beat(1.0, told(["running"]))  # type: ignore[arg-type]
+    worker.beat(1.0, beat_of("asleep"))
+    worker.beat(1.0, beat_of(["running"]))  # type: ignore[arg-type]
     assert worker.report("a", 1.0, 2.0) is None
     odd = {"step": -1, "steps": -7, "pid": "x", "host": 3, "error": [], "last_seen_at": "now", "waiting_for": {}}
-    worker.beat(2.0, told("running", "soon", **odd))  # type: ignore[arg-type]
+    worker.beat(2.0, beat_of("running", "soon", **odd))  # type: ignore[arg-type]
     found = history(worker)
     assert (found.step, found.steps, found.pid, found.host, found.error) == (None,) * 5
     assert (found.last_seen_at, found.waiting_for, found.starts) == (None, None, 1)
@@ -134,7 +134,7 @@ def test_a_heartbeat_may_hold_anything_for_workers(trainer: Any, run_of: RunOf, 
 def test_of_two_with_one_name_the_later_one_counts(trainer: Any, run_of: RunOf) -> None:
     """The later one in the heartbeat; its spans do not flap."""
     session = trainer().ready()
-    session.workers = (told("lost"), told("running"))
+    session.workers = (beat_of("lost"), beat_of("running"))
     (worker,) = run_of(session.train(30)).workers
     assert (worker.state, len(worker.spans)) == ("running", 1)
 
@@ -158,10 +158,10 @@ def test_names_are_sorted_as_people_count() -> None:
 def two_chiefs(trainer: Any) -> tuple[Any, Any]:
     """A chief that is killed and its successor, 60 s later; of their workers one is restarted in between."""
     first = trainer("a").spend(5).ready()
-    first.workers = (told("running", name="worker:10"), told("running"), told("running", name="ps:0"))
+    first.workers = (beat_of("running", name="worker:10"), beat_of("running"), beat_of("running", name="ps:0"))
     first.train(100)
     second = trainer("b", first.now + 60, attempt=2).spend(5).ready(80)
-    second.workers = (told("running", name="worker:10"), told("waiting", 90.0))
+    second.workers = (beat_of("running", name="worker:10"), beat_of("waiting", 90.0))
     second.train(100)
     return first, second
 
@@ -188,7 +188,7 @@ def test_it_does_not_matter_when_one_looks(trainer: Any, kept: int | None) -> No
     for index in range(5):
         session = trainer(str(index), now, attempt=index + 1).ready()
         for state in ("running", "lost", "running"):
-            session.workers = (told(state, float(index)), told("running", 0.5, name=f"worker:{index}"))
+            session.workers = (beat_of(state, float(index)), beat_of("running", 0.5, name=f"worker:{index}"))
             session.train(15)
         sessions.append(session)
         now = session.now + 60
@@ -208,12 +208,12 @@ def test_it_does_not_matter_when_one_looks(trainer: Any, kept: int | None) -> No
 def test_chiefs_whose_clocks_disagree(trainer: Any, run_of: RunOf) -> None:
     """Spans are in the order of their times, whatever the order in which they were reported."""
     first = trainer("a").ready()
-    first.workers = (told("running"),)
+    first.workers = (beat_of("running"),)
     first.train(100)
     second = trainer("b", first.started_at + 50, attempt=2).ready()
-    second.workers = (told("waiting"),)
+    second.workers = (beat_of("waiting"),)
     second.train(10)
-    first.workers = (told("stalled"),)
+    first.workers = (beat_of("stalled"),)
     first.train(20)
     (worker,) = run_of(first, second).workers
     assert [span.state for span in worker.spans] == ["running", "waiting", "stalled"]

@@ -135,7 +135,7 @@ def test_no_bucket_ever_falls(clock) -> None:
 
 
 def test_what_a_save_has_held_up_is_not_productive(clock) -> None:
-    """It is taken from the seconds that follow, so that what was told stays told."""
+    """It is taken from the seconds that follow, so that no reported number decreases."""
     progress = Progress(clock)
     progress.enter("training")
     steps(progress, clock, 10, secs=1.0)

@@ -39,7 +39,7 @@ def test_an_error_stops_the_run(
     assert "Feed it by Options.summary_feed_dict." in caplog.text
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions take notes from Python 3.11")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes from Python 3.11")
 def test_the_error_names_the_service(coord_for: Any, scripted: Any) -> None:
     """Contract part 2: the error that stops the run names the service and the remedies."""
     coord = coord_for(1e9)
@@ -70,9 +70,9 @@ def test_a_target_fails_the_same_way(coord_for: Any, clock: Any, raised_by: Any)
 def test_an_error_around_the_ticks(coord_for: Any, hook: str, raised_by: Any, scripted: Any) -> None:
     """What is raised before the first tick stops the run like a tick's error; after the stop it is recorded only."""
     coord = coord_for(15)
-    told: list[tuple[str, BaseException, int]] = []
+    reported: list[tuple[str, BaseException, int]] = []
     error = ValueError("outside of a tick")
-    service = scripted(coord, 10, [], on_failure=lambda *args: told.append(args))
+    service = scripted(coord, 10, [], on_failure=lambda *args: reported.append(args))
 
     def fail() -> None:
         raise error
@@ -81,11 +81,11 @@ def test_an_error_around_the_ticks(coord_for: Any, hook: str, raised_by: Any, sc
     service.run()
     if hook == "start_loop":
         assert raised_by(coord.join) is error
-        assert told == [("save", error, 0)]
+        assert reported == [("save", error, 0)]
         assert service.status().state == "failed"
     else:
         coord.join()
-        assert told == [("save", error, 2)]
+        assert reported == [("save", error, 2)]
         assert service.status().state == "stopped"
     assert service.status().failures == 1
 
@@ -117,11 +117,11 @@ def test_an_error_after_the_stop(coord_for: Any, scripted: Any) -> None:
         coord.request_stop()
         raise ValueError("session was closed")
 
-    told: list[Any] = []
-    service = scripted(coord, 10, [cancelled], on_failure=lambda *args: told.append(args))
+    reported: list[Any] = []
+    service = scripted(coord, 10, [cancelled], on_failure=lambda *args: reported.append(args))
     service.run()
     coord.join()
-    assert (service.status().state, service.status().failures, len(told)) == ("stopped", 1, 1)
+    assert (service.status().state, service.status().failures, len(reported)) == ("stopped", 1, 1)
 
 
 def test_an_error_after_the_join(coord_for: Any, scripted: Any) -> None:

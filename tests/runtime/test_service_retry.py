@@ -69,10 +69,12 @@ def test_keeps_failing(clock: Any, scripted: Any) -> None:
 def test_every_failed_tick_is_reported(coord_for: Any, scripted: Any) -> None:
     """Every failed tick is reported with its number, retried or not."""
     errors = [OSError("a"), OSError("b"), ValueError("c")]
-    told: list[tuple[str, BaseException, int]] = []
-    service = scripted(coord_for(1e9), 600, [0.0, *errors], policy=RETRY, on_failure=lambda *args: told.append(args))
+    reported: list[tuple[str, BaseException, int]] = []
+    service = scripted(
+        coord_for(1e9), 600, [0.0, *errors], policy=RETRY, on_failure=lambda *args: reported.append(args)
+    )
     service.run()
-    assert told == [("save", errors[0], 2), ("save", errors[1], 3), ("save", errors[2], 4)]
+    assert reported == [("save", errors[0], 2), ("save", errors[1], 3), ("save", errors[2], 4)]
 
 
 @pytest.mark.parametrize("bound", [0, 2])

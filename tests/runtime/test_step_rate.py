@@ -8,8 +8,8 @@ from supervisor_core.runtime.progress import Progress, StepRate
 
 
 def train(progress: Progress, clock, *, secs: float, steps: int, look_secs: float = 1.0) -> list[float | None]:
-    """Do steps of a length, with a look each second; return the rates that were told."""
-    told: list[float | None] = []
+    """Do steps of a length, with a look each second; return the rates that were reported."""
+    rates: list[float | None] = []
     for _ in range(steps):
         started = clock.monotonic()
         left = secs
@@ -19,10 +19,10 @@ def train(progress: Progress, clock, *, secs: float, steps: int, look_secs: floa
             left -= pause
             progress.sample()
             if left > 0:
-                told.append(progress.snapshot().steps_per_second)
+                rates.append(progress.snapshot().steps_per_second)
         progress.run_ended(True, started, clock.monotonic())
-        told.append(progress.snapshot().steps_per_second)
-    return told
+        rates.append(progress.snapshot().steps_per_second)
+    return rates
 
 
 @pytest.mark.parametrize("secs", [0.01, 0.9, 7.0, 58.5, 1800.0])
@@ -31,8 +31,8 @@ def test_a_steady_training_has_a_steady_rate(clock, secs: float) -> None:
     progress = Progress(clock)
     progress.enter("training")
     train(progress, clock, secs=secs, steps=1, look_secs=secs / 3)
-    told = train(progress, clock, secs=secs, steps=40, look_secs=max(0.004, secs / 7))
-    assert told == pytest.approx([1 / secs] * len(told), rel=0.001)
+    rates = train(progress, clock, secs=secs, steps=40, look_secs=max(0.004, secs / 7))
+    assert rates == pytest.approx([1 / secs] * len(rates), rel=0.001)
 
 
 def test_what_came_before_training_is_left_out(clock) -> None:
@@ -55,8 +55,8 @@ def test_an_evaluation_is_left_out(clock) -> None:
     progress.sample()
     assert progress.snapshot().steps_per_second == pytest.approx(1 / 60)
     progress.enter("training")
-    told = train(progress, clock, secs=60.0, steps=12)
-    assert told == pytest.approx([1 / 60] * len(told))
+    rates = train(progress, clock, secs=60.0, steps=12)
+    assert rates == pytest.approx([1 / 60] * len(rates))
 
 
 def test_a_slower_training_is_slower_after_ten_steps(clock) -> None:
@@ -76,13 +76,13 @@ def test_a_step_that_hangs(clock) -> None:
     progress = Progress(clock)
     progress.enter("training")
     train(progress, clock, secs=60.0, steps=20)
-    told = []
+    rates = []
     for _ in range(601):
         clock.advance(1.0)
         progress.sample()
-        told.append(progress.snapshot().steps_per_second)
-    assert told == sorted(told, reverse=True) and told[59] == pytest.approx(1 / 60)
-    assert 0 < told[599] < 1 / 100 and told[600] == 0.0
+        rates.append(progress.snapshot().steps_per_second)
+    assert rates == sorted(rates, reverse=True) and rates[59] == pytest.approx(1 / 60)
+    assert 0 < rates[599] < 1 / 100 and rates[600] == 0.0
 
 
 def test_others_steps_count_where_this_process_does_none(clock) -> None:

@@ -81,9 +81,9 @@ def test_a_finished_run_may_be_continued(watch: ChiefStatus, lease: Lease, hands
         f"({ended}) at step 12,345, 2023-11-14 22:13:20 UTC"
     )
     hands.now += 59.0
-    told = watch.look()
-    assert told is not None
-    assert told.startswith("a chief to continue the run, within 1 s: ")
+    waits_for = watch.look()
+    assert waits_for is not None
+    assert waits_for.startswith("a chief to continue the run, within 1 s: ")
     hands.now += 1.0
     with pytest.raises(
         RunFinishedError, match=r"There is nothing left to do here: the run in /runs/a has finished: .*\.$"

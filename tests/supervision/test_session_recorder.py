@@ -87,8 +87,8 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: 
         )
         run.end(StopInfo(reason="error"))
     lease = tmp_path / LEASE_NAME
-    told = {name: value for name, value in json.loads(lease.read_bytes()).items() if name != "save_secs"}
-    lease.write_bytes(json.dumps(told).encode())
+    fields = {name: value for name, value in json.loads(lease.read_bytes()).items() if name != "save_secs"}
+    lease.write_bytes(json.dumps(fields).encode())
     assert begin()._monitor.run_costs is None
 
 
@@ -137,7 +137,7 @@ def test_lost_steps_are_counted_alike_by_session_and_reader(begin, writer) -> No
     run.end(StopInfo(reason="error"))
     run = begin()
     run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
-    marks = [TelemetryMark(offset=at, at=1e9 + at, step=0, record=told) for at, told in enumerate(writer.records)]
+    marks = [TelemetryMark(offset=at, at=1e9 + at, step=0, record=record) for at, record in enumerate(writer.records)]
     fold = RunFold("run")
     fold.update([Chunk(path="events", from_start=True, marks=tuple(marks))])
     assert run.status().steps_lost == fold.run(now=1e9 + len(marks)).steps_lost == 10 + 5
@@ -260,14 +260,14 @@ def take_over(logdir: Path) -> None:
 
 def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
     """Whatever it would publish next raises, and the error goes at once to whoever can stop the training."""
-    told: list[BaseException] = []
-    run = begin(on_taken_over=told.append)
+    errors: list[BaseException] = []
+    run = begin(on_taken_over=errors.append)
     run.publisher.check()
     take_over(tmp_path)
     with pytest.raises(LogdirInUseError, match="taken over by process 77 on another-host"):
         run.publisher.check()
     run._monitor.tick()
-    assert [type(error) for error in told] == [LogdirInUseError]
+    assert [type(error) for error in errors] == [LogdirInUseError]
 
 
 def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:

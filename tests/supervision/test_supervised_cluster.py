@@ -22,7 +22,7 @@ def said(tmp_path: Path, name: str = "worker-1.json") -> dict[str, Any]:
 
 
 def shows(state: str, **values: Any):
-    """Whether a heartbeat shows a process in a state, and so much more of it."""
+    """Whether a heartbeat shows a process in a state, and with these values."""
 
     def is_meant(record: HeartbeatRecord) -> bool:
         return any({"state": state, **values}.items() <= worker.items() for worker in record.workers or ())
@@ -50,7 +50,7 @@ def test_a_worker_keeps_a_heartbeat_and_writes_no_events(begin, writer, tmp_path
 def test_a_chief_is_no_worker(begin, tmp_path: Path) -> None:
     """It has no heartbeat file, and nothing that it waits for."""
     run = begin(task="worker:0")
-    run.waiting_for("nobody")
+    run.waiting_for("ps:0")
     assert "task" not in run.status().info
     assert not (tmp_path / ".supervisor.tasks").exists()
 
@@ -105,8 +105,8 @@ def test_the_chiefs_last_word_is_of_the_workers_too(begin, writer) -> None:
     writer.wait_for("heartbeat", shows("waiting"))
     worker.end(StopInfo(reason="completed"))
     chief.end(StopInfo(reason="completed"))
-    told = [beat.workers for beat in writer.of("heartbeat") if beat.workers is not None]
-    assert [worker["state"] for worker in told[-1]] == ["stopped"]
+    listed = [beat.workers for beat in writer.of("heartbeat") if beat.workers is not None]
+    assert [worker["state"] for worker in listed[-1]] == ["stopped"]
 
 
 def test_a_chief_without_a_cluster_shows_none(begin, writer) -> None:

@@ -50,7 +50,7 @@ def test_what_the_processes_say_is_listed(registry, say) -> None:
 
 
 def test_asking_costs_no_look(registry, say) -> None:
-    """Between two looks the same is told."""
+    """Between two looks the answer stays the same."""
     chief = registry()
     say()
     assert chief.workers() == ()
@@ -205,13 +205,13 @@ def test_the_thread_looks_and_stops(registry, say) -> None:
     looked: threading.Semaphore = threading.Semaphore(0)
     changed: list[str] = []
 
-    def tell() -> None:
+    def on_change() -> None:
         changed.append(chief.only().state)
         looked.release()
         if len(changed) == 1:
             raise ZeroDivisionError
 
-    chief = registry(interval_secs=0.001, on_change=tell)
+    chief = registry(interval_secs=0.001, on_change=on_change)
     say()
     chief.start()
     looked.acquire()

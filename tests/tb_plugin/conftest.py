@@ -266,7 +266,7 @@ def watched(run: Run, directory: str | None = None, **how: Any) -> WatchedRun:
 
 
 class FakeWatch:
-    """Shows what it was told to."""
+    """A watch whose runs and problems the test sets."""
 
     def __init__(self, *runs: WatchedRun, logdir: str = LOGDIR, problems: tuple[str, ...] = ()) -> None:
         self.logdir = logdir
@@ -301,7 +301,7 @@ def points(steps: Any, walls: Any, values: Any) -> Points:
 
 
 class Bench:
-    """The tab on made-up runs, behind TensorBoard's own router. What it was not told to read, it has not read."""
+    """The tab on made-up runs, behind TensorBoard's own router. It reads when the test says so, never by itself."""
 
     def __init__(self, *watches: FakeWatch, path_prefix: str = "", files: StaticFiles | None = None) -> None:
         self.watches = {watch.logdir: watch for watch in watches}
@@ -385,5 +385,5 @@ def bench(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., Bench]]:
 
 
 def changed(run: Run, **how: Any) -> WatchedRun:
-    """The run, read anew, with these differences."""
+    """The run as a later look finds it, with these differences."""
     return watched(dataclasses.replace(run, **how))

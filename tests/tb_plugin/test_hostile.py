@@ -14,12 +14,12 @@ DATA_ROUTES = ("run", "threads", "checkpoints", "checkpoint_marks", "stalls", "t
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_any_name_goes_there_and_back(bench: Callable[..., Bench], name: str) -> None:
-    """Runs and tags bear any name: it is told letter by letter, and what is told finds them again."""
+    """Runs and tags may have any name: answers have it letter by letter, and a request with it finds them."""
     tab = bench(watched(a_run(name), directory=f"{LOGDIR}/a"), watched(a_run("other")))
     made = Chunk(path=f"{LOGDIR}/a/1", from_start=True, scalars={name: points([1], [NOW], [0.5])})
     tab.sources[f"{LOGDIR}/a"] = FakeSource([made])
-    told = {row["run"] for row in tab.json("runs")["runs"]}
-    assert told == {name, "other"}
+    listed = {row["run"] for row in tab.json("runs")["runs"]}
+    assert listed == {name, "other"}
     assert tab.json("run", run=name)["run"] == name
     for route in DATA_ROUTES:
         assert tab.get(route, run=name).status_code == 200
@@ -51,7 +51,7 @@ def test_an_argument_given_twice_counts_once(bench: Callable[..., Bench]) -> Non
 
 
 def test_numbers_that_json_cannot_hold_are_null(bench: Callable[..., Bench]) -> None:
-    """NaN and infinities of a broken run are null wherever they turn up, and columns bear them as they are."""
+    """NaN and infinities of a broken run are null wherever they turn up, and columns have them as they are."""
     tab = bench(a_run(steps_per_sec=math.nan, last_event_at=math.inf, rates=(math.nan, 1.0)))
     (row,) = tab.json("runs")["runs"]
     assert (row["steps_per_sec"], row["last_event"], row["rates"]) == (None, None, [None, 1.0])

@@ -97,7 +97,7 @@ def test_a_slow_first_look_is_not_waited_for() -> None:
 
 
 def test_what_has_not_changed_stays_the_same() -> None:
-    """A look that finds nothing new raises no generation and makes no run anew; a new moment is told all the same."""
+    """A look that finds nothing new raises no generation and keeps each run's object; the moment of the look is new."""
     watch = FakeWatch(watched(a_run("a")), watched(a_run("b")))
     index = index_of(Logdir("/runs"), watch=lambda path: watch)
     index.refresh()
@@ -169,7 +169,7 @@ def test_a_missing_file_system_costs_only_its_own_logdir() -> None:
 
 
 def test_a_fault_of_ours_is_shown_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    """What nobody thought of ends neither the thread nor what was known: the overview says it."""
+    """An unexpected error ends neither the thread nor what was known: the overview has the error."""
     gate = Gate()
     index = index_of(Logdir("/runs"), watch=lambda path: gate)
     index.refresh()
@@ -194,7 +194,7 @@ def test_a_fault_of_ours_is_shown_and_tried_again(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_fault_before_the_first_look_is_shown() -> None:
-    """If nothing could ever be read, that is what the overview says, and nobody waits for it to start."""
+    """If nothing could ever be read, the overview says that, and no request waits for the start."""
 
     def broken(path: str) -> Watch:
         raise ValueError("include is no regular expression")

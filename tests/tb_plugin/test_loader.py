@@ -26,7 +26,7 @@ def flags_of(*arguments: str) -> argparse.Namespace:
 
 
 def context(logdir: str = "", **flags: Any) -> base_plugin.TBContext:
-    """What TensorBoard tells a plugin."""
+    """The context that TensorBoard gives a plugin."""
     return base_plugin.TBContext(logdir=logdir, flags=SimpleNamespace(**flags))
 
 
@@ -116,7 +116,7 @@ def test_what_cannot_start_says_why(flags: dict[str, Any], logdir: str, said: st
 
 
 def test_a_backend_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatch, loaded: Any) -> None:
-    """What goes wrong only when the plugin begins to work is told by the tab: it is active, every route fails."""
+    """When loading the backend fails, the tab shows the error: it is active, every route fails."""
     monkeypatch.setitem(sys.modules, "tb_plugin.backend", None)
     plugin = loaded()
     refused = Client(plugin.get_plugin_apps()["/*"]).get("/data/plugin/supervisor/runs")

@@ -63,7 +63,7 @@ def test_whoever_asks_gets_text(bench: Callable[..., Bench], accept: str) -> Non
 
 
 class Faulty(FakeWatch):
-    """Breaks once, then shows what it was told to."""
+    """A watch that raises while ``fault`` is set."""
 
     fault: Exception | None = RuntimeError("never thought of that")
 

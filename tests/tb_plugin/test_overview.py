@@ -8,7 +8,7 @@ from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a
 
 
 def names(answer: dict[str, list[dict[str, str]]]) -> list[str]:
-    """The runs that an answer tells of."""
+    """The runs in an answer."""
     return [row["run"] for row in answer["runs"]]
 
 
@@ -52,7 +52,7 @@ def test_threads_of_earlier_sessions_are_not_sick(bench: Callable[..., Bench]) -
 
 
 def test_workers_of_earlier_sessions_are_not_counted(bench: Callable[..., Bench]) -> None:
-    """A worker that only an earlier chief told of may be gone for good: nobody is called to look for it."""
+    """A worker that only an earlier chief listed may be gone for good: it counts as no trouble."""
     run = a_rich_run()
     run = dataclasses.replace(run, sessions=(*run.sessions, a_session("three")))
     (row,) = bench(run).json("runs")["runs"]

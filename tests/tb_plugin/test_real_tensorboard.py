@@ -87,9 +87,9 @@ class Board:
         return {row["run"]: row for row in whole["runs"]}
 
     def listing(self) -> dict[str, Any]:
-        """What TensorBoard tells its page of the tab."""
-        told: dict[str, Any] = json.loads(self._fetch("data/plugins_listing")[2])["supervisor"]
-        return told
+        """What TensorBoard's list of plugins has of the tab."""
+        listed: dict[str, Any] = json.loads(self._fetch("data/plugins_listing")[2])["supervisor"]
+        return listed
 
     def until(
         self, look: Callable[[], Any], good: Callable[[Any], bool], then: Callable[[Any], Any] = lambda seen: seen
@@ -191,9 +191,9 @@ def board(request: pytest.FixtureRequest, logdir: Path, tmp_path_factory: pytest
 
 def test_the_tab_is_there(board: Board) -> None:
     """TensorBoard lists the tab with a module of ours to load, and shows it as soon as any run was found."""
-    told = board.until(board.listing, lambda told: told["enabled"])
-    assert told["tab_name"] == "Supervisor"
-    assert told["loading_mechanism"] == {"type": "IFRAME", "module_path": "/data/plugin/supervisor/index.js"}
+    listed = board.until(board.listing, lambda found: found["enabled"])
+    assert listed["tab_name"] == "Supervisor"
+    assert listed["loading_mechanism"] == {"type": "IFRAME", "module_path": "/data/plugin/supervisor/index.js"}
     status, headers, body = board.fetch("index.js")
     assert (status, headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
     assert b"render" in body
@@ -201,10 +201,10 @@ def test_the_tab_is_there(board: Board) -> None:
 
 def test_every_run_has_tensorboards_own_name(board: Board) -> None:
     """The overview's names are those that TensorBoard shows, whatever they hold."""
-    told = board.runs(2 + len(DIRECTORY_NAMES))
-    assert set(told) >= {"digits", "other writer", *DIRECTORY_NAMES}
-    theirs = board.until(lambda: json.loads(board._fetch("data/runs")[2]), lambda names: len(names) >= len(told))
-    assert set(theirs) == set(told)
+    runs = board.runs(2 + len(DIRECTORY_NAMES))
+    assert set(runs) >= {"digits", "other writer", *DIRECTORY_NAMES}
+    theirs = board.until(lambda: json.loads(board._fetch("data/runs")[2]), lambda names: len(names) >= len(runs))
+    assert set(theirs) == set(runs)
 
 
 def test_a_restart_is_listed_and_drawn(board: Board) -> None:
@@ -237,7 +237,7 @@ def test_refusals_go_through_tensorboard(board: Board) -> None:
     """Statuses, reasons and headers reach the client as the plugin gave them."""
     board.runs(2)
     for route, arguments, expected in (
-        ("run", {"run": "nobody"}, 404),
+        ("run", {"run": "no such run"}, 404),
         ("run", {}, 400),
         ("scalars", {"run": "digits", "tag": "nothing"}, 404),
         ("scalars", {"run": "digits", "tag": "loss", "pixels": "0"}, 400),
@@ -264,7 +264,7 @@ def test_a_scrape_through_tensorboard(board: Board) -> None:
 
 
 def test_what_is_written_while_it_is_watched_appears(board: Board, logdir: Path, writing: ModuleType) -> None:
-    """New runs, new sessions and new points are told without a restart, and only what changed."""
+    """New runs, new sessions and new points appear without a restart, and only what changed is sent."""
     known = len(board.runs(2))
     generation = board.json("runs")["generation"]
     now = time.time()
@@ -285,15 +285,15 @@ def test_what_is_written_while_it_is_watched_appears(board: Board, logdir: Path,
 
 
 def test_groups_and_a_path_prefix(logdir: Path, tmp_path: Path, writing: ModuleType) -> None:
-    """With --logdir_spec the runs bear TensorBoard's names for them, and everything works below --path_prefix."""
+    """With --logdir_spec the runs have TensorBoard's names, and everything works below --path_prefix."""
     writing.RunFile(tmp_path / "alone", session="x").scalar("loss", 1, 1_700_000_000.0)
     arguments = ("--logdir_spec", f"mine:{logdir},own:{tmp_path / 'alone'}", "--path_prefix=/behind/proxy")
     with serving(tmp_path, *arguments) as board:
         assert board.url.endswith("/behind/proxy/")
-        told = board.runs(3 + len(DIRECTORY_NAMES))
-        theirs = board.until(lambda: json.loads(board._fetch("data/runs")[2]), lambda names: len(names) == len(told))
-        assert set(theirs) == set(told)
-        assert {"mine/digits", "own/."} <= set(told)
+        runs = board.runs(3 + len(DIRECTORY_NAMES))
+        theirs = board.until(lambda: json.loads(board._fetch("data/runs")[2]), lambda names: len(names) == len(runs))
+        assert set(theirs) == set(runs)
+        assert {"mine/digits", "own/."} <= set(runs)
         assert board.listing()["loading_mechanism"]["module_path"].startswith("/behind/proxy/data/plugin/")
         assert board.json("tags", run="own/.")["tags"][0]["tag"] == "loss"
         assert board.end(signal.SIGINT) in (0, -signal.SIGINT, 130)
@@ -374,9 +374,9 @@ def test_logdirs_of_the_world(tmp_path: Path) -> None:
     if not SHARED.is_dir():
         pytest.skip("the logdirs of other writers are not here")
     with serving(tmp_path, "--logdir", str(SHARED)) as board:
-        told = board.runs(20)
-        assert len(told) == 20
-        for name, row in told.items():
+        runs = board.runs(20)
+        assert len(runs) == 20
+        for name, row in runs.items():
             assert row["problem"] is None
             assert board.json("run", run=name)["run"] == name
             for tag in board.json("tags", run=name)["tags"][:3]:

@@ -73,7 +73,7 @@ def test_files_stand_in_the_order_of_their_names() -> None:
 
 
 def test_the_runs_asked_for_longest_ago_make_room() -> None:
-    """Beyond the bound the store forgets, first what nobody has asked for; a run too big by itself is held alone."""
+    """Beyond the bound the store drops the runs requested longest ago; a run too big by itself is held alone."""
     store = Store({"/a": source("/a/1", 10), "/b": source("/b/1", 10), "/c": source("/c/1", 10)}, max_bytes=2_200)
     for directory in ("/a", "/b", "/a", "/c", "/a"):
         assert store.run(directory, PATIENCE_SECS).tags()["loss"].points == 10
@@ -89,7 +89,7 @@ def test_the_runs_asked_for_longest_ago_make_room() -> None:
 
 
 def test_slow_storage_holds_up_no_request() -> None:
-    """Who does not want to wait is told that the run is being read; what was read before is answered meanwhile."""
+    """A request that does not wait gets the error that the run is being read, or what was read before."""
     made = source("/a/1", 3)
     store = Store({"/a": made})
     go_on = threading.Event()
@@ -113,7 +113,7 @@ def test_slow_storage_holds_up_no_request() -> None:
 
 
 def test_what_cannot_be_read_says_why_and_is_tried_again() -> None:
-    """An error of the storage is told to who asks, and costs nothing that was read before."""
+    """The request gets the storage's error; what was read before stays."""
     made = source("/a/1", 3)
     made.error = OSError("stale handle")
     store = Store({"/a": made})
@@ -145,7 +145,7 @@ def test_many_ask_at_once_and_it_is_read_once() -> None:
 
 
 def test_no_thread_before_the_first_question(begun_threads: Callable[[str], list[threading.Thread]]) -> None:
-    """A store that nobody asks costs no thread, and closing it is nothing."""
+    """A store without requests has no thread, and can be closed."""
     store = Store({})
     assert begun_threads("supervisor-scalars") == []
     store.close()

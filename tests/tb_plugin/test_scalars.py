@@ -72,7 +72,7 @@ def test_abandoned_points_are_there_and_known_as_such(restarted: Bench) -> None:
 
 
 def test_a_window_is_cut_by_wall_time_or_step(restarted: Bench) -> None:
-    """Bounds are included, on either axis; segments outside of the window are not told of."""
+    """Bounds are included, on either axis; segments outside of the window are not listed."""
     header, columns = restarted.columns("scalars", run="a", tag="loss", by="step", from_=129, to=131)
     assert columns["step"] == [129, 130, 129, 130, 131]
     assert columns["segment"] == [0, 0, 1, 1, 1]

@@ -39,7 +39,7 @@ def test_what_a_restart_went_back_over_is_abandoned() -> None:
 
 
 def test_an_inferred_restart_went_back_to_before_its_first_point() -> None:
-    """Of a session that told nothing the first written step is known: that one was done again, too."""
+    """Of an inferred session only the first written step is known: that one was recomputed, too."""
     run = restarted(("one", 0, 130), ("two", 101, 200))
     inferred = tuple(dataclasses.replace(session, inferred=True) for session in run.sessions)
     assert abandoned_after_steps(dataclasses.replace(run, sessions=inferred)) == {"one": 100}
@@ -60,12 +60,12 @@ def test_a_later_restart_can_undo_earlier_sessions() -> None:
 
 
 def test_what_is_not_known_abandons_nothing() -> None:
-    """Where nothing tells which step a session went on from, nothing is called abandoned."""
+    """Where the step that a session went on from is unknown, nothing is called abandoned."""
     assert abandoned_after_steps(restarted(("one", 0, 130), ("two", None, 200))) == {}
 
 
 def test_a_session_of_unknown_end_may_have_been_undone() -> None:
-    """Without its last step, the points themselves tell which of a session's were done again."""
+    """Without a session's last step, its points show which of its steps were recomputed."""
     assert abandoned_after_steps(restarted(("one", 0, None), ("two", 100, 200))) == {"one": 100}
 
 
@@ -164,8 +164,8 @@ def test_a_recovery_divides_its_session() -> None:
         3: [500.0],
     }
     assert owners(run, "/g", [901.0]) == {4: [901.0]}
-    told = Segments(run).describe([0, 1, 2, 3, 4])
-    assert [(item["session"], item["abandoned_after_step"]) for item in told] == [
+    described = Segments(run).describe([0, 1, 2, 3, 4])
+    assert [(item["session"], item["abandoned_after_step"]) for item in described] == [
         ("one", 30),
         ("one", 30),
         ("one", 70),

@@ -36,7 +36,7 @@ def built(tmp_path: Path) -> Path:
 def test_files_are_served_as_they_are(
     bench: Callable[..., Bench], built: Path, name: str, content_type: str, cache: str
 ) -> None:
-    """Whole, with their type, packed for who accepts it; kept for ever only where the name changes with the content."""
+    """Whole, with their type, packed for who accepts it; cached for good only where names change with content."""
     tab = bench(a_run(), files=StaticFiles(built))
     plain = tab.get(name)
     assert (plain.status_code, plain.content_type, plain.headers["Cache-Control"]) == (200, content_type, cache)

@@ -12,12 +12,12 @@ from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run, a_session
 
 
 def a_worker(name: str, *spans: WorkerSpan) -> WorkerHistory:
-    """A worker that the session "one" told of."""
+    """A worker that the session "one" listed."""
     return WorkerHistory(name=name, session="one", state="running", spans=spans, starts=1)
 
 
 def flapping(count: int, *, start: float = NOW) -> list[WorkerSpan]:
-    """So many spans of a second each."""
+    """``count`` spans of a second each."""
     states: tuple[WorkerState, ...] = ("running", "waiting")
     return [
         WorkerSpan(state=states[number % 2], since=start + number, until=start + number + 1, started_at=start)
@@ -31,7 +31,7 @@ def a_cluster(*workers: WorkerHistory) -> object:
 
 
 def test_a_lane_is_a_worker(bench: Callable[..., Bench]) -> None:
-    """Each worker has all that was told of it last, and its states over time, whichever chief told of them."""
+    """Each worker has what was recorded of it last, and its states over time, whichever chief recorded them."""
     server, worker = bench(a_rich_run()).json("workers", run="a")["workers"]
     assert (server["name"], server["state"], server["host"], server["pid"]) == ("ps:0", "running", "ps-0", 7)
     assert (worker["state"], worker["starts"], worker["step"], worker["last_seen"]) == ("lost", 2, 190, NOW - 25)
@@ -40,7 +40,7 @@ def test_a_lane_is_a_worker(bench: Callable[..., Bench]) -> None:
 
 
 def test_another_process_is_marked_where_it_is_first_seen(bench: Callable[..., Bench]) -> None:
-    """Where a worker was started again; spans that do not tell when their process began change nothing."""
+    """Where a worker was started again; spans without the start of their process change nothing."""
     worker = bench(a_rich_run()).json("workers", run="a")["workers"][1]
     assert [span[4] for span in worker["spans"]] == [False, True, False, False]
     spans = [
@@ -52,7 +52,7 @@ def test_another_process_is_marked_where_it_is_first_seen(bench: Callable[..., B
 
 
 def test_only_spans_that_touch_the_window_are_listed(bench: Callable[..., Bench]) -> None:
-    """A window cuts what is told, not what it means: a mark stays where its process was started."""
+    """A window leaves spans out and changes none: a mark stays where its process was started."""
     tab = bench(a_rich_run())
     worker = tab.json("workers", run="a", from_=NOW - 55, to=NOW - 45)["workers"][1]
     assert [(span[2], span[4]) for span in worker["spans"]] == [("waiting", True), ("running", False)]
@@ -60,8 +60,8 @@ def test_only_spans_that_touch_the_window_are_listed(bench: Callable[..., Bench]
 
 
 def test_who_is_sick_depends_on_what_has_become_of_the_chief(bench: Callable[..., Bench]) -> None:
-    """While the chief is heard of its word counts; once it is gone only who was down before it may be why; a planned
-    end is everybody's."""
+    """While the chief runs, its heartbeats count; once it is gone, only a worker that was down before may be the cause;
+    after a planned end no worker is in trouble."""
 
     def sick(state: str) -> list[str]:
         span = WorkerSpan(state="running", since=NOW - 9, until=NOW)
@@ -85,7 +85,7 @@ def test_a_worker_that_is_not_named_any_more_is_not_present(bench: Callable[...,
 
 
 def test_a_worker_of_an_earlier_session_is_not_present(bench: Callable[..., Bench]) -> None:
-    """Who reads it can tell a worker that is lost from one that a smaller cluster has no more."""
+    """A worker that is lost differs from one that a smaller cluster has no more."""
     run = a_rich_run()
     run = dataclasses.replace(run, sessions=(*run.sessions, a_session("three")))
     assert [lane["present"] for lane in bench(a_rich_run()).json("workers", run="a")["workers"]] == [True, True]
@@ -93,7 +93,7 @@ def test_a_worker_of_an_earlier_session_is_not_present(bench: Callable[..., Benc
 
 
 def test_spans_too_short_to_be_seen_are_joined(bench: Callable[..., Bench]) -> None:
-    """Of a worker that flapped for a day about as many spans are told as can be seen, none of its troubles and restarts
+    """Of a worker that flapped for a day about as many spans are sent as can be seen, none of its troubles and restarts
     is hidden, and the worker beside it, which has few spans, keeps them all."""
     spans = flapping(80_000)
     spans[30_001] = dataclasses.replace(spans[30_001], state="failed", error="OSError: no space left")
@@ -101,16 +101,16 @@ def test_spans_too_short_to_be_seen_are_joined(bench: Callable[..., Bench]) -> N
     quiet = flapping(40, start=NOW + 70_000)
     tab = bench(a_cluster(a_worker("worker:0", *spans), a_worker("worker:1", *quiet)))
     noisy, other = tab.json("workers", run="a")["workers"]
-    told = noisy["spans"]
+    sent = noisy["spans"]
     assert (noisy["thinned"], other["thinned"]) == (True, False)
     assert len(other["spans"]) == 40
-    assert 2_000 < len(told) <= 4_001
-    assert (told[0][0], told[-1][1]) == (NOW, NOW + 80_000)
-    assert all(before[1] == after[0] for before, after in itertools.pairwise(told))
-    (failed,) = [span for span in told if span[2] == "failed"]
+    assert 2_000 < len(sent) <= 4_001
+    assert (sent[0][0], sent[-1][1]) == (NOW, NOW + 80_000)
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(sent))
+    (failed,) = [span for span in sent if span[2] == "failed"]
     assert failed[0] <= NOW + 30_001 < failed[1]
     assert failed[5] == "OSError: no space left"
-    (again,) = [span for span in told if span[4]]
+    (again,) = [span for span in sent if span[4]]
     assert again[0] <= NOW + 50_001 < again[1]
 
 

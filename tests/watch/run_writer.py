@@ -21,7 +21,7 @@ T0 = 1_700_000_000.0
 
 
 class RunFile:
-    """One events file that grows with each call, with one session of telemetry if it is told of.
+    """One events file that grows with each call, with one session of telemetry if `ready` or `beat` is called.
 
     Args:
         directory: the run's; made if missing.
@@ -43,7 +43,7 @@ class RunFile:
             file.write(frame(event))
         return self
 
-    def tell(self, record: Any, at: float) -> RunFile:
+    def record(self, record: Any, at: float) -> RunFile:
         """Append a telemetry record."""
         summary = summary_bytes(record)
         return self.write(event_prefix(at, self.step, 5, len(summary)) + summary)
@@ -69,10 +69,10 @@ class RunFile:
             run=run,
             **{"attempt": 1, "heartbeat_secs": 10.0, "checkpoint_interval_secs": 600.0, **more},
         )
-        return self.tell(record, self.started_at + 1)
+        return self.record(record, self.started_at + 1)
 
     def beat(self, at: float, *, phase: str = "training", steps: int = 0, **more: Any) -> RunFile:
-        """Tell how it is: it has done so many steps and has just moved."""
+        """Write a heartbeat: the session has done ``steps`` and has just moved."""
         self.step = steps
         spent = {"productive": at - self.started_at}
         record = HeartbeatRecord(
@@ -82,10 +82,10 @@ class RunFile:
             steps=steps,
             **{"progress_timeout_secs": 300.0, "activity_secs": spent, **more},
         )
-        return self.tell(record, at)
+        return self.record(record, at)
 
     def saved(self, at: float, path: str, error: str | None = None) -> RunFile:
-        """Tell of a save."""
+        """Record a save."""
         record = CheckpointRecord(
             session=self.session_id,
             trigger="timer",
@@ -96,8 +96,8 @@ class RunFile:
             blocked_secs=0.5,
             error=error,
         )
-        return self.tell(record, at)
+        return self.record(record, at)
 
     def stop(self, at: float, reason: Any = "completed") -> RunFile:
-        """End in good order."""
-        return self.tell(StopRecord(session=self.session_id, reason=reason, step=self.step, steps=self.step), at)
+        """Write the stop record."""
+        return self.record(StopRecord(session=self.session_id, reason=reason, step=self.step, steps=self.step), at)

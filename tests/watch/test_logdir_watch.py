@@ -37,7 +37,7 @@ def test_a_run_that_trains(tmp_path: Path, writing, clock) -> None:
 
 
 def test_only_what_changes_is_put_together_again(tmp_path: Path, writing, clock) -> None:
-    """A run that has ended is handed out as it was; one that runs is looked at anew, as time alone may end it."""
+    """A run that has ended is handed out as it was; one that runs is folded again, as time alone may end it."""
     writing.RunFile(tmp_path / "done").ready().beat(clock.now - 50, steps=5).stop(clock.now - 40)
     writing.RunFile(tmp_path / "live").ready().beat(clock.now - 1, steps=5)
     watch = LogdirWatch(str(tmp_path), clock=clock)
@@ -218,12 +218,12 @@ def test_a_run_that_cannot_be_understood_costs_no_other(
 
 
 def test_a_thread_s_past_may_be_forgotten(tmp_path: Path, writing, clock) -> None:
-    """Where only so many ticks and spans are kept, they are the newest; counts and the state are whole."""
+    """Where the ticks and spans that are kept have a bound, they are the newest; counts and the state are whole."""
     file = writing.RunFile(tmp_path / "a").ready()
     for number in range(1, 10):
         at = clock.now - 50 + number
-        told = {"name": "summary", "state": "idle" if number % 2 else "overdue", "ticks": number, "last_tick_at": at}
-        file.beat(at, steps=number, threads=(told,))
+        thread = {"name": "summary", "state": "idle" if number % 2 else "overdue", "ticks": number, "last_tick_at": at}
+        file.beat(at, steps=number, threads=(thread,))
     (thread,) = LogdirWatch(str(tmp_path), kept_ticks=2, clock=clock).refresh().runs["a"].run.threads
     assert (thread.ticks, thread.state, thread.last_tick_at) == (9, "idle", clock.now - 41)
     assert [tick.at for tick in thread.seen_ticks] == [clock.now - 42, clock.now - 41]
@@ -234,9 +234,9 @@ def test_progress_is_reported(tmp_path: Path, writing, clock) -> None:
     """After each run the caller hears how many are read, and of how many."""
     for name in ("a", "b"):
         writing.RunFile(tmp_path / name)
-    told = []
-    LogdirWatch(str(tmp_path), clock=clock).refresh(lambda done, total: told.append((done, total)))
-    assert told == [(1, 2), (2, 2)]
+    calls = []
+    LogdirWatch(str(tmp_path), clock=clock).refresh(lambda done, total: calls.append((done, total)))
+    assert calls == [(1, 2), (2, 2)]
 
 
 def test_checkpoints_are_joined_with_the_disk(tmp_path: Path, writing, clock) -> None:

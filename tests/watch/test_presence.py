@@ -97,7 +97,7 @@ def test_the_runs_own_directory_by_another_name() -> None:
 
 
 def test_a_directory_is_listed_once(tmp_path: Path) -> None:
-    """However many checkpoints are asked for, a directory is listed once until told to look anew."""
+    """However many checkpoints are asked for, a directory is listed once until `forget`."""
     listing = Listing(lambda directory: ["m-1.index"])
     presence = CheckpointPresence(None, listing.of)
     present = presence.within("/run")
@@ -140,7 +140,7 @@ def test_a_directory_that_cannot_be_listed() -> None:
 
 
 def test_another_store_is_not_asked() -> None:
-    """For the sake of a path in another store than the run's, nobody connects to that."""
+    """A path in another store than the run's causes no connection to that store."""
     listing = Listing(lambda directory: [])
     present = CheckpointPresence("/", listing.of).within("/run")
     assert present("gs://bucket/run/m-1") is None

@@ -30,7 +30,7 @@ class Process:
     def __init__(self, process: Forked) -> None:
         self._process = process
         self.lines: list[str] = []
-        self._told = threading.Condition()
+        self._new_line = threading.Condition()
         self._read = 0
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
@@ -39,7 +39,7 @@ class Process:
         """Return the next line that holds all these parts; fail if none comes, or the process ends before."""
         deadline = time.monotonic() + PATIENCE_SECS
         while True:
-            with self._told:
+            with self._new_line:
                 while self._read < len(self.lines):
                     self._read += 1
                     line = self.lines[self._read - 1]
@@ -47,7 +47,7 @@ class Process:
                         return line
                 alive = self._reader.is_alive()
                 assert alive and time.monotonic() < deadline, f"no line with {parts} in:\n" + "\n".join(self.lines)
-                self._told.wait(1.0)
+                self._new_line.wait(1.0)
 
     def step(self, *parts: str) -> int:
         """Return the number at the end of the next line that holds these parts."""
@@ -79,11 +79,11 @@ class Process:
 
     def _listen(self) -> None:
         for line in self._process.stdout:
-            with self._told:
+            with self._new_line:
                 self.lines.append(line.rstrip("\n"))
-                self._told.notify_all()
-        with self._told:
-            self._told.notify_all()
+                self._new_line.notify_all()
+        with self._new_line:
+            self._new_line.notify_all()
 
 
 @dataclass

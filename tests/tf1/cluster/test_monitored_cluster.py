@@ -17,35 +17,35 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def story(open_cluster: Callable[..., Any], until: Callable[..., None]) -> Iterator[Any]:
     """A training from its begin to its end, and what befell it."""
-    with open_cluster("MonitoredTrainingSession") as told:
-        told.start("ps:0", "chief:0", "worker:0")
-        told.steps["begin"] = told["chief:0"].step("ready at step")
-        told["worker:0"].line("ready at step")
-        told["chief:0"].step("trained to")
+    with open_cluster("MonitoredTrainingSession") as cluster:
+        cluster.start("ps:0", "chief:0", "worker:0")
+        cluster.steps["begin"] = cluster["chief:0"].step("ready at step")
+        cluster["worker:0"].line("ready at step")
+        cluster["chief:0"].step("trained to")
 
-        told["ps:0"].kill()
-        told.lines["chief waits"] = told["chief:0"].line("Waiting for", "ps:0")
-        told.steps["saved"] = int(tf.train.latest_checkpoint(told.logdir).rpartition("-")[2])
-        told.lines["worker waits"] = told["worker:0"].line("Waiting for", "ps:0")
-        until(told.sees("worker:0", "waiting"))
-        told.start("ps:0")
-        told.steps["chief goes on"] = told["chief:0"].step("trained to")
-        told.steps["worker goes on"] = told["worker:0"].step("trained to")
-        until(told.sees("worker:0", "running"))
+        cluster["ps:0"].kill()
+        cluster.lines["chief waits"] = cluster["chief:0"].line("Waiting for", "ps:0")
+        cluster.steps["saved"] = int(tf.train.latest_checkpoint(cluster.logdir).rpartition("-")[2])
+        cluster.lines["worker waits"] = cluster["worker:0"].line("Waiting for", "ps:0")
+        until(cluster.sees("worker:0", "waiting"))
+        cluster.start("ps:0")
+        cluster.steps["chief goes on"] = cluster["chief:0"].step("trained to")
+        cluster.steps["worker goes on"] = cluster["worker:0"].step("trained to")
+        until(cluster.sees("worker:0", "running"))
 
-        told["chief:0"].kill()
-        told.steps["without a chief"] = told["worker:0"].step("trained to")
-        told.start("chief:0")
-        told.steps["chief is back"] = told["chief:0"].step("ready at step")
+        cluster["chief:0"].kill()
+        cluster.steps["without a chief"] = cluster["worker:0"].step("trained to")
+        cluster.start("chief:0")
+        cluster.steps["chief is back"] = cluster["chief:0"].step("ready at step")
 
         for task in ("chief:0", "worker:0"):
-            told[task].enough()
+            cluster[task].enough()
         for task in ("chief:0", "worker:0", "ps:0"):
-            told.codes[task] = told[task].ended()
-        told.start("worker:1")
-        told.codes["late worker"] = told["worker:1"].ended()
-        told.lines["late worker"] = told["worker:1"].line("has finished")
-        yield told
+            cluster.codes[task] = cluster[task].ended()
+        cluster.start("worker:1")
+        cluster.codes["late worker"] = cluster["worker:1"].ended()
+        cluster.lines["late worker"] = cluster["worker:1"].line("has finished")
+        yield cluster
 
 
 def test_a_killed_parameter_server_is_waited_for(story: Any) -> None:

@@ -25,7 +25,7 @@ class Network:
     link: str
 
     def cut(self) -> None:
-        """Let nothing through any more; nobody is told."""
+        """Drop every packet from now on; no connection is reset."""
         ip("link", "set", self.link, "down")
 
     def heal(self) -> None:

@@ -22,7 +22,7 @@ FILE = ".supervisor.tasks/ps-0.json"
 
 
 class Script:
-    """Waits by doing what happens next; fails the test when nothing is left to happen."""
+    """Waits by doing what happens next; fails the test after the last happening."""
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock

@@ -17,74 +17,74 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def story(open_cluster: Callable[..., Any], until: Callable[..., None]) -> Iterator[Any]:
     """A training from its begin to its end, and what befell it."""
-    with open_cluster("Supervisor") as told:
-        tell_worker(told, until)
-        tell_chief(told)
-        tell_server(told, until)
-        tell_end(told)
-        yield told
+    with open_cluster("Supervisor") as cluster:
+        lose_worker(cluster, until)
+        lose_chief(cluster)
+        lose_server(cluster, until)
+        finish(cluster)
+        yield cluster
 
 
-def tell_worker(told: Any, until: Callable[..., None]) -> None:
+def lose_worker(cluster: Any, until: Callable[..., None]) -> None:
     """A worker is killed, and started again."""
-    told.start("chief:0", GATE="1")
-    told.start("ps:0", "worker:0")
-    told["chief:0"].line("in init_fn")
-    told.lines["waits for init_fn"] = told["worker:0"].line("Waiting for the chief", "init_fn")
-    told["chief:0"].enough()
-    told.steps["begin"] = told["chief:0"].step("ready at step")
-    told["worker:0"].line("ready at step")
+    cluster.start("chief:0", GATE="1")
+    cluster.start("ps:0", "worker:0")
+    cluster["chief:0"].line("in init_fn")
+    cluster.lines["waits for init_fn"] = cluster["worker:0"].line("Waiting for the chief", "init_fn")
+    cluster["chief:0"].enough()
+    cluster.steps["begin"] = cluster["chief:0"].step("ready at step")
+    cluster["worker:0"].line("ready at step")
     for name in ("worker:0", "ps:0"):
-        until(told.sees(name, "running"))
-    told["worker:0"].kill()
-    until(told.sees("worker:0", "lost"))
-    told.steps["others went on"] = told["chief:0"].step("trained to")
-    told.start("worker:0")
-    told.steps["worker is back"] = told["worker:0"].step("ready at step")
-    until(told.sees("worker:0", "running"))
+        until(cluster.sees(name, "running"))
+    cluster["worker:0"].kill()
+    until(cluster.sees("worker:0", "lost"))
+    cluster.steps["others went on"] = cluster["chief:0"].step("trained to")
+    cluster.start("worker:0")
+    cluster.steps["worker is back"] = cluster["worker:0"].step("ready at step")
+    until(cluster.sees("worker:0", "running"))
 
 
-def tell_chief(told: Any) -> None:
+def lose_chief(cluster: Any) -> None:
     """The chief is killed, and started again while the workers train."""
-    told["chief:0"].kill()
-    told.steps["saved when the chief was killed"] = newest_step(told.logdir)
-    told.steps["without a chief"] = 0
-    while told.steps["without a chief"] <= told.steps["saved when the chief was killed"]:
-        told.steps["without a chief"] = told["worker:0"].step("trained to")
-    told.start("chief:0")
-    told.lines["chief is back"] = told["chief:0"].line("alive in the cluster")
-    told.steps["chief is back"] = told["chief:0"].step("ready at step")
-    while newest_step(told.logdir) < told.steps["chief is back"]:
-        told["chief:0"].line("Saved checkpoint")
+    cluster["chief:0"].kill()
+    cluster.steps["saved when the chief was killed"] = newest_step(cluster.logdir)
+    cluster.steps["without a chief"] = 0
+    while cluster.steps["without a chief"] <= cluster.steps["saved when the chief was killed"]:
+        cluster.steps["without a chief"] = cluster["worker:0"].step("trained to")
+    cluster.start("chief:0")
+    cluster.lines["chief is back"] = cluster["chief:0"].line("alive in the cluster")
+    cluster.steps["chief is back"] = cluster["chief:0"].step("ready at step")
+    while newest_step(cluster.logdir) < cluster.steps["chief is back"]:
+        cluster["chief:0"].line("Saved checkpoint")
 
 
-def tell_server(told: Any, until: Callable[..., None]) -> None:
+def lose_server(cluster: Any, until: Callable[..., None]) -> None:
     """The parameter server is killed; all end with an error, and are started again, the worker first."""
-    told["ps:0"].kill()
-    told.steps["saved when the server was killed"] = newest_step(told.logdir)
+    cluster["ps:0"].kill()
+    cluster.steps["saved when the server was killed"] = newest_step(cluster.logdir)
     for name in ("chief:0", "worker:0"):
-        told.codes[f"{name} without a server"] = told[name].ended()
-    told.start("worker:0")
-    told.lines["waits for the server"] = told["worker:0"].line("Waiting for", "ps:0")
-    told.start("ps:0")
-    told.lines["waits for the chief"] = told["worker:0"].line("Waiting for the chief")
-    told.start("chief:0")
-    told.steps["restored"] = told["chief:0"].step("ready at step")
-    told["worker:0"].line("ready at step")
-    until(told.sees("worker:0", "running"))
+        cluster.codes[f"{name} without a server"] = cluster[name].ended()
+    cluster.start("worker:0")
+    cluster.lines["waits for the server"] = cluster["worker:0"].line("Waiting for", "ps:0")
+    cluster.start("ps:0")
+    cluster.lines["waits for the chief"] = cluster["worker:0"].line("Waiting for the chief")
+    cluster.start("chief:0")
+    cluster.steps["restored"] = cluster["chief:0"].step("ready at step")
+    cluster["worker:0"].line("ready at step")
+    until(cluster.sees("worker:0", "running"))
 
 
-def tell_end(told: Any) -> None:
+def finish(cluster: Any) -> None:
     """The training ends; a worker comes late."""
-    told["chief:0"].enough()
-    told.codes["chief"] = told["chief:0"].ended()
-    told.steps["end"] = newest_step(told.logdir)
-    told["worker:0"].enough()
+    cluster["chief:0"].enough()
+    cluster.codes["chief"] = cluster["chief:0"].ended()
+    cluster.steps["end"] = newest_step(cluster.logdir)
+    cluster["worker:0"].enough()
     for name in ("worker:0", "ps:0"):
-        told.codes[name] = told[name].ended()
-    told.start("worker:1")
-    told.codes["late worker"] = told["worker:1"].ended()
-    told.lines["late worker"] = told["worker:1"].line("has finished")
+        cluster.codes[name] = cluster[name].ended()
+    cluster.start("worker:1")
+    cluster.codes["late worker"] = cluster["worker:1"].ended()
+    cluster.lines["late worker"] = cluster["worker:1"].line("has finished")
 
 
 def newest_step(logdir: str) -> int:

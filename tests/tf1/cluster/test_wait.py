@@ -21,7 +21,7 @@ class Around(SessionContext):
     def __init__(self, clock: Any) -> None:
         super().__init__(clock)
         self.waits: list[float] = []
-        self.told: list[str | None] = []
+        self.reported: list[str | None] = []
         self.stops: Callable[[], bool] = lambda: False
 
     def wait(self, secs: float) -> bool:
@@ -30,7 +30,7 @@ class Around(SessionContext):
         return self.stops()
 
     def waiting_for(self, what: str | None) -> None:
-        self.told.append(what)
+        self.reported.append(what)
 
 
 class Blocked:
@@ -80,7 +80,7 @@ def test_a_long_wait_is_a_warning_once(context: Around, caplog: pytest.LogCaptur
     assert len(warnings) == 1
     assert warnings[0].startswith("Waiting, for 3")
     assert warnings[0].endswith("s by now, for the chief")
-    assert context.told == ["the chief"]
+    assert context.reported == ["the chief"]
 
 
 def test_polls_are_frequent_at_first(context: Around) -> None:
@@ -89,7 +89,7 @@ def test_polls_are_frequent_at_first(context: Around) -> None:
     for _ in range(8):
         deadline.pause("the chief")
     assert context.waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0]
-    assert context.told == ["the chief"]
+    assert context.reported == ["the chief"]
 
 
 def test_polls_may_be_more_frequent_than_the_first_wait(context: Around) -> None:
@@ -136,13 +136,13 @@ def test_what_is_waited_for_is_reported_when_it_changes(context: Around) -> None
         deadline.pause(what)
     deadline.done()
     deadline.done()
-    assert context.told == ["ps:0", "the chief", None]
+    assert context.reported == ["ps:0", "the chief", None]
 
 
 def test_a_call_that_returns_is_not_waited_for(context: Around) -> None:
     """Its result is returned, without a report or a probe."""
     assert DeadlineWait(60.0, 1.0, context).call_blocking(lambda: "here", who=never, discard=never) == "here"
-    assert context.told == []
+    assert context.reported == []
 
 
 def test_a_call_that_fails_fails_the_wait(context: Around) -> None:
@@ -156,8 +156,8 @@ def test_a_call_that_fails_fails_the_wait(context: Around) -> None:
 
 
 def test_a_call_that_blocks_is_outlasted(context: Around, blocked: Blocked) -> None:
-    """It is found out who keeps it from returning, once it has blocked for long enough, and again every so often; what
-    has changed is told."""
+    """Once the call has blocked for long enough, and then at intervals, the process that blocks it is looked up; a
+    change is reported."""
     asked: list[float] = []
     names = iter(["ps:0", "ps:0", "ps:1"])
 
@@ -165,11 +165,11 @@ def test_a_call_that_blocks_is_outlasted(context: Around, blocked: Blocked) -> N
         asked.append(context.clock.monotonic())
         if len(asked) > 3:
             blocked.let_go.set()
-            return "nobody"
+            return "none"
         return next(names)
 
     assert DeadlineWait(None, 1.0, context).call_blocking(blocked, who=who, discard=blocked.discard) == "late"
-    assert context.told[:2] == ["ps:0", "ps:1"]
+    assert context.reported[:2] == ["ps:0", "ps:1"]
     assert asked[0] >= 1000.0 + NAME_SECS
     assert blocked.discarded == []
 
@@ -182,7 +182,7 @@ def test_a_call_that_blocks_ends_with_the_wait(context: Around, blocked: Blocked
             blocked, who=lambda: "ps:0 (a:1): unreachable", discard=blocked.discard
         )
     assert str(raised.value) == ("Session was not ready after waiting 2 secs. Waited for ps:0 (a:1): unreachable")
-    assert context.told == ["ps:0 (a:1): unreachable"]
+    assert context.reported == ["ps:0 (a:1): unreachable"]
     blocked.let_go.set()
     assert blocked.is_discarded.wait(60.0)
     assert blocked.discarded == ["late"]
@@ -246,9 +246,9 @@ def test_finding_out_may_block_too(context: Around, blocked: Blocked) -> None:
     def stops() -> bool:
         if len(context.waits) == 50:
             assert looked.wait(60.0)
-            assert (len(asked), context.told) == (1, [])
+            assert (len(asked), context.reported) == (1, [])
             name.set()
-        return context.told == ["ps:0"]
+        return context.reported == ["ps:0"]
 
     context.stops = stops
     with pytest.raises(tf.errors.CancelledError, match="while waiting for ps:0"):

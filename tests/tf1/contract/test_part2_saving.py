@@ -159,10 +159,10 @@ def test_faults_of_the_world_do_not_stop_training(
         assert not supervisor.should_stop()
         sess.run(model.train_op)
     saves = [record for record in read_telemetry(logdir) if record.kind == "checkpoint"]
-    told = str(fault()).split("\n")[0]
-    assert [told in (record.error or "") for record in saves[:3]] == [True, True, False]
+    message = str(fault()).split("\n")[0]
+    assert [message in (record.error or "") for record in saves[:3]] == [True, True, False]
     assert saves[2].path == f"{logdir}/model.ckpt-0"
-    assert told in caplog.text
+    assert message in caplog.text
     assert names(logdir) == ["model.ckpt-0", "model.ckpt-1"]
 
 

@@ -47,8 +47,8 @@ def test_an_unfed_placeholder_is_explained(
         supervisor.managed_session(),
     ):
         supervisor.wait_for_stop()
-    told = " ".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
-    for text in (told, caplog.text) if hasattr(raised.value, "__notes__") else (caplog.text,):
+    message = " ".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    for text in (message, caplog.text) if hasattr(raised.value, "__notes__") else (caplog.text,):
         for word in ("summary", "'images'", "summary_feed_dict", "summary_op=None"):
             assert word in text
 

@@ -32,7 +32,7 @@ class Process:
         """Return the next answer."""
         return self.process.stdout.readline().strip()
 
-    def tell(self, command: str) -> str:
+    def answer_to(self, command: str) -> str:
         """Give a command; return the answer."""
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
@@ -76,7 +76,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> I
         killed_at, restored = {}, {}
         for facade, process in first.items():
             assert process.hear() == "ready"
-            assert [process.tell(command) for command in ("train 7", "save", "train 5")] == ["7", "7", "12"]
+            assert [process.answer_to(command) for command in ("train 7", "save", "train 5")] == ["7", "7", "12"]
             process.process.close()
             killed_at[facade] = time.time()
             restored[facade] = max(int(path.stem.rpartition("-")[2]) for path in Path(logdirs[facade]).glob("*.index"))
@@ -84,8 +84,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> I
         second = {facade: start(facade) for facade in FACADES}
         for facade, process in second.items():
             assert process.hear() == "ready"
-            assert process.tell("train 3") == process.tell("save") == str(restored[facade] + 3)
-            assert process.tell("finish") == "finished"
+            assert process.answer_to("train 3") == process.answer_to("save") == str(restored[facade] + 3)
+            assert process.answer_to("finish") == "finished"
         for facade, logdir in logdirs.items():
             fold = RunFold(".")
             fold.update(LogdirIndex(logdir).refresh().changed["."])

@@ -117,7 +117,7 @@ def test_two_checkpoint_savers_each_save_to_their_directory(build_model: Any, tm
 def test_faults_of_the_world_do_not_stop_a_monitored_training(
     build_model: Any, logdir: str, monkeypatch: pytest.MonkeyPatch, read_telemetry: Any, saved_steps: Any
 ) -> None:
-    """A disk that is full for a while costs the checkpoints of that while; they are retried, and told."""
+    """A disk that is full for a while costs the checkpoints of that while; they are retried and recorded."""
     from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 
     model = build_model()

@@ -1,4 +1,4 @@
-"""AbortedError and UnavailableError: the TensorFlow session is made anew, within bounds, and that is told."""
+"""AbortedError and UnavailableError: the TensorFlow session is made again, within bounds, and recorded."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_stop_ends_the_wait(logdir: str, build_model: Any) -> None:
 def test_a_recovery_is_a_restart_within_the_session(
     logdir: str, build_model: Any, read_telemetry: Any, saved_steps: Any
 ) -> None:
-    """One session record, one recovery record with what was lost; training and checkpoints go on; the count is told."""
+    """One session record, one recovery record with the lost steps; training and checkpoints go on; it is counted."""
     model = build_model()
     hook = Losing("before_run", (6, 7))
     with supervisor_core.MonitoredTrainingSession(

@@ -54,9 +54,9 @@ def test_a_supervisor_is_seen_by_prometheus(
     trainer.start()
     trainer.is_known(prometheus)
 
-    trainer.tell("hold")
+    trainer.command("hold")
     assert webhook.next() == FIRING
-    trainer.tell("go")
+    trainer.command("go")
     assert webhook.next() == RESOLVED
 
     trainer.send(signal.SIGKILL)
@@ -65,9 +65,9 @@ def test_a_supervisor_is_seen_by_prometheus(
     trainer.start()
     assert webhook.next() == RESUMED
 
-    trainer.tell("nan")
+    trainer.command("nan")
     assert webhook.next() == ("firing", "SupervisorLossNotFinite", "digits")
-    trainer.tell("finite")
+    trainer.command("finite")
     assert webhook.next() == ("resolved", "SupervisorLossNotFinite", "digits")
 
     for query in queries_of(dashboard(), "digits"):
