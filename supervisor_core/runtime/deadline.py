@@ -1,4 +1,7 @@
-"""`Deadline`: one monotonic time for a whole shutdown, handed to everything that waits; `ExitTimer` enforces it."""
+"""`Deadline`: one monotonic time for a whole shutdown, handed to everything that waits.
+
+`StopDeadline` says which one a session's end has, and what part of it is for what; `ExitTimer` enforces it.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,78 @@ class Deadline:
 
 NEVER = Deadline(math.inf)
 """No deadline."""
+
+
+RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
+"""The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""
+RECORDS_SECS, JOIN_SECS = 10.0, 5.0
+"""How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
+
+
+class StopDeadline:
+    """The deadline of a session's end: made by a signal, or by a stop without one; see `docs/stopping.md`.
+
+    Args:
+        signal_secs: `Options.signal_grace_secs`.
+        clock: replaced in tests.
+    """
+
+    def __init__(self, signal_secs: float, clock: Clock) -> None:
+        self.for_end = NEVER
+        """When the end has to be over; `NEVER` as long as nothing ends."""
+        self._by_signal = False
+        self._signal_secs = signal_secs
+        self._clock = clock
+
+    def forget(self) -> None:
+        """There is no end under way."""
+        self.for_end, self._by_signal = NEVER, False
+
+    def signalled(self, at: float | None) -> None:
+        """A signal came.
+
+        Args:
+            at: when, on the monotonic clock. Default: now.
+        """
+        since = self._clock.monotonic() if at is None else at
+        self.for_end, self._by_signal = Deadline(since + self._signal_secs, self._clock), True
+
+    def stopped(self, secs: float) -> None:
+        """The session is stopped, and has this many seconds from now on; those of a signal before are replaced."""
+        self.for_end = Deadline.after(secs, self._clock)
+
+    @property
+    def for_save(self) -> Deadline:
+        """Until when there is time to save: without a signal a save takes the time that it takes."""
+        return self.for_work if self._by_signal else NEVER
+
+    @property
+    def for_work(self) -> Deadline:
+        """Until when there is time to wait for what has to end first."""
+        if not self._by_signal:
+            return self.for_end
+        return self.for_end.earlier(self._reserve_secs)
+
+    @property
+    def for_records(self) -> Deadline:
+        """Until when there is time for the last records."""
+        if self._by_signal:
+            return self.for_end
+        return Deadline.after(max(RECORDS_SECS, self.for_end.remaining()), self._clock)
+
+    def linger_secs(self, secs: float) -> float:
+        """Return how many of these seconds metrics may linger: after a signal, less than there is for work. So the
+        loop's thread comes to its end, and the signal's thread does not end the process as one that hangs."""
+        return self.for_work.earlier(self._reserve_secs).remaining(secs) if self._by_signal else secs
+
+    @property
+    def _reserve_secs(self) -> float:
+        return min(RESERVE_SECS, RESERVE_SHARE * self._signal_secs)
+
+    def join_secs(self, grace_secs: float) -> float:
+        """Return how many of a stop's seconds threads may be waited for."""
+        left = self.for_work.remaining(grace_secs)
+        return left if self._by_signal else max(left, min(grace_secs, JOIN_SECS))
 
 
 class ExitTimer:

@@ -1,4 +1,4 @@
-"""`Lifecycle`: one supervised session of the graph-mode facades, from the first line to the last.
+"""`Lifecycle`: one supervised session of the graph-mode facades, and `managed_session`, its ``with`` block.
 
 The facade is TensorFlow's API; this is what happens behind it until the session ends. How it ends is in `stopping`.
 """
@@ -6,9 +6,9 @@ The facade is TensorFlow's API; this is what happens behind it until the session
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal, Protocol
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -16,15 +16,17 @@ from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.coordinator import Coordinator
+from supervisor_core.runtime.deadline import StopDeadline
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.supervision.chief_status import ChiefStatus
 from supervisor_core.supervision.session_recorder import SessionRecorder
-from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.cluster.connect import close_with_timeout
 from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.restore import Restored, RestoreInfo
-from supervisor_core.tf1.stop_state import StopReason
-from supervisor_core.tf1.stopping import Stopping
+from supervisor_core.tf1.session_state import SessionState, StopReason
+from supervisor_core.tf1.stopping import Stopping, end_abandoned
+from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -32,6 +34,11 @@ Claim = Literal["required", "if free", "gives way"]
 """How a chief takes its logdir. ``required``: it writes checkpoints; where another one does already, it is refused.
 ``if free``: it may come to write some; if another one does already, it is a guest. ``gives way``: it cannot; it is a
 guest wherever another has written any, and from when another begins to."""
+
+
+RELEASE_AFTER_SECS = 30.0
+"""How long threads may take to end by themselves before the session is closed under them, in seconds, if half of
+``stop_grace_secs`` is not less."""
 
 
 class Lifecycle:
@@ -65,36 +72,23 @@ class Lifecycle:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.services = ServiceRegistry()
-        self._checkpoints = checkpoints
-        self.stopping = Stopping(self, options, clock)
+        self.options = options
+        """How the run behaves."""
+        deadline = StopDeadline(options.signal_grace_secs, clock)
+        self.state = SessionState(coord=coord, logdir=logdir, writer=writer, checkpoints=checkpoints, deadline=deadline)
+        """The session under way, or the last one."""
+        self.stopping = Stopping(self.state, options, clock)
         """How it ends."""
+        self._checkpoints = checkpoints
         self._interval_secs = checkpoint_interval_secs
         if checkpoints is not None:
             self._interval_secs = checkpoints.interval_secs
-        self._coord = coord
-        self._options = options
         self._facade = facade
-        self._logdir = logdir
-        self._writer = writer
         self._is_chief = is_chief
         self._task = task
         self._clock = clock
-        self._recorder: SessionRecorder | None = None
-        self._session: Any = None
         self._chief: ChiefStatus | None = None
         self._refusal: LogdirInUseError | None = None
-        self._is_ready = False
-
-    @property
-    def checkpoints(self) -> CheckpointManager | None:
-        """Takes the checkpoints; None where none are taken, and for a guest."""
-        return None if self.is_guest else self._checkpoints
-
-    @property
-    def is_guest(self) -> bool:
-        """Whether the logdir belongs to another process's run: then nothing is written there but what the program adds
-        to its events file itself."""
-        return self._refusal is not None
 
     def refuse_guest(self) -> None:
         """Raise `LogdirInUseError` for a guest that would write checkpoints."""
@@ -108,61 +102,21 @@ class Lifecycle:
         Raises:
             RuntimeError: before the first session.
         """
-        if self._recorder is None:
+        if self.state.recorder is None:
             raise RuntimeError(
                 "There is no session yet: call managed_session() or prepare_or_wait_for_session() first."
             )
-        return self._recorder
-
-    @property
-    def session(self) -> Any:
-        """The TensorFlow session under way, or the last one; None before it is ready."""
-        return self._session
+        return self.state.recorder
 
     @property
     def has_begun(self) -> bool:
         """Whether there is, or was, a session since the last `begin`; not when the logdir was refused."""
-        return self._recorder is not None
+        return self.state.recorder is not None
 
     @property
     def is_under_way(self) -> bool:
         """Whether a session has begun and not ended."""
-        return self._recorder is not None and not self._recorder.ended
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the session that has begun was said to be `ready`."""
-        return self._is_ready
-
-    @property
-    def options(self) -> Options:
-        """How the run behaves."""
-        return self._options
-
-    @property
-    def stop_reason(self) -> StopReason:
-        """Why the session ends, as far as is known."""
-        return self.stopping.reason
-
-    @property
-    def begun(self) -> SessionRecorder | None:
-        """What `recorder` returns; None before the first session."""
-        return self._recorder
-
-    @property
-    def coord(self) -> Coordinator:
-        """The coordinator of the present session's threads."""
-        return self._coord
-
-    @property
-    def writer(self) -> Any:
-        """The summary writer, or None."""
-        return self._writer
-
-    @property
-    def logdir(self) -> str | None:
-        """The run's directory; None where nothing is written."""
-        return self._logdir
+        return self.state.recorder is not None and not self.state.recorder.ended
 
     def begin(self, at_exit: Callable[[BaseException | None], object], claim: Claim = "required") -> SessionRecorder:
         """Begin a session; one that is still open ends as requested.
@@ -174,18 +128,20 @@ class Lifecycle:
         Raises:
             LogdirInUseError: if another live chief holds the logdir, and it is required.
         """
-        if self._recorder is not None:
+        state = self.state
+        if state.recorder is not None:
             self.stopping.record(None)
-            self._recorder.close(0.0)
+            state.recorder.close(0.0)
             self.services.clear()
-        open_sessions.end_abandoned(self._logdir)
+        end_abandoned(state.logdir)
         self.stopping.begin()
-        self._recorder = self._refusal = None
-        self._is_ready = False
-        if self._logdir and self._task is not None:
-            wait_secs = self._options.finished_wait_secs
-            self._chief = ChiefStatus(self._logdir, finished_wait_secs=wait_secs, clock=self._clock)
-        run = self._new_recorder(is_chief=self._is_chief, writer=self._writer, gives_way=claim == "gives way")
+        state.recorder = self._refusal = None
+        state.is_ready = state.is_guest = False
+        state.checkpoints = self._checkpoints
+        if state.logdir and self._task is not None:
+            wait_secs = self.options.finished_wait_secs
+            self._chief = ChiefStatus(state.logdir, finished_wait_secs=wait_secs, clock=self._clock)
+        run = self._new_recorder(is_chief=self._is_chief, writer=state.writer, gives_way=claim == "gives way")
         try:
             run.begin()
         except LogdirInUseError as error:
@@ -194,30 +150,32 @@ class Lifecycle:
             self._become_guest(error)
             run = self._new_recorder(is_chief=False, writer=None, gives_way=False)
             run.begin()
-        self._recorder = run
+        state.recorder = run
         self.stopping.begun(at_exit)
-        if self.stop_reason.signum is not None:  # it came meanwhile
-            self._coord.request_stop()
+        if state.reason.signum is not None:  # it came meanwhile
+            state.coord.request_stop()
         return run
 
     def use(self, checkpoints: CheckpointManager) -> None:
         """Have the session's last checkpoint, and one at a signal, saved by this."""
         self._checkpoints = checkpoints
+        if not self.state.is_guest:
+            self.state.checkpoints = checkpoints
 
     def coordinate(self, coord: Coordinator) -> None:
         """Go on with another coordinator; a signal that came meanwhile asks it to stop at once."""
-        self._coord = coord
-        if self.stop_reason.signum is not None:
+        self.state.coord = coord
+        if self.state.reason.signum is not None:
             coord.request_stop()
 
     def ready(self, sess: Any, restore_info: RestoreInfo, services: Sequence[Mapping[str, Any]]) -> None:
         """Record that the session is ready, and where its model came from."""
-        self._session = sess
-        self._is_ready = True
-        self._coord.reset_heeded()
-        restored = restore_info.restored
-        if self.checkpoints is not None:
-            self.checkpoints.attach(sess, self.recorder, self._writer, restored, restore_info.skipped)
+        state, restored = self.state, restore_info.restored
+        state.tf_session = sess
+        state.is_ready = True
+        state.coord.reset_heeded()
+        if state.checkpoints is not None:
+            state.checkpoints.attach(sess, self.recorder, state.writer, restored, restore_info.skipped)
         self._note_restored(restored)
         self.recorder.ready(
             restored_checkpoint=None if restored is None else restored.path,
@@ -230,7 +188,7 @@ class Lifecycle:
 
     def recovering(self) -> None:
         """Record that the TensorFlow session is lost, and another one is on its way."""
-        self._session = None
+        self.state.tf_session = None
         self.recorder.enter("restoring")
 
     def recovered(self, sess: Any, restore_info: RestoreInfo, error: str, losses: int, secs: float) -> None:
@@ -243,7 +201,7 @@ class Lifecycle:
             losses: how often that happened until now.
             secs: how long it took.
         """
-        self._session = sess
+        self.state.tf_session = sess
         self.recorder.recovered(
             error=error,
             losses=losses,
@@ -260,40 +218,137 @@ class Lifecycle:
 
     def finished(self) -> None:
         """Record that there is nothing to do: the run had finished when this process came. Asks for a stop."""
-        self.stop_reason.had_finished = True
-        self._coord.request_stop()
+        self.state.reason.had_finished = True
+        self.state.coord.request_stop()
 
     def service_failed(self, name: str, error: BaseException, tick: int) -> None:
         """Record a service's failed tick: the heartbeat that says so is written at once."""
         _LOG.info("Service %s: tick %d failed: %s", name, tick, error)
-        if self._recorder is not None:
-            self._recorder.beat()
+        if self.state.recorder is not None:
+            self.state.recorder.beat()
 
     def _new_recorder(self, *, is_chief: bool, writer: Any, gives_way: bool) -> SessionRecorder:
         return SessionRecorder(
-            logdir=self._logdir,
+            logdir=self.state.logdir,
             facade=self._facade,
-            options=self._options,
+            options=self.options,
             writer=writer,
             services=self.services,
             checkpoint_interval_secs=self._interval_secs,
             is_chief=is_chief,
             task=self._task,
             gives_way=gives_way,
-            on_taken_over=self._become_guest if gives_way else lambda error: self._coord.request_stop(error),
+            on_taken_over=self._become_guest if gives_way else lambda error: self.state.coord.request_stop(error),
             clock=self._clock,
         )
 
     def _become_guest(self, error: BaseException) -> None:
         assert isinstance(error, LogdirInUseError)
         self._refusal = error
-        _LOG.info("%s belongs to another run: this process writes no telemetry there. %s", self._logdir, error)
+        self.state.is_guest, self.state.checkpoints = True, None
+        _LOG.info("%s belongs to another run: this process writes no telemetry there. %s", self.state.logdir, error)
 
     def _note_restored(self, restored: Restored | None) -> None:
         if restored is not None:
             self.recorder.saves.restored(
                 path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
             )
+
+
+class Managed(Protocol):
+    """What the block needs of a supervisor."""
+
+    @property
+    def coord(self) -> Coordinator:
+        """Its coordinator."""
+
+    def prepare_or_wait_for_session(self, *, master: str, config: Any, start_standard_services: bool) -> Any:
+        """Return a session whose model is ready."""
+
+    def request_stop(self, ex: BaseException) -> None:
+        """Report an error, and ask everything to stop."""
+
+    def stop(self, *, close_summary_writer: bool) -> None:
+        """Stop the services, and save what is not saved."""
+
+
+@contextmanager
+def managed_session(
+    supervisor: Managed,
+    lifecycle: Lifecycle,
+    *,
+    prepared: Callable[[Any], object],
+    close_summary_writer: bool,
+    master: str,
+    config: Any,
+    start_standard_services: bool,
+) -> Iterator[Any]:
+    """Prepare a session, yield it, save and stop; see `Supervisor.managed_session`.
+
+    A subclass may override what is called here, with the arguments that the original passes: no others are passed.
+    """
+    with lifecycle.stopping.signals.watched():
+        try:
+            try:
+                sess = supervisor.prepare_or_wait_for_session(
+                    master=master, config=config, start_standard_services=start_standard_services
+                )
+                prepared(sess)
+            except BaseException:
+                _give_up(supervisor, lifecycle, close_summary_writer)
+                raise
+            # A run that blocks in a dequeue is released by closing the session, before the grace time is over.
+            supervisor.coord.register_release(sess.close, after_secs=RELEASE_AFTER_SECS)
+            yield from _guarded(supervisor, lifecycle, sess, close_summary_writer)
+        finally:
+            lifecycle.stopping.stop_serving()
+
+
+def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
+    reason = lifecycle.state.reason
+    try:
+        try:
+            yield sess
+        except BaseException as error:
+            if lifecycle.stopping.hands_off:
+                raise
+            reason.stop_was_requested |= supervisor.coord.should_stop()
+            reason.body_error = error
+            if not isinstance(error, Exception):
+                raise
+            explain_finalized(error)
+            supervisor.request_stop(error)
+        finally:
+            _stop(supervisor, reason, close_summary_writer)
+    finally:
+        if not lifecycle.stopping.hands_off:  # whose TensorFlow has no threads that could close anything
+            close_with_timeout(sess, lifecycle.stopping.closing_secs)
+    if reason.body_error is not None and not lifecycle.stopping.is_clean(reason.body_error):
+        raise reason.body_error  # which the coordinator ignores if a stop had been requested before
+
+
+def _stop(supervisor: Managed, reason: StopReason, close_summary_writer: bool) -> None:
+    body_error = reason.body_error
+    reason.ignores_live_threads = True
+    try:
+        supervisor.stop(close_summary_writer=close_summary_writer)
+    except BaseException as error:
+        if body_error is not None and error is not body_error and error.__context__ is None:
+            error.__context__ = body_error
+        raise
+
+
+def _give_up(supervisor: Managed, lifecycle: Lifecycle, close_summary_writer: bool) -> None:
+    """End what a failed preparation has begun; its own error is the one that counts."""
+    if not lifecycle.has_begun:  # refused: not a word into the run of the one at work
+        if lifecycle.state.writer is not None:
+            lifecycle.state.writer.close()
+        return
+    lifecycle.state.reason.ignores_live_threads = True
+    try:
+        supervisor.stop(close_summary_writer=close_summary_writer)
+    except Exception as error:
+        _LOG.info("Stopping after a failed preparation failed: %s", error)
 
 
 class RunMethods:
@@ -328,7 +383,7 @@ class RunMethods:
             SaveFailedError: if there is no session.
             OSError, tf.errors.OpError: what kept it from being saved.
         """
-        checkpoints = self._lifecycle.checkpoints
+        checkpoints = self._lifecycle.state.checkpoints
         return None if checkpoints is None else checkpoints.save("manual")
 
 
@@ -375,7 +430,7 @@ class RunContext(SessionContext):
 
     def gave_up(self) -> None:
         """Record that the session gave up because of the stop request."""
-        self._lifecycle.stop_reason.gave_up = True
+        self._lifecycle.state.reason.gave_up = True
 
     def kept_back(self) -> str | None:
         """Return why this worker must wait, from the chief's lock file."""

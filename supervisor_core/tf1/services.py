@@ -81,12 +81,12 @@ class StandardServices:
         self._summary_op = supervisor.summary_op
         self._global_step = supervisor.global_step
         secs = supervisor.save_summaries_secs
-        checkpoints = lifecycle.checkpoints
+        checkpoints = lifecycle.state.checkpoints
         self._intervals: dict[str, float] = {}
         if secs and self._writer:
             if self._summary_op is not None:
                 self._intervals[SUMMARY] = secs
-            if self._global_step is not None and not lifecycle.is_guest:
+            if self._global_step is not None and not lifecycle.state.is_guest:
                 self._intervals[STEP_COUNTER] = secs
         if checkpoints is not None and checkpoints.interval_secs is not None:
             self._intervals[CHECKPOINT] = checkpoints.interval_secs
@@ -111,7 +111,7 @@ class StandardServices:
         reserved = self._lifecycle.services.reserve_name(name)
         failed = self._lifecycle.service_failed
         if name == CHECKPOINT:
-            checkpoints = self._lifecycle.checkpoints
+            checkpoints = self._lifecycle.state.checkpoints
             assert checkpoints is not None
             checkpoints.serve()
 

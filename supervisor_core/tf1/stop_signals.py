@@ -24,12 +24,10 @@ import tensorflow as tf
 from supervisor_core.clock import Clock
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
-from supervisor_core.runtime.deadline import ExitTimer
+from supervisor_core.runtime.deadline import JOIN_SECS, ExitTimer
 from supervisor_core.runtime.signals import SignalWatch
-from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
-from supervisor_core.tf1.open_sessions import OpenSession
-from supervisor_core.tf1.stop_state import JOIN_SECS, EndingSession, StopDeadline, StopReason
+from supervisor_core.tf1.session_state import SessionState
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
@@ -51,12 +49,12 @@ UNWIND_SECS = 1.0
 """How long after a second Ctrl-C the main thread has to come out of native code, in seconds."""
 
 
-class StoppedSession(OpenSession, Protocol):
-    """What a signal's thread needs of `Stopping`."""
+class SessionEnd(Protocol):
+    """What a signal's thread uses of `Stopping`."""
 
-    reason: StopReason
-    deadline: StopDeadline
-    has_left_loop: threading.Event
+    @property
+    def hands_off(self) -> bool:
+        """Whether this session is to be left alone."""
 
     def serving(self) -> CheckpointManager | None:
         """Return what saves the session under way; None where nothing is to be saved."""
@@ -67,20 +65,29 @@ class StoppedSession(OpenSession, Protocol):
     def write_last_records(self) -> None:
         """Write what the loop's thread writes at its end."""
 
+    def others_watching(self) -> bool:
+        """Return whether the process has other sessions that the signal stops, and that have not ended yet."""
+
+    def others_heeded(self) -> bool:
+        """Return whether the main thread asks another one whether to stop."""
+
+    def end_others(self, signum: int, at: float | None) -> None:
+        """Save and record the others."""
+
 
 class StopSignals:
     """The signals of one session after the other.
 
     Args:
         stopping: ends the session.
-        session: what ends.
+        state: the session.
         options: which signals are handled, and the grace time.
         clock: replaced in tests.
     """
 
-    def __init__(self, stopping: StoppedSession, session: EndingSession, options: Options, clock: Clock) -> None:
+    def __init__(self, stopping: SessionEnd, state: SessionState, options: Options, clock: Clock) -> None:
         self._stopping = stopping
-        self._session = session
+        self._state = state
         self._options = options
         self._clock = clock
         self._watch: SignalWatch | None = None
@@ -118,7 +125,7 @@ class StopSignals:
                         self._watch = None
                         self._finished.set()
             except tf.errors.CancelledError:
-                if self._stopping.reason.gave_up:  # there was no training yet that could have failed
+                if self._state.reason.gave_up:  # there was no training yet that could have failed
                     self._finish(watch)
                 raise
             self._finish(watch)
@@ -172,7 +179,7 @@ class StopSignals:
         Args:
             grace_secs: seconds that the stop may take without a signal.
         """
-        reason, deadline = self._stopping.reason, self._stopping.deadline
+        reason, deadline = self._state.reason, self._state.deadline
         self._forget_if_gone_on()
         watch = self._watch
         if watch is not None and reason.signum is None and (signum := watch.catch_up()) is not None:
@@ -186,19 +193,19 @@ class StopSignals:
 
     def _forget_if_gone_on(self) -> None:
         """End as without a signal, where the program has caught its `KeyboardInterrupt` and trained on."""
-        watch, reason = self._watch, self._stopping.reason
+        watch, reason = self._watch, self._state.reason
         if watch is None or not watch.has_gone_on or isinstance(reason.body_error, KeyboardInterrupt):
             return
         watch.forget()
         reason.signum = reason.save_error = None
-        self._stopping.deadline.forget()
+        self._state.deadline.forget()
 
     def _finish(self, watch: SignalWatch) -> None:
         """End the process as a signal would have; of several sessions that it stops, the last one to end does that."""
-        if open_sessions.others_watching(self._stopping):
+        if self._stopping.others_watching():
             return
         if (signum := watch.received) is not None and watch.ends_process(signum) and not watch.interrupted:
-            open_sessions.end_others(self._stopping, signum, watch.received_at)
+            self._stopping.end_others(signum, watch.received_at)
         watch.finish()
 
     def _new_watch(self) -> SignalWatch | None:
@@ -213,7 +220,7 @@ class StopSignals:
             on_again=self._signalled_again,
             others={} if options.save_signal is None else {int(signal.Signals[options.save_signal]): self._save_now},
             ends=options.handle_signals,
-            work_done=lambda: 0 if (run := self._session.begun) is None else run.progress.changes,
+            work_done=lambda: 0 if (run := self._state.recorder) is None else run.progress.changes,
             clock=self._clock,
         )
 
@@ -221,13 +228,13 @@ class StopSignals:
 
     def _signalled(self, signum: int) -> None:
         """End the session, and the process, by the deadline, whatever the loop's own thread does."""
-        stopping, deadline, has_left_loop = self._stopping, self._stopping.deadline, self._stopping.has_left_loop
-        watch, coord, name = self._watch, self._session.coord, signal.Signals(signum).name
+        stopping, deadline, has_left_loop = self._stopping, self._state.deadline, self._state.has_left_loop
+        watch, coord, name = self._watch, self._state.coord, signal.Signals(signum).name
         if watch is None:  # the block has just been left
             return
         grace_secs = self._options.signal_grace_secs
         self._note(watch, signum)
-        heeded = coord.is_heeded or any(other.is_heeded for other in open_sessions.others(stopping))
+        heeded = coord.is_heeded or stopping.others_heeded()
         ends = watch.ends_process(signum)
         if ends:
             _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
@@ -237,7 +244,7 @@ class StopSignals:
             self._exit_timer.arm(deadline.for_end)
             if self._watch is None:  # the block was left just before: its end has disarmed nothing
                 self._exit_timer.disarm()
-        goes_on = ends and signum == signal.SIGINT and not heeded and self._session.is_ready
+        goes_on = ends and signum == signal.SIGINT and not heeded and self._state.is_ready
         if not goes_on:  # else the program may catch the interrupt and train on, with all of its services
             coord.request_stop()
         if not has_left_loop.is_set():
@@ -267,7 +274,7 @@ class StopSignals:
         """End the process now. A second Ctrl-C is `KeyboardInterrupt`, where the main thread can be interrupted."""
         if (watch := self._watch) is None or not watch.ends_process(signum):
             return
-        deadline = self._stopping.deadline
+        deadline = self._state.deadline
         deadline.stopped(AGAIN_SECS)
         if signum == signal.SIGINT and watch.wait_interrupted(UNWIND_SECS):
             self._exit_timer.disarm()
@@ -289,30 +296,30 @@ class StopSignals:
             _LOG.warning("%s: the checkpoint could not be saved: %s", name, error_text(error))
 
     def _note(self, watch: SignalWatch, signum: int) -> None:
-        self._stopping.deadline.signalled(watch.received_at)
-        self._stopping.reason.signum = signum
+        self._state.deadline.signalled(watch.received_at)
+        self._state.reason.signum = signum
 
     def _await(self, wait: Callable[[float], object]) -> bool:
         """Wait for something, or the end of the session, as long as there is time; return whether there was."""
-        deadline = self._stopping.deadline
+        deadline = self._state.deadline
         while not deadline.for_work.is_over:
             if self._wait_finished() or wait(min(0.2, deadline.for_work.timeout)):
                 return True
         return self._wait_finished()
 
     def _wait_finished(self, secs: float = 0.0) -> bool:
-        if self._finished.wait(secs) and open_sessions.others_watching(self._stopping):
+        if self._finished.wait(secs) and self._stopping.others_watching():
             _PAUSE.wait(secs)
-        return self._finished.is_set() and not open_sessions.others_watching(self._stopping)
+        return self._finished.is_set() and not self._stopping.others_watching()
 
     def _end_process(self, watch: SignalWatch, signum: int) -> None:
         """Write the last records, as far as there is time, and end the process by the signal."""
 
         def end() -> None:
             self._stopping.write_last_records()
-            open_sessions.end_others(self._stopping, signum, watch.received_at)
+            self._stopping.end_others(signum, watch.received_at)
 
         with suppress(RuntimeError):  # no more threads: then there are no last records
             writing = BlockingCall(end, name="supervisor-last-records")
-            writing.wait(self._stopping.deadline.for_end.earlier(DYING_SECS).timeout)
+            writing.wait(self._state.deadline.for_end.earlier(DYING_SECS).timeout)
         watch.end_process(signum)

@@ -13,10 +13,16 @@ There is one `StopDeadline`: made at the signal, or at a stop without one, and h
 loop's own thread goes through the states. From a signal on, another thread watches the deadline, writes the last
 records itself where the loop's does not get there, and ends the process; and should that hang too, a C thread, which
 needs no interpreter, does. ``docs/stopping.md`` has the table: what ends how.
+
+A program that calls ``prepare_or_wait_for_session()`` and never ``stop()`` ends all the same. Then an ``atexit`` hook
+stops its sessions: threads that are no daemons have ended by then (one of them may be what trains); daemon threads,
+TensorFlow and logging still work; no thread can be started on some versions of Python (3.12.1), and no pool of
+``concurrent.futures`` takes work on any.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -32,35 +38,33 @@ from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFaile
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.deadline import Deadline
-from supervisor_core.tf1 import open_sessions
+from supervisor_core.supervision.session_recorder import StopInfo
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.session_state import SessionState, StopReason
 from supervisor_core.tf1.stop_signals import AGAIN_SECS, StopSignals
-from supervisor_core.tf1.stop_state import EndingSession, StopDeadline, StopReason
+from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
 _STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
+
+AtExit = Callable[[BaseException | None], object]
+"""Stops a session; is given the exception that ends the interpreter, if there is one."""
 
 
 class Stopping:
     """The ending of one session after the other; see the module's docstring.
 
     Args:
-        session: what ends.
+        state: the session.
         options: grace time and what is to be saved.
         clock: replaced in tests.
     """
 
-    def __init__(self, session: EndingSession, options: Options, clock: Clock) -> None:
-        self.reason = StopReason()
-        """What has been seen so far of the session's end."""
-        self.deadline = StopDeadline(options.signal_grace_secs, clock)
-        """Until when it has time."""
-        self.signals = StopSignals(self, session, options, clock)
+    def __init__(self, state: SessionState, options: Options, clock: Clock) -> None:
+        self.signals = StopSignals(self, state, options, clock)
         """What SIGTERM and SIGINT do to the session."""
-        self.has_left_loop = threading.Event()
-        """Set when the loop's thread has come to `stop`."""
-        self._session = session
+        self._state = state
         self._options = options
         self._pid: int | None = None
         self._gone = False
@@ -71,18 +75,18 @@ class Stopping:
         pid = os.getpid()
         signum = self.signals.begin(in_child=self._pid not in (None, pid))
         self._pid = pid
-        self.reason = StopReason(signum=signum, handled_before=id(sys.exc_info()[1]))
+        self._state.reason = StopReason(signum=signum, handled_before=id(sys.exc_info()[1]))
         if signum is None:
-            self.deadline.forget()
-        self.has_left_loop.clear()
+            self._state.deadline.forget()
+        self._state.has_left_loop.clear()
 
-    def begun(self, at_exit: Callable[[BaseException | None], object]) -> None:
+    def begun(self, at_exit: AtExit) -> None:
         """Have the session stopped when the interpreter ends, should nothing else stop it.
 
         Args:
-            at_exit: stops it; is given the exception that ends the interpreter, if there is one.
+            at_exit: stops it.
         """
-        open_sessions.opened(self, at_exit)
+        _OPEN[self] = at_exit
 
     # The end, in order. In the thread of the loop, or of whoever stops the session.
 
@@ -107,18 +111,18 @@ class Stopping:
         """
         if self.hands_off:
             return
-        coord = self._session.coord
-        self.reason.stop_was_requested |= coord.should_stop()
-        self.reason.note_error_under_way()
+        coord, reason, deadline = self._state.coord, self._state.reason, self._state.deadline
+        reason.stop_was_requested |= coord.should_stop()
+        self._note_error_under_way()
         self.signals.settle(grace_secs)
-        self.has_left_loop.set()
+        self._state.has_left_loop.set()
         coord.request_stop()
         raised: BaseException | None = None
         try:
             try:
                 save()
             finally:
-                join(self.deadline.join_secs(grace_secs))
+                join(deadline.join_secs(grace_secs))
         except BaseException as error:
             raised = error
             raise
@@ -139,7 +143,7 @@ class Stopping:
         Raises:
             SaveFailedError: if it could not be saved, and there was no signal.
         """
-        run = self._session.begun
+        run = self._state.recorder
         if run is None or run.ended or self.hands_off:
             return
         run.enter("stopping")
@@ -150,7 +154,7 @@ class Stopping:
             try:
                 self._save(checkpoints)
             except SaveFailedError as error:
-                if self.reason.signum is None:
+                if self._state.reason.signum is None:
                     raise
                 self._give_up_save(error)
 
@@ -160,40 +164,40 @@ class Stopping:
         Args:
             error: what stopping raised, if anything.
         """
-        run, deadline = self._session.begun, self.deadline.for_records
+        run, deadline = self._state.recorder, self._state.deadline.for_records
         if run is None or self.hands_off or not self._record_lock.acquire(timeout=deadline.timeout):
             return
         try:
-            open_sessions.closed(self)
-            run.end(self.reason.stop_info(error, self._session.coord), deadline)
+            _OPEN.pop(self, None)
+            run.end(self._stop_info(error), deadline)
         finally:
             self._record_lock.release()
 
     def close_writer(self) -> None:
         """Append STOP and close the writer, which the signal's thread may be doing at the same moment."""
-        writer, deadline = self._session.writer, self.deadline.for_records
+        writer, deadline = self._state.writer, self._state.deadline.for_records
         if writer is None or self.hands_off or getattr(writer, "closed", False):
             return
         if not self._close_lock.acquire(timeout=deadline.timeout):
             return
         try:
-            _close(writer, None if self._session.is_guest else _STOP, deadline)
+            _close(writer, None if self._state.is_guest else _STOP, deadline)
         finally:
             self._close_lock.release()
 
     @property
     def closing_secs(self) -> float:
         """How long to wait for the TensorFlow session to be closed, in seconds."""
-        return max(AGAIN_SECS, self.deadline.for_records.timeout)
+        return max(AGAIN_SECS, self._state.deadline.for_records.timeout)
 
     def stop_serving(self) -> None:
         """Stop serving metrics; lingers until the end has been seen, as far as the moment allows."""
-        if (run := self._session.begun) is None or self.hands_off:
+        if (run := self._state.recorder) is None or self.hands_off:
             return
-        linger_secs = self._options.metrics_linger_secs if self.reason.signum != signal.SIGINT else 0.0
-        run.close(linger_secs if self.reason.signum is None else self.deadline.linger_secs(linger_secs))
+        linger_secs = self._options.metrics_linger_secs if self._state.reason.signum != signal.SIGINT else 0.0
+        run.close(linger_secs if self._state.reason.signum is None else self._state.deadline.linger_secs(linger_secs))
 
-    # In a signal's thread, where the loop's may not get there; or at another session's end in this process.
+    # In a signal's thread, where the loop's may not get there; or where another session's end ends the process.
 
     def save_beside(self) -> None:
         """Save a checkpoint while the loop goes on, so that nothing is lost if the loop never ends. Never raises."""
@@ -211,35 +215,25 @@ class Stopping:
         self.close_writer()
         self.stop_serving()
 
-    def ended_by(self, signum: int, at: float | None) -> None:
-        """Save and record; another session of this process is about to end it by a signal, which came at that time."""
-        if self._options.handle_signals and not self.hands_off:
-            if self.reason.signum is None:
-                self.deadline.signalled(at)
-                self.reason.signum = signum
-            self._session.coord.request_stop()
-            self.save_beside()
-            self.write_last_records()
-
     # The final save. The loop's thread and a signal's may both come to it: the second one finds nothing to save.
 
     def serving(self, given: CheckpointManager | None = None) -> CheckpointManager | None:
         """Return what saves the session under way, ``given`` or its own; None where nothing is to be saved."""
-        run, checkpoints = self._session.begun, given or self._session.checkpoints
+        run, checkpoints = self._state.recorder, given or self._state.checkpoints
         return None if run is None or run.ended or checkpoints is None or not checkpoints.serving else checkpoints
 
     def _is_save_wanted(self) -> bool:
         """Whether a session that ends like this is to be saved."""
-        if self.signals.interrupted and isinstance(self.reason.body_error, KeyboardInterrupt):
+        if self.signals.interrupted and isinstance(self._state.reason.body_error, KeyboardInterrupt):
             return False  # saved when the signal came; whoever sends a second one wants to be gone
-        failure = self.reason.failure(self._session.coord)
+        failure = self._failure()
         if isinstance(failure, LogdirInUseError):
             return False  # another chief's logdir by now
         return self._options.save_on_stop if failure is None else self._options.save_on_error
 
     def _save(self, checkpoints: CheckpointManager) -> None:
         """Save, and record the checkpoint; `SaveFailedError` if it could not be saved, or not in time."""
-        reason, deadline = self.reason, self.deadline
+        reason, deadline = self._state.reason, self._state.deadline
         trigger: Trigger = "final" if reason.signum is None else "signal"
         saved = checkpoints.save_last(
             trigger, lambda: not self._is_save_wanted(), lambda: deadline.for_save, deadline.for_end
@@ -249,10 +243,73 @@ class Stopping:
 
     def _give_up_save(self, error: BaseException) -> None:
         """Log that there will be no final checkpoint, and why."""
-        self.reason.save_error = error
+        self._state.reason.save_error = error
         _LOG.error("%s", error, exc_info=None if isinstance(error, SaveFailedError) else error)
 
-    # Whether there is anything to end, for the interpreter's exit and for the process's other sessions.
+    # Why it ends.
+
+    def _note_error_under_way(self) -> None:
+        """Take the exception that is passing through the program's ``finally``, or is handled in its ``except``, for
+        what the training loop raised."""
+        error, reason = sys.exc_info()[1], self._state.reason
+        if error is None or reason.body_error is not None or id(error) == reason.handled_before:
+            return
+        if isinstance(error, (tf.errors.OutOfRangeError, StopIteration)):
+            reason.exhausted = True
+        else:
+            reason.body_error = error
+
+    def _failure(self) -> BaseException | None:
+        """Return the error that makes the end a failure, as far as there is one yet."""
+        try:
+            self._state.coord.raise_requested_exception()
+        except BaseException as error:  # asked for, not handled: stopping raises it
+            return error
+        body_error = self._state.reason.body_error
+        return None if body_error is None or self.is_clean(body_error) else body_error
+
+    def is_clean(self, error: BaseException) -> bool:
+        """Return whether an error of the training loop is only the way in which it ended.
+
+        Exhausted input is; so is ``sys.exit()`` with 0 or nothing, an interrupt, any exit after a signal, a block
+        that is let go without having been left, and a run that was cancelled because a stop had been requested.
+        """
+        if isinstance(error, SystemExit):
+            return error.code in (None, 0) or self._state.reason.signum is not None
+        if self._state.coord.is_clean_stop(error) or isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+            return True
+        return self._state.reason.stop_was_requested and type(error) is tf.errors.CancelledError
+
+    def _stop_info(self, error: BaseException | None) -> StopInfo:
+        """Return how the session ended.
+
+        Args:
+            error: what stopping raised, if anything.
+        """
+        reason = self._state.reason
+        body_error, signum = reason.body_error, reason.signum
+        if error is None or self.is_clean(error):
+            error = None if body_error is None or self.is_clean(body_error) else body_error
+        if signum is None and isinstance(body_error, KeyboardInterrupt):
+            signum = signal.SIGINT
+        facts: dict[str, Any] = {
+            "final_checkpoint": reason.final_checkpoint,
+            "final_checkpoint_step": reason.final_checkpoint_step,
+        }
+        if signum is not None:
+            facts["signal"] = signal.Signals(signum).name
+        if error is not None and not (reason.gave_up and signum is not None):  # then it is the signal's doing
+            return StopInfo(reason="error", error=error_text(error), **facts)
+        if signum is not None:
+            given_up = None if reason.save_error is None else error_text(reason.save_error)
+            return StopInfo(reason="signal", error=given_up, **facts)
+        if reason.had_finished:
+            return StopInfo(reason="completed", **facts)
+        if reason.exhausted or (body_error is not None and self._state.coord.is_clean_stop(body_error)):
+            return StopInfo(reason="exhausted", **facts)
+        return StopInfo(reason="requested" if reason.stop_was_requested else "completed", **facts)
+
+    # Whether there is anything to end, and the process's other sessions.
 
     @property
     def hands_off(self) -> bool:
@@ -260,28 +317,69 @@ class Stopping:
         has stopped it."""
         return self._gone or self._pid not in (None, os.getpid())
 
+    def others_watching(self) -> bool:
+        """Return whether there are others that a signal to the process stops, and that have not ended yet."""
+        return any(each.signals.is_watching for each in self._others())
+
+    def others_heeded(self) -> bool:
+        """Return whether the main thread asks another one whether to stop."""
+        return any(each._state.coord.is_heeded for each in self._others())
+
+    def end_others(self, signum: int, at: float | None) -> None:
+        """Save and record the others, since the process is about to end by a signal, which came at that time."""
+        for each in self._others():
+            each._ended_by(signum, at)
+
+    def _others(self) -> list[Stopping]:
+        return [each for each in list(_OPEN) if each is not self and not each.hands_off]
+
+    def _ended_by(self, signum: int, at: float | None) -> None:
+        if self._options.handle_signals and not self.hands_off:
+            if self._state.reason.signum is None:
+                self._state.deadline.signalled(at)
+                self._state.reason.signum = signum
+            self._state.coord.request_stop()
+            self.save_beside()
+            self.write_last_records()
+
+    def is_abandoned_in(self, logdir: str | None) -> bool:
+        """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
+        return self._state.logdir == logdir and private.CLOSED.get(self._state.tf_session, False)
+
     def leave_alone(self) -> None:
         """Do nothing from now on, whatever is called: what the interpreter still finalizes can start no threads."""
         self._gone = True
         self.signals.leave_alone()
 
-    def comes_to_exit(self, error: BaseException | None) -> None:
-        """Record that the interpreter ends: there was no block, and no thread is waited for."""
-        self.reason.body_error, self.reason.ignores_live_threads = error, True
 
-    def is_abandoned_in(self, logdir: str | None) -> bool:
-        """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
-        return self._session.logdir == logdir and private.CLOSED.get(self._session.session, False)
+_OPEN: dict[Stopping, AtExit] = {}
+"""The process's sessions that have begun and not ended. Held though the program lets go of them: that is the case to
+be prepared for."""
 
-    @property
-    def is_heeded(self) -> bool:
-        """Whether the main thread asks whether to stop."""
-        return self._session.coord.is_heeded
 
-    @property
-    def is_watching(self) -> bool:
-        """Whether a signal stops this session, and it has not ended."""
-        return self.signals.is_watching
+def end_abandoned(logdir: str | None) -> None:
+    """End the sessions in a directory whose TensorFlow session a program has closed without stopping anything."""
+    for each in list(_OPEN):
+        if each.is_abandoned_in(logdir):
+            each.record(None)
+
+
+def stop_open_sessions() -> None:
+    """Stop all that are open; called when the interpreter ends."""
+    # Where a session is interactive, the last error is not what ends it.
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    for each, stop in list(_OPEN.items()):
+        if not each.hands_off:
+            _LOG.warning("The program ends without having stopped its session: it is stopped now.")
+            try:
+                stop(error)
+            except Exception:  # the others, and the interpreter's own clean-up, are still to come
+                _LOG.exception("The session could not be stopped")
+            finally:
+                each.leave_alone()
+
+
+atexit.register(stop_open_sessions)
 
 
 def _close(writer: Any, last: Any, deadline: Deadline) -> None:

@@ -25,8 +25,7 @@ from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.engine import Engine
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
-from supervisor_core.tf1.lifecycle import Lifecycle, RunContext, RunMethods
-from supervisor_core.tf1.managed_session import managed_session
+from supervisor_core.tf1.lifecycle import Lifecycle, RunContext, RunMethods, managed_session
 from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.services import StandardServices, start_loop, start_queue_threads
 from supervisor_core.tf1.session_manager import SessionManager
@@ -201,7 +200,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             self._lifecycle.finished()
             return FinishedSession(self._graph, str(error))
         except BaseException as error:
-            self._lifecycle.stop_reason.body_error = error
+            self._lifecycle.state.reason.body_error = error
             self._lifecycle.stopping.record(error)
             self._lifecycle.stopping.signals.stopped()
             raise
@@ -223,7 +222,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             return None
         self._ready(sess, serves=True)
         self._lifecycle.refuse_guest()
-        if self._global_step is not None and self._engine.writer and not self._lifecycle.is_guest:
+        if self._global_step is not None and self._engine.writer and not self._lifecycle.state.is_guest:
             self._engine.writer.add_session_log(_START, read_global_step(sess, self._global_step))
         return StandardServices(self, sess, self._lifecycle, self._options).start()
 
@@ -246,7 +245,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             SaveFailedError: if the final checkpoint could not be saved.
         """
         stopping = self._lifecycle.stopping
-        ignore_live_threads |= stopping.reason.ignores_live_threads
+        ignore_live_threads |= self._lifecycle.state.reason.ignores_live_threads
         try:
             stopping.stop(
                 self._stop_grace_secs,
@@ -355,7 +354,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
 
     def _prepared(self, sess: Any) -> None:
         """Say that training begins; where a subclass prepares the session its own way, `managed_session` says so."""
-        if self._lifecycle.is_under_way and not self._lifecycle.stop_reason.had_finished:
+        if self._lifecycle.is_under_way and not self._lifecycle.state.reason.had_finished:
             self._ready(sess, serves=False)
             if self._lifecycle.recorder.progress.phase in ("starting", "restoring"):
                 self._lifecycle.recorder.enter("training")
@@ -364,7 +363,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         """Say that the session is ready, and where its model came from; once. One that the program made begins here."""
         if not self._lifecycle.is_under_way:
             self._begin(serves=serves)
-        if self._lifecycle.is_ready:
+        if self._lifecycle.state.is_ready:
             return
         services = StandardServices(self, sess, self._lifecycle, self._options).described() if serves else ()
         self._lifecycle.ready(sess, RestoreInfo.of(self._session_manager, sess, self._global_step), services)
@@ -374,7 +373,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._graph_added_to_summary = False
 
     def _stop_at_exit(self, error: BaseException | None) -> None:
-        self._lifecycle.stopping.comes_to_exit(error)
+        reason = self._lifecycle.state.reason
+        reason.body_error, reason.ignores_live_threads = error, True  # there was no block, and no thread is waited for
         self.stop()
 
     def _init_ready_op(self, ready_op: Any = USE_DEFAULT, ready_for_local_init_op: Any = USE_DEFAULT) -> None:
@@ -431,7 +431,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
     def _write_graph(self) -> None:
         """Write ``graph.pbtxt``, and graph and meta graph once into each events file."""
         assert self._is_chief
-        if self._lifecycle.is_guest:
+        if self._lifecycle.state.is_guest:
             return
         record = GraphRecord(self._graph, self._graph_def, self._meta_graph_def)
         if self._logdir:

@@ -20,10 +20,9 @@ import pytest
 import tensorflow as tf
 from forked import Forked, ForkServer
 
-from supervisor_core.tf1 import open_sessions
 from supervisor_core.tf1.run_cache import RunCache, RunPlan
 from supervisor_core.tf1.session import SupervisedSession
-from supervisor_core.tf1.stopping import Stopping
+from supervisor_core.tf1.stopping import _OPEN
 
 TELEMETRY = "supervisor/"
 
@@ -90,10 +89,9 @@ def logdir(tmp_path: Path) -> str:
 def _no_open_sessions() -> Iterator[None]:
     """Leave no session open that a test has left open: they would all be stopped when the tests' interpreter ends."""
     yield
-    for session in reversed(open_sessions._OPEN):
-        assert isinstance(session, Stopping)
-        session.stopped()
-    open_sessions._OPEN.clear()
+    for session in reversed(_OPEN):
+        session.signals.stopped()
+    _OPEN.clear()
 
 
 @pytest.fixture

@@ -28,8 +28,7 @@ from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
-from supervisor_core.tf1.lifecycle import Lifecycle, RunContext
-from supervisor_core.tf1.managed_session import RELEASE_AFTER_SECS
+from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle, RunContext
 from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
 from supervisor_core.tf1.monitored.hooked_session import HookLosses
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, writer_for
@@ -208,7 +207,7 @@ class MonitoredRuntime:
         if self.global_step is None:
             return self._progress.step_estimate
         since = self._progress.steps
-        step = read_global_step(self.lifecycle.session, self.global_step)
+        step = read_global_step(self.lifecycle.state.tf_session, self.global_step)
         self._progress.step_read(step, since)
         return step
 
@@ -339,7 +338,9 @@ class MonitoredRuntime:
             interval_secs,
             save=lambda taken: checkpoints.save("timer", taken),
             name=self.lifecycle.services.reserve_name(CHECKPOINT),
-            policy=service_policy(self.options, self.lifecycle.session, max_failures=self.options.max_save_failures),
+            policy=service_policy(
+                self.options, self.lifecycle.state.tf_session, max_failures=self.options.max_save_failures
+            ),
             on_failure=self.lifecycle.service_failed,
         )
         checkpoints.serve()

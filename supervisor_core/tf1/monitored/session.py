@@ -88,7 +88,7 @@ class Monitored(RunMethods):
         except BaseException as error:
             self._give_up(error)
             raise
-        if not self._lifecycle.stop_reason.had_finished:
+        if not self._lifecycle.state.reason.had_finished:
             self._lifecycle.recorder.enter("training")
 
     @property
@@ -170,7 +170,7 @@ class Monitored(RunMethods):
         if self._lifecycle.stopping.hands_off:
             return clean
         if kind is tf.errors.OutOfRangeError:
-            self._lifecycle.stop_reason.exhausted = True
+            self._lifecycle.state.reason.exhausted = True
         if error is not None and not clean:
             explain_finalized(error)
         self._close(None if clean else error)
@@ -248,7 +248,7 @@ class Monitored(RunMethods):
             runtime.new_coordinator()
             _LOG.warning("Recreating it in %.1f s (recovery %d in a row).", delay, self._recovery_backoff.in_a_row)
             if runtime.coord.wait_for_stop(delay):
-                self._lifecycle.stop_reason.gave_up = True
+                self._lifecycle.state.reason.gave_up = True
                 raise error
             try:
                 self._open()
@@ -281,7 +281,7 @@ class Monitored(RunMethods):
         self._closed = True
         if self._lifecycle.stopping.hands_off:
             return
-        self._lifecycle.stop_reason.body_error = error
+        self._lifecycle.state.reason.body_error = error
         try:
             self._runtime.stop(lambda: self._save(error), lambda secs: self._end_session(lost=False, secs=secs))
         finally:
@@ -293,7 +293,7 @@ class Monitored(RunMethods):
         self._lifecycle.recorder.enter("stopping")
         if error is not None:
             self._runtime.save_after_error()
-        elif not self._lifecycle.stop_reason.had_finished:  # in a finished run no hook has seen the session
+        elif not self._lifecycle.state.reason.had_finished:  # in a finished run no hook has seen the session
             for hook in self._hooks:
                 hook.end(self._session)
 
@@ -305,7 +305,7 @@ class Monitored(RunMethods):
         """Undo a start that failed with this error."""
         self._closed = True
         try:
-            self._lifecycle.stop_reason.body_error = error
+            self._lifecycle.state.reason.body_error = error
             self._end_session(lost=True)
         finally:
             self._hooked = None

@@ -18,9 +18,8 @@ import tensorflow as tf
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.options import Options
-from supervisor_core.runtime import recorder
+from supervisor_core.runtime import deadline, recorder
 from supervisor_core.runtime.step_lock import StepLock
-from supervisor_core.tf1 import stop_state
 
 v1 = tf.compat.v1
 CHECKPOINT = v1.SessionLog.CHECKPOINT
@@ -75,7 +74,7 @@ def test_checkpoints_go_on_where_the_events_disk_hangs(
     """A disk of the events' own that does not answer costs their records: checkpoints are saved as before, and the
     session ends, with its final one."""
     monkeypatch.setattr(recorder, "SYNC_SECS", 0.1)
-    monkeypatch.setattr(stop_state, "RECORDS_SECS", 0.1)
+    monkeypatch.setattr(deadline, "RECORDS_SECS", 0.1)
     model = build_model()
     supervisor = ours.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0, stop_grace_secs=0.1)
     sess = supervisor.prepare_or_wait_for_session()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor_core.tf1.stop_state import StopDeadline
+from supervisor_core.runtime.deadline import StopDeadline
 
 
 class Hands:

@@ -1,0 +1,70 @@
+"""`SessionState`: the session under way, or the last one, as `lifecycle`, `stopping` and `stop_signals` share it.
+
+`Lifecycle` sets what it consists of, when it begins, is ready and recovers; `Stopping` and `StopSignals` why it ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from supervisor_core.runtime.coordinator import Coordinator
+from supervisor_core.runtime.deadline import StopDeadline
+from supervisor_core.supervision.session_recorder import SessionRecorder
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+
+
+@dataclass
+class StopReason:
+    """What has been seen so far of one session's end; `Stopping` decides what it amounts to."""
+
+    signum: int | None = None
+    """The signal that asked for the end."""
+    body_error: BaseException | None = None
+    """What the training loop raised."""
+    handled_before: int = 0
+    """The ``id`` of the exception that was being handled when the session began: none of its own."""
+    stop_was_requested: bool = False
+    """Whether a stop had been requested before the training loop ended."""
+    exhausted: bool = False
+    """Whether the training loop ended because the input did, and no error is to be raised for that."""
+    had_finished: bool = False
+    """Whether there was nothing to do: the run had finished when this process came."""
+    gave_up: bool = False
+    """Whether it ended while it waited for the cluster, because a stop was requested."""
+    ignores_live_threads: bool = False
+    """Whether a thread that does not end is only named in the log, and fails nothing."""
+    save_error: BaseException | None = None
+    """Why the final checkpoint was given up after a signal."""
+    final_checkpoint: str | None = None
+    final_checkpoint_step: int | None = None
+
+
+@dataclass(kw_only=True)
+class SessionState:
+    """One session, and then the next; plain data."""
+
+    coord: Coordinator
+    """The coordinator of its threads."""
+    logdir: str | None
+    """The run's directory; None where nothing is written."""
+    writer: Any
+    """The summary writer, or None."""
+    deadline: StopDeadline
+    """Until when its end has time."""
+    checkpoints: CheckpointManager | None = None
+    """Takes the checkpoints; None where none are taken, and for a guest."""
+    recorder: SessionRecorder | None = None
+    """Records it; None before the first one, and where the logdir was refused."""
+    tf_session: Any = None
+    """The TensorFlow session; None before it is ready, and while it is recovered."""
+    is_ready: bool = False
+    """Whether it was said to be ready."""
+    is_guest: bool = False
+    """Whether the logdir belongs to another process's run: then nothing is written there but what the program adds to
+    its events file itself."""
+    reason: StopReason = field(default_factory=StopReason)
+    """Why it ends, as far as is known."""
+    has_left_loop: threading.Event = field(default_factory=threading.Event)
+    """Set when the loop's thread has come to `Stopping.stop`."""
