@@ -30,6 +30,7 @@ from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, 
 from supervisor_core.options import Options
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Run
+from supervisor_core.runtime.budgets import Budgets
 from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.runtime.progress import Progress
@@ -96,7 +97,7 @@ class Script:
     def _session(self, attempt: int, secs: float, end: str) -> None:
         draw = self.random.uniform
         options = Options()
-        self.id, self.progress = str(attempt), Progress(self, options.stall_timeout)
+        self.id, self.progress = str(attempt), Progress(self, Budgets(options))
         before, self.lease, self.frozen_secs = self.lease, None, 0.0
         self.is_over = end in ("completed", "error")
         self.monitor = SessionMonitor(

@@ -24,7 +24,8 @@ STALL_TIMEOUT_SECS: Mapping[str, float] = {
     "evaluating": 3600.0,
     "stopping": 600.0,
 }
-"""The stall budget of each phase, in seconds, where `Options.stall_timeout_secs` does not say otherwise."""
+"""The stall budget of each phase until one is learned, in seconds, where `Options.stall_timeout_secs` does not say
+otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ class Options:
     """A chief on another host that has not renewed its lease for this many seconds counts as dead."""
 
     stall_timeout_secs: Mapping[str, float] = field(default_factory=dict)
-    """Stall budgets by phase, in seconds; phases left out keep `STALL_TIMEOUT_SECS`."""
+    """Stall budgets by phase, in seconds. Those of the phases left out are learned, from `STALL_TIMEOUT_SECS`."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -185,7 +186,8 @@ class Options:
             self._check_secs(f"stall_timeout_secs[{phase!r}]", secs, zero=False)
 
     def stall_timeout(self, phase: str) -> float | None:
-        """Return the stall budget of a phase in seconds; None where a phase cannot stall (``stopped``)."""
+        """Return the stall budget of a phase before any is learned, in seconds; None where a phase cannot stall
+        (``stopped``)."""
         return self.stall_timeout_secs.get(phase, STALL_TIMEOUT_SECS.get(phase))
 
     @staticmethod

@@ -59,7 +59,7 @@ class SessionMonitor:
 
     Args:
         identity: the session's identity.
-        options: budgets and intervals.
+        options: intervals.
         progress: the session's progress.
         saves: the session's checkpoint statistics.
         recorder: takes heartbeats and stalls.
@@ -97,6 +97,7 @@ class SessionMonitor:
         self._heartbeat_secs = options.heartbeat_secs if heartbeat_secs is None else heartbeat_secs
         self._on_renewal = on_renewal
         self._clock = clock
+        self._is_in_cluster = False
         self._stalls = StallDetector()
         self._loss_finite: bool | None = None
         self._silent_secs = 0.0
@@ -164,6 +165,9 @@ class SessionMonitor:
     def tick(self) -> None:
         """Sample the rate, detect a stall or a silence, write a heartbeat and renew the lock if due. Every second."""
         self._progress.sample()
+        if not self._is_in_cluster and any(True for _ in self._workers()):
+            self._is_in_cluster = True
+            self._progress.join_cluster()
         was_silent = self._detect_silence()
         self._detect_stall()
         now = self._clock.monotonic()
@@ -187,7 +191,7 @@ class SessionMonitor:
                 steps=now.steps,
                 steps_per_sec=now.steps_per_second,
                 progress_age_secs=now.progress_age_secs,
-                progress_timeout_secs=self._options.stall_timeout(now.phase),
+                progress_timeout_secs=now.progress_timeout_secs,
                 activity_secs=now.activity_secs,
                 threads=tuple(asdict(thread) for thread in self._threads()),
                 workers=self._worker_changes.take(),
@@ -217,7 +221,7 @@ class SessionMonitor:
             steps_per_second=now.steps_per_second if self._ended is None else None,
             last_step_at=now.last_step_at,
             last_progress_at=now.last_progress_at,
-            progress_timeout_secs=self._options.stall_timeout(now.phase),
+            progress_timeout_secs=now.progress_timeout_secs,
             stalled=self._stalls.stalled,
             step_secs=now.step_secs,
             checkpoint=self._saves.status(self.run_costs),
@@ -260,7 +264,7 @@ class SessionMonitor:
     def _detect_stall(self) -> None:
         now = self._progress.snapshot()
         monotonic, wall = self._clock.monotonic(), self._clock.wall()
-        timeout = self._options.stall_timeout(now.phase)
+        timeout = now.progress_timeout_secs
         change = self._stalls.look(monotonic, now.progress_age_secs, timeout)
         if change is None:
             return

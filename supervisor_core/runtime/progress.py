@@ -10,15 +10,21 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
+from supervisor_core.options import Options
 from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
+from supervisor_core.runtime.budgets import LEAST_PAUSE_SECS, Budgets
 
 _NOT_TRAINING = ("restoring", "checkpointing", "evaluating")
 """Phases without training: their time does not count for the steps per second."""
+
+_BEFORE_TRAINING = ("starting", "restoring")
+"""Phases after which the first steps take longer than the others."""
 
 SILENT_SECS = 5.0
 """The monitor samples once a second. If it did not for longer than this, and no step ended either, the process did not
@@ -50,6 +56,8 @@ class ProgressSnapshot:
     last_step_at: float | None
     last_progress_at: float
     progress_age_secs: float
+    progress_timeout_secs: float | None
+    """The stall budget in effect; None if the phase cannot stall."""
     step_secs: Distribution
     activity_secs: Mapping[str, float]
     """Seconds by bucket; their sum is the time up to the last progress, or up to now while stalled."""
@@ -64,19 +72,20 @@ class Progress:
 
     Args:
         clock: replaced in tests.
-        stall_timeout: returns the stall budget of a phase in seconds; None if it cannot stall. Default: none can.
+        budgets: the stall budgets; pauses are reported to them. Default: those of the default options.
     """
 
-    def __init__(
-        self, clock: Clock = SYSTEM_CLOCK, stall_timeout: Callable[[str], float | None] = lambda phase: None
-    ) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, budgets: Budgets | None = None) -> None:
         self._clock = clock
-        self._stall_timeout = stall_timeout
+        self._budgets = budgets or Budgets(Options())
         self._lock = threading.Lock()
         now = clock.monotonic()
         self._phase = "starting"
-        self._budget = _budget(stall_timeout("starting"))
-        self._check_after_secs = min(self._budget, SILENT_SECS)
+        self._holds = 0
+        """Number of saves under way that may keep training waiting."""
+        self._is_in_cluster = False
+        self._steps = 0
+        self._update_budget()
         self._sampled_at = math.inf
         """Monotonic time of the last sample; infinite without regular samples."""
         self._ran_secs = 0.0
@@ -88,7 +97,6 @@ class Progress:
         self._blocked_secs = 0.0
         self._runs = 0
         self._changes = 0
-        self._steps = 0
         self._last_step: float | None = None
         self._last_progress = now
         self._step_secs = Histogram(STEP_BOUNDS)
@@ -164,12 +172,6 @@ class Progress:
                 self._longest_before, self._longest = self._longest, 0.0
             return recent
 
-    def moved(self) -> None:
-        """Record progress that is no step, as a part of a save or of a restore, so that it is no stall."""
-        now = self._clock.monotonic()
-        with self._lock:
-            self._progress_at(now)
-
     def enter(self, phase: str) -> str:
         """Change the phase; return the one before."""
         now = self._clock.monotonic()
@@ -179,10 +181,36 @@ class Progress:
             self._book(now)
             if phase != before:
                 self._pause_rate(now, phase)
+            if before in _BEFORE_TRAINING:
+                self._budgets.warm_up(self._steps)
             self._phase = phase
-            self._budget = _budget(self._stall_timeout(phase))
-            self._check_after_secs = min(self._budget, SILENT_SECS)
+            self._update_budget()
             return before
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Allow training the default budget at least while the block runs: a save may keep it waiting. The end of the
+        block is progress. In a stall neither is so."""
+        with self._lock:
+            counts = self._clock.monotonic() - self._last_progress <= self._budget
+            self._holds += counts
+            self._update_budget()
+        try:
+            yield
+        finally:
+            if counts:
+                now = self._clock.monotonic()
+                with self._lock:
+                    self._progress_at(now)
+                    self._holds -= 1
+                    self._update_budget()
+
+    def join_cluster(self) -> None:
+        """Record that other processes may keep training waiting, as one that is started again: from now on the budget
+        of training is not below the default."""
+        with self._lock:
+            self._is_in_cluster = True
+            self._update_budget()
 
     def blocked(self, secs: float) -> None:
         """Record that a save has blocked training: this many of the seconds to be assigned are not productive."""
@@ -231,6 +259,7 @@ class Progress:
             self._asleep_secs = asleep
             self._sampled_at, self._ran_secs = now, main_thread_secs(self._clock)
             self._count(now)
+            self._update_budget()
 
     def unwatched(self) -> None:
         """Record that `sample` is no longer called, so that its absence is no silence."""
@@ -252,6 +281,7 @@ class Progress:
                 last_step_at=None if self._last_step is None else wall - (now - self._last_step),
                 last_progress_at=wall - (now - self._last_progress),
                 progress_age_secs=max(0.0, now - self._last_progress),
+                progress_timeout_secs=None if self._budget == math.inf else self._budget,
                 step_secs=self._step_secs.snapshot(),
                 activity_secs=dict(self._booked),
             )
@@ -305,10 +335,18 @@ class Progress:
         self._last_progress = max(self._last_progress, now)
 
     def _gap(self, now: float) -> None:
-        """Assign a long time without progress: silence, or a stall that ends."""
+        """Assign a long time without progress: silence, or a stall that ends. Learn from it."""
         self._notice_silence(now)
         if now - self._last_progress > self._budget:
             self._book(now)
+        if not self._holds:
+            self._budgets.paused(self._phase, now - self._last_progress, steps=self._steps)
+            self._update_budget()
+
+    def _update_budget(self) -> None:
+        budget = self._budgets.secs(self._phase, steps=self._steps, is_held=self._is_in_cluster or self._holds > 0)
+        self._budget = math.inf if budget is None else budget
+        self._check_after_secs = min(self._budget, LEAST_PAUSE_SECS)
 
     def _notice_silence(self, now: float) -> None:
         """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the
@@ -338,10 +376,6 @@ class Progress:
         if now - self._last_progress > self._budget:
             self._booked["stall"] += now - decided
             self._booked_until = now
-
-
-def _budget(timeout_secs: float | None) -> float:
-    return math.inf if timeout_secs is None else timeout_secs
 
 
 WINDOW_SECS = 30.0

@@ -29,6 +29,7 @@ from supervisor_core.options import Options
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.model import STATE_OF_OUTCOME, RunState
 from supervisor_core.run.status import RunStatus
+from supervisor_core.runtime.budgets import Budgets
 from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.monitor import TICK_SECS, SessionIdentity, SessionMonitor
@@ -97,7 +98,7 @@ class SessionRecorder:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.options = options
-        self.progress = Progress(clock, options.stall_timeout)
+        self.progress = Progress(clock, Budgets(options))
         self.saves = CheckpointStats(checkpoint_interval_secs)
         self._facade = facade
         self._interval_secs = checkpoint_interval_secs
@@ -128,6 +129,7 @@ class SessionRecorder:
             )
         elif task is not None:
             info["task"] = task
+            self.progress.join_cluster()
             if logdir:
                 self._recorder = self._heartbeat_writer = HeartbeatWriter(
                     logdir, task, session_id, interval_secs=options.heartbeat_secs, clock=clock
@@ -441,7 +443,7 @@ class SessionRecorder:
                 last_step=step,
                 phase=now.phase,
                 progress_at=now.last_progress_at,
-                progress_timeout_secs=self.options.stall_timeout(now.phase),
+                progress_timeout_secs=now.progress_timeout_secs,
                 save_failures=save_failures,
                 save_failures_in_a_row=in_a_row,
                 events_error=None if error is None else error[:ERROR_LETTERS],

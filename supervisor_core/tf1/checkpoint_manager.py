@@ -222,10 +222,10 @@ class CheckpointManager:
 
         _LOG.info("Saving checkpoint to path %s", self._save_path)
         longest = run.progress.longest_step_secs()
-        result = self._checkpoint_writer.save(sess, trigger, is_new, deadline.remaining() / 2, longest)
+        with run.progress.held():
+            result = self._checkpoint_writer.save(sess, trigger, is_new, deadline.remaining() / 2, longest)
         if result.consistent and not isinstance(sess, SupervisedSession):
             result = replace(result, consistent=False)  # its runs pass no step lock
-        run.progress.moved()
         if result.skipped and newest is not None:
             self._counted = moment.counted
             return None, newest[0]

@@ -10,6 +10,7 @@ from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecor
 from supervisor_core.options import Options
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.status import ThreadStatus, WorkerStatus
+from supervisor_core.runtime.budgets import Budgets
 from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.runtime.progress import Progress
@@ -36,7 +37,7 @@ def make(clock):
 
     def make(options: Options | None = None, *, heartbeat_secs: float | None = None, **identity: Any):
         options = options or Options(heartbeat_secs=10)
-        heard, progress = Heard(), Progress(clock, options.stall_timeout)
+        heard, progress = Heard(), Progress(clock, Budgets(options))
         who = SessionIdentity(session_id="s1", run="a", started_at=clock.wall_now, **identity)
         renewals: list[int | None] = []
         monitor = SessionMonitor(
@@ -198,3 +199,14 @@ def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) ->
     assert recommended(3, earlier) == pytest.approx((2 * 0.5 * 10_000) ** 0.5)
     assert recommended(2, earlier) is None
     assert recommended(3, None) is None
+
+
+def test_in_a_cluster_training_keeps_its_default_budget(make, clock) -> None:
+    """Another process that is started again keeps training waiting for longer than any step took."""
+    monitor, _, progress, _ = make()
+    monitor.enter("training")
+    for _ in range(30):
+        clock.advance(0.1)
+        progress.run_ended(True, clock.now - 0.1, clock.now)
+    monitor.tick()
+    assert monitor.status().progress_timeout_secs == 300.0

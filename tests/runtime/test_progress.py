@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from supervisor_core.options import STALL_TIMEOUT_SECS, Options
+from supervisor_core.runtime.budgets import Budgets
 from supervisor_core.runtime.progress import BUCKETS, Progress
+
+
+def fixed_budgets(secs: float) -> Budgets:
+    """The same budget for every phase."""
+    return Budgets(Options(stall_timeout_secs=dict.fromkeys(STALL_TIMEOUT_SECS, secs)))
 
 
 def steps(progress: Progress, clock, count: int, secs: float = 0.1) -> None:
@@ -13,6 +20,13 @@ def steps(progress: Progress, clock, count: int, secs: float = 0.1) -> None:
         started = clock.now
         clock.advance(secs)
         progress.run_ended(True, started, clock.now)
+
+
+def idle(progress: Progress, clock, secs: int) -> None:
+    """Make no progress, with a sample each second."""
+    for _ in range(secs):
+        clock.advance(1)
+        progress.sample()
 
 
 def test_only_steps_count_as_steps(clock) -> None:
@@ -119,7 +133,7 @@ def test_every_second_is_booked_once(clock) -> None:
 
 def test_no_bucket_ever_falls(clock) -> None:
     """Seconds that may still turn out as a stall are not booked before, and none is moved after."""
-    progress = Progress(clock, lambda phase: 30.0)
+    progress = Progress(clock, fixed_budgets(30.0))
     progress.enter("training")
     seen = progress.snapshot().activity_secs
     for secs in (1, 10, 29, 1, 31, 5, 100, 2):
@@ -148,11 +162,12 @@ def test_what_a_save_has_held_up_is_not_productive(clock) -> None:
 
 
 def test_progress_ages_and_anything_that_moves_makes_it_young(clock) -> None:
-    """A step, a phase and a word from a save are progress; nothing else is."""
+    """A step, a phase and the end of a save are progress; nothing else is."""
     progress = Progress(clock)
     clock.advance(40)
     assert progress.snapshot().progress_age_secs == 40
-    progress.moved()
+    with progress.held():
+        pass
     assert progress.snapshot().progress_age_secs == 0
     clock.advance(5)
     progress.sample()
@@ -183,7 +198,7 @@ def watched(progress: Progress, clock, secs: int) -> None:
 @pytest.mark.parametrize("first", ["step", "monitor", "scrape", "phase"])
 def test_time_in_which_the_process_did_not_run_is_silent(clock, frozen_secs: float, first: str) -> None:
     """Whoever comes first after it: no productive second, no stall, and no age that includes it."""
-    progress = Progress(clock, lambda phase: 300.0)
+    progress = Progress(clock, fixed_budgets(300.0))
     progress.enter("training")
     watched(progress, clock, 20)
     started = clock.now
@@ -206,7 +221,7 @@ def test_time_in_which_the_process_did_not_run_is_silent(clock, frozen_secs: flo
 
 def test_a_freeze_within_a_stall_is_not_part_of_it(clock) -> None:
     """Its seconds before and after are."""
-    progress = Progress(clock, lambda phase: 30.0)
+    progress = Progress(clock, fixed_budgets(30.0))
     progress.enter("training")
     watched(progress, clock, 10)
     for pause in [1.0] * 60 + [500.0] + [1.0] * 60:
@@ -219,7 +234,7 @@ def test_a_freeze_within_a_stall_is_not_part_of_it(clock) -> None:
 
 def test_a_long_step_is_not_silent(clock) -> None:
     """The monitor samples during a long step; without samples nothing is concluded."""
-    progress = Progress(clock, lambda phase: 300.0)
+    progress = Progress(clock, fixed_budgets(300.0))
     progress.enter("training")
     steps(progress, clock, 2, secs=60.0)
     for _ in range(60):
@@ -237,7 +252,7 @@ def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, monkey
     """The main thread used the CPU all the time: it ran, though no sample was possible."""
     ran = [0.0]
     monkeypatch.setattr("supervisor_core.runtime.progress.main_thread_secs", lambda clock: ran[0])
-    progress = Progress(clock, lambda phase: 300.0)
+    progress = Progress(clock, fixed_budgets(300.0))
     progress.enter("training")
     watched(progress, clock, 5)
     ran[0] += 38.0
@@ -251,10 +266,63 @@ def test_what_the_machine_slept_through_is_silent(clock, monkeypatch) -> None:
     """The monotonic clock stands still meanwhile; one that counts from the machine's start does not."""
     slept = [7.0]
     monkeypatch.setattr("supervisor_core.runtime.progress.boot_secs", lambda clock: clock.monotonic() + slept[0])
-    progress = Progress(clock, lambda phase: 300.0)
+    progress = Progress(clock, fixed_budgets(300.0))
     progress.enter("training")
     watched(progress, clock, 5)
     slept[0] += 3600.0
     watched(progress, clock, 5)
     activity = progress.snapshot().activity_secs
     assert (activity["silent"], activity["productive"]) == (3600.0, pytest.approx(10))
+
+
+def test_the_budget_of_training_is_learned_from_its_pauses(clock) -> None:
+    """It is the default for 25 steps, then the floor; a longer pause, a stall even, raises it."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 24)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    steps(progress, clock, 1)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == 6.0
+    idle(progress, clock, 8)
+    progress.run_ended(True, clock.now - 0.1, clock.now)
+    snapshot = progress.snapshot()
+    assert snapshot.progress_timeout_secs == pytest.approx(64.0)
+    assert snapshot.activity_secs["stall"] == pytest.approx(8.0)
+
+
+def test_the_steps_after_a_restore_warm_up_again(clock) -> None:
+    """They have the default budget, and what they take is not learned."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 30)
+    progress.enter("restoring")
+    idle(progress, clock, 100)
+    progress.enter("training")
+    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    steps(progress, clock, 4, secs=60.0)
+    steps(progress, clock, 25)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == 6.0
+
+
+def test_a_save_that_keeps_training_waiting_is_no_stall(clock) -> None:
+    """Meanwhile training has its default budget; the end of the save is progress. A save that begins in a stall changes
+    nothing of it."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 30)
+    progress.sample()
+    with progress.held():
+        idle(progress, clock, 100)
+        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    snapshot = progress.snapshot()
+    assert (snapshot.progress_age_secs, snapshot.activity_secs["stall"]) == (0, 0)
+    steps(progress, clock, 1)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == 6.0
+    idle(progress, clock, 7)
+    with progress.held():
+        assert progress.snapshot().progress_timeout_secs == 6.0
+    assert progress.snapshot().progress_age_secs == pytest.approx(7)

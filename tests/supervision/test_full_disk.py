@@ -98,7 +98,7 @@ def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at) -> None:
     disk.fill()
     clock.now += 60
     run.progress.step_read(9)
-    run.progress.moved()
+    run.progress.run_ended(False, clock.monotonic(), clock.monotonic())
     run.saved(failed_save(run))
     run.saved(failed_save(run))
     lease = renewed(run, tmp_path, lambda lease: lease.save_failures_in_a_row == 2 and lease.last_step == 9)

@@ -1,0 +1,116 @@
+"""`Budgets`: how long each phase may go without progress, learned from the session's own pauses.
+
+A pause is the time between two signs of progress. A phase that `Options.stall_timeout_secs` names has that budget. The
+others begin with the default of `Options.stall_timeout`:
+
+    training       max(6 s, 5 x the longest pause, 8 x the 99th percentile of all pauses), once 20 steps have ended
+                   after 5 that warm up; it may be below the default
+    other phases   max(default, 5 x the longest pause)
+
+Twice the longest pause is always allowed; of what is above that, no more than an hour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from supervisor_core.options import Options
+
+FLOOR_SECS = 6.0
+"""No learned budget is shorter."""
+TIMES_LONGEST, TIMES_P99 = 5.0, 8.0
+WARM_UP_STEPS = 5
+"""The first steps after a start or a restore compile, fill queues and caches: their pauses are not learned."""
+STEPS_TO_LEARN = 20
+"""Number of steps after those until the learned budget counts."""
+MOST_SECS = 3600.0
+"""A longer learned budget is twice the longest pause, or this."""
+
+LEAST_PAUSE_SECS = FLOOR_SECS / TIMES_P99
+"""Shorter pauses change no budget, so the caller need not report them."""
+
+_PER_OCTAVE = 8
+"""Buckets of pauses from one length to twice that: the percentile is at most 9 % too long."""
+
+
+class Budgets:
+    """The stall budgets of one session. Not thread-safe; pure: it has no clock.
+
+    Args:
+        options: its ``stall_timeout_secs`` are fixed, the other budgets are learned.
+
+    Example:
+        >>> budgets = Budgets(Options())
+        >>> budgets.secs("training", steps=0)
+        300.0
+        >>> budgets.secs("training", steps=25)
+        6.0
+        >>> budgets.paused("training", 2.0, steps=25, marks=25)
+        >>> budgets.secs("training", steps=26)
+        16.0
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._longest: dict[str, float] = {}
+        self._pauses: Counter[int] = Counter()
+        """Pauses of training from `LEAST_PAUSE_SECS`, by bucket."""
+        self._warm_from = 0
+
+    def warm_up(self, steps: int) -> None:
+        """Begin a warm-up: the model was initialised or restored.
+
+        Args:
+            steps: steps done by the session until now.
+        """
+        self._warm_from = steps
+
+    def paused(self, phase: str, secs: float, *, steps: int) -> None:
+        """Learn from a pause that has ended, by progress or by a change of phase; not from one that a save explains.
+
+        Args:
+            phase: the phase of the pause.
+            secs: its duration.
+            steps: steps done by the session before its end.
+        """
+        if phase == "training":
+            if steps - self._warm_from < WARM_UP_STEPS:
+                return
+            self._pauses[_bucket(secs)] += 1
+        self._longest[phase] = max(secs, self._longest.get(phase, 0.0))
+
+    def secs(self, phase: str, *, steps: int, is_held: bool = False) -> float | None:
+        """Return the budget of a phase in seconds; None if it cannot stall.
+
+        Args:
+            phase: one of `options.PHASES`.
+            steps: steps done by the session.
+            is_held: whether something outside this thread may keep training waiting (a save, other processes of the
+                cluster): the budget is not below the default then.
+        """
+        default = self._options.stall_timeout(phase)
+        if default is None or phase in self._options.stall_timeout_secs:
+            return default
+        longest = self._longest.get(phase, 0.0)
+        learned = TIMES_LONGEST * longest
+        if phase == "training":
+            learned = max(FLOOR_SECS, learned, TIMES_P99 * min(longest, self._p99(steps)))
+        learned = min(learned, max(MOST_SECS, 2 * longest))
+        if phase == "training" and not is_held and steps - self._warm_from >= WARM_UP_STEPS + STEPS_TO_LEARN:
+            return learned
+        return max(default, learned)
+
+    def _p99(self, steps: int) -> float:
+        """Return the 99th percentile of the pauses of training, or `LEAST_PAUSE_SECS` where it is not above that."""
+        above, allowed = 0, steps // 100
+        for bucket in sorted(self._pauses, reverse=True):
+            above += self._pauses[bucket]
+            if above > allowed:
+                return LEAST_PAUSE_SECS * 2.0 ** (bucket / _PER_OCTAVE)
+        return LEAST_PAUSE_SECS
+
+
+def _bucket(secs: float) -> int:
+    """Return the number of the shortest bucket bound that is not below a pause."""
+    return math.ceil(_PER_OCTAVE * math.log2(max(secs, LEAST_PAUSE_SECS) / LEAST_PAUSE_SECS))
