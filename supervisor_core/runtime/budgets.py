@@ -7,7 +7,7 @@ others begin with the default of `Options.stall_timeout`:
                    after 5 that warm up; it may be below the default
     other phases   max(default, 5 x the longest pause)
 
-Twice the longest pause is always allowed; of what is above that, no more than an hour.
+A learned budget above half an hour is twice the longest pause, or half an hour.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WARM_UP_STEPS = 5
 """The first steps after a start or a restore compile, fill queues and caches: their pauses are not learned."""
 STEPS_TO_LEARN = 20
 """Number of steps after those until the learned budget counts."""
-MOST_SECS = 3600.0
+MOST_SECS = 1800.0
 """A longer learned budget is twice the longest pause, or this."""
 
 LEAST_PAUSE_SECS = FLOOR_SECS / TIMES_P99
@@ -107,7 +107,7 @@ class Budgets:
         for bucket in sorted(self._pauses, reverse=True):
             above += self._pauses[bucket]
             if above > allowed:
-                return LEAST_PAUSE_SECS * 2.0 ** (bucket / _PER_OCTAVE)
+                return LEAST_PAUSE_SECS * math.pow(2.0, bucket / _PER_OCTAVE)
         return LEAST_PAUSE_SECS
 
 
