@@ -11,7 +11,7 @@ import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
 import { isoMoment } from "../src/logic/moments";
 import { scrollToRow, visibleRows } from "../src/logic/rows";
 import { sortRuns, startsDescending } from "../src/logic/sort";
-import { placeLabel, stallLabels } from "../src/logic/stalls";
+import { ownFrame, placeLabel, stacksInOrder, stallLabels, stuckOrSlow } from "../src/logic/stalls";
 import { sparkline } from "../src/logic/sparkline";
 import { defaultTags } from "../src/logic/tags";
 import { formatState, INITIAL, parseState } from "../src/logic/url_state";
@@ -235,6 +235,15 @@ test("a stall's box says how long it lasted, however narrow it is, and where the
   assert.deepEqual(stallLabels({ ...stall, stacks: {} }), labels.slice(1));
   assert.match(stallLabels({ ...stall, stacks: { other: ["/x/site-packages/a.py:1 f"] } })[0]!, /: a.py:1 f$/);
   assert.ok(stallHover(stall).rows.some(([name, value]) => name === "Waits in" && value === "input.py:12 next_batch"));
+
+  const recorded = { ...stall, thread: "worker", location: "/srv/job/b.py:1 wait", same_frames: true };
+  assert.match(stallLabels(recorded)[0]!, /training: b.py:1 wait$/);
+  assert.deepEqual(stacksInOrder(recorded).map(([thread]) => thread), ["worker", "MainThread"]);
+  assert.deepEqual(stacksInOrder(stall).map(([thread]) => thread), ["MainThread", "worker"]);
+  assert.ok(stallHover(recorded).rows.some(([name, value]) => name === "It is" && value.startsWith("stuck")));
+  assert.equal(stuckOrSlow({ ...stall, same_frames: false }), "slow: other frames 10 s later");
+  assert.equal(ownFrame(stacks.MainThread), 1);
+  assert.equal(ownFrame([]), -1);
 
   const place = (lo: number, hi: number, free: number, next: number) => placeLabel((text) => text.length, labels, { lo, hi }, free, next);
   assert.deepEqual(place(100, 160, 0, 300), { text: labels[0], x: 104 });

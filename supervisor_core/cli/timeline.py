@@ -38,6 +38,7 @@ from supervisor_core.run.model import (
     Restart,
     Run,
     Session,
+    Stall,
     ThreadHistory,
     WorkerHistory,
 )
@@ -324,21 +325,39 @@ def _threads(threads: Sequence[ThreadHistory]) -> Table:
 
 
 def _stalls(run: Run) -> Table:
-    table = headed("stall since", "lasted", "phase", "step", "main thread in")
+    table = headed("stall since", "lasted", "phase", "step", "thread", "is", "in")
     for item in newest(run.stalls):
         lasts = "" if item.until else " so far"
-        line = user_line(item.stacks.get(MAIN_THREAD) or next(iter(item.stacks.values()), ())) or UNKNOWN
-        table.add_row(moment(item.since), duration(item.secs) + lasts, item.phase, count(item.step), literal(line))
+        thread, line = _place(item)
+        table.add_row(
+            moment(item.since),
+            duration(item.secs) + lasts,
+            item.phase,
+            count(item.step),
+            literal(thread),
+            {True: "stuck", False: "slow", None: UNKNOWN}[item.same_frames],
+            literal(line),
+        )
     return table
+
+
+def _place(stall: Stall) -> tuple[str, str]:
+    """Return the thread that made no progress, and its innermost line of the program: as recorded, else as guessed."""
+    if stall.thread is not None:
+        return stall.thread, stall.location or UNKNOWN
+    guess = MAIN_THREAD if MAIN_THREAD in stall.stacks else next(iter(stall.stacks), UNKNOWN)
+    return guess, user_line(stall.stacks.get(guess, ())) or UNKNOWN
 
 
 def _stacks(run: Run) -> Iterator[RenderableType]:
     """Yield the stacks of the newest stall, of the threads that it may be about."""
     stall = run.stalls[-1]
     services = {thread.name for thread in run.threads} if stall.phase == "training" else set()
-    shown = {name: stack for name, stack in stall.stacks.items() if stack and name not in services | _NEVER_THE_CAUSE}
+    first, _ = _place(stall)
+    hidden = (services | _NEVER_THE_CAUSE) - {first}
+    shown = {name: stack for name, stack in stall.stacks.items() if stack and name not in hidden}
     yield Text("Stacks when the stall began, innermost line last", style="bold")
-    for name in sorted(shown, key=lambda name: name != MAIN_THREAD)[:SHOWN_STACKS]:
+    for name in sorted(shown, key=lambda name: (name != first, name != MAIN_THREAD))[:SHOWN_STACKS]:
         yield Text(f"  {printable(name)}")
         yield from (Text(f"    {printable(line)}") for line in shown[name][-SHOWN_FRAMES:])
     left = len(stall.stacks) - min(len(shown), SHOWN_STACKS)

@@ -143,12 +143,12 @@ class HeartbeatRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class StallRecord:
-    """A stall begins, or ends."""
+    """A stall begins, lasts (the second look at its stacks), or ends."""
 
     kind: ClassVar[str] = "stall"
 
     session: str
-    state: Literal["begin", "end"]
+    state: Literal["begin", "lasts", "end"]
     phase: str
     since: float
     """Wall time of the last progress before the stall."""
@@ -156,8 +156,14 @@ class StallRecord:
     secs: float = 0.0
     """Seconds without progress so far."""
     timeout_secs: float | None = None
+    thread: str | None = None
+    """The thread that makes no progress."""
+    location: str | None = None
+    """The innermost line of the program in that thread's stack, as in ``stacks``."""
+    same_frames: bool | None = None
+    """Whether that stack is the same as when the stall began: stuck; otherwise slow. Only in ``lasts``."""
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Python stacks of all threads by thread name, outermost first; only when a stall begins."""
+    """Python stacks of all threads by thread name, outermost first; not when a stall ends."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,9 @@ from supervisor_core.metrics.table import (
     EXPORTER_RUN_READ_SUCCESS,
     RUN_METRICS,
 )
+from supervisor_core.process.stacks import location
 from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory, WorkerHistory
-from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus, WorkerState, WorkerStatus
+from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus, ThreadStatus, WorkerState, WorkerStatus
 
 _ACTIVE: dict[RunState, bool | None] = {
     "running": True,
@@ -108,6 +109,7 @@ def run_status(
         last_progress_at=_progress_at(run, last, now),
         progress_timeout_secs=last.progress_timeout_secs,
         stalled=run.state == "stalled" if has_telemetry else None,
+        stall=_stall(run, last),
         checkpoint=_checkpoint(run, last),
         threads=tuple(_thread(history) for history in run.threads if history.session == last.id),
         workers=_workers(run, last, now),
@@ -121,6 +123,15 @@ def run_status(
         versions=last.versions,
         info=_info(last),
     )
+
+
+def _stall(run: Run, last: Session) -> StallStatus | None:
+    """Return the stall that a run is in; None where it is in none, or no record of it was read."""
+    newest = run.stalls[-1] if run.stalls else None
+    if run.state != "stalled" or newest is None or newest.until is not None or newest.session != last.id:
+        return None
+    line = newest.location
+    return StallStatus(phase=newest.phase, thread=newest.thread, location=None if line is None else location(line))
 
 
 def _progress_at(run: Run, last: Session, now: float) -> float | None:

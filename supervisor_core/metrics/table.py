@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
+from supervisor_core.log import printable
 from supervisor_core.metrics.metric import (
     Metric,
     MetricType,
@@ -26,6 +27,7 @@ from supervisor_core.metrics.metric import (
     per_worker,
 )
 from supervisor_core.options import PHASES
+from supervisor_core.process.stacks import MAX_LOCATION
 from supervisor_core.run.status import RunStatus, ServedState
 
 RUN_STATES: tuple[str, ...] = get_args(ServedState)
@@ -54,6 +56,15 @@ def _error_type(status: RunStatus) -> Mapping[str, str]:
 
 def _run_facts(status: RunStatus) -> Mapping[str, str]:
     return status.info if status.session_id is None else {**status.info, "session_id": status.session_id}
+
+
+def _stall(status: RunStatus) -> Mapping[str, str]:
+    """Return where a run hangs. At most one series of a run: over time its lines have no bound."""
+    stall = status.stall
+    if stall is None:
+        return {}
+    known = {"thread": stall.thread, "location": stall.location, "phase": stall.phase}
+    return {name: printable(value)[:MAX_LOCATION] for name, value in known.items() if value}
 
 
 RUN_METRICS: tuple[RunMetric, ...] = (
@@ -132,6 +143,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         unit="seconds",
     ),
     gauge("supervisor_stalled", "1 while the session itself sees no progress for too long.", lambda s: s.stalled),
+    facts_metric(
+        "supervisor_stall_info",
+        "Where the run hangs, while it is stalled: thread, location (its innermost line of the program), phase.",
+        _stall,
+    ),
     histogram(
         "supervisor_step_duration_seconds",
         "Duration of the training steps, and of nothing else.",

@@ -56,6 +56,8 @@ MAX_SKIPPED = 1_000
 MAX_LAUNCHES = 1_000
 """Launches of one file of another writer, and STARTs of one launch."""
 MAX_VERSIONS = 64
+MAX_LOCATION_CHARS = 512
+"""Of the line at which a stall was."""
 MAX_NAME_CHARS = 256
 """Of a thread, a worker, a session; a longer one is cut."""
 MAX_TEXT = 4096

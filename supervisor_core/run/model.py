@@ -296,7 +296,14 @@ class Stall:
     step: int | None
     secs: float
     timeout_secs: float | None
+    thread: str | None = None
+    """The thread that made no progress; None where unknown."""
+    location: str | None = None
+    """The innermost line of the program in that thread's stack; None where unknown."""
+    same_frames: bool | None = None
+    """Whether that stack was the same at a second look: stuck; False: slow; None before it."""
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """When it began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,9 @@ def stall_json(item: Stall) -> dict[str, Any]:
         "step": item.step,
         "secs": item.secs,
         "timeout_secs": item.timeout_secs,
+        "thread": item.thread,
+        "location": item.location,
+        "same_frames": item.same_frames,
         "stacks": {thread: list(frames) for thread, frames in item.stacks.items()},
     }
 

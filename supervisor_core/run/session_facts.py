@@ -306,6 +306,7 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
     found: list[Stall] = []
     stacks = dict(fold.stacks.items)
     begun: tuple[float, int, StallRecord] | None = None
+    same_frames: bool | None = None
 
     def close(until: float | None, secs: float | None) -> None:
         assert begun is not None
@@ -321,6 +322,9 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
                 step=record.step,
                 secs=secs if secs is not None else max(0.0, (until if until is not None else at) - since),
                 timeout_secs=record.timeout_secs,
+                thread=record.thread,
+                location=record.location,
+                same_frames=same_frames,
                 stacks=stacks.get(index, {}),
             )
         )
@@ -329,7 +333,9 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
         if record.state == "begin":
             if begun is not None:  # its end was dropped
                 close(at, None)
-            begun = (at, index, record)
+            begun, same_frames = (at, index, record), None
+        elif record.state == "lasts":
+            same_frames = record.same_frames
         elif begun is not None:
             close(at, record.secs)
             begun = None

@@ -17,6 +17,7 @@ from supervisor_core.events.telemetry import (
     StopRecord,
 )
 from supervisor_core.run.bounds import (
+    MAX_LOCATION_CHARS,
     MAX_NAME_CHARS,
     MAX_SKIPPED,
     MAX_TEXT,
@@ -144,7 +145,7 @@ class SessionFold:
         self.workers: Named[WorkerFold] = Named(pools.workers)
         self.checkpoints: Newest[Checkpoint] = Newest(pools.checkpoints, _chars_of_save)
         self.stalls: Newest[tuple[float, int, StallRecord]] = Newest(pools.stalls)
-        """Begin and end records: wall time, number of the stall, the record without its stacks."""
+        """Its records: wall time, number of the stall, the record without its stacks."""
         self.stacks: Newest[tuple[int, Stacks]] = Newest(pools.stacks, _chars_of_stacks)
         """Number of the stall, and its stacks."""
         self.recoveries: Newest[Recovery] = Newest(pools.recoveries, _chars_of_recovery)
@@ -210,7 +211,7 @@ class SessionFold:
             self._recovery(at, record)
         else:
             self._stall(at, record)
-            self.is_stalled = record.state == "begin"
+            self.is_stalled = record.state in ("begin", "lasts")
         return was_set
 
     def _stall(self, at: float, record: StallRecord) -> None:
@@ -226,6 +227,9 @@ class SessionFold:
             step=whole(record.step),
             secs=number(record.secs),  # type: ignore[arg-type]
             timeout_secs=number(record.timeout_secs),
+            thread=text(record.thread, MAX_NAME_CHARS),
+            location=text(record.location, MAX_LOCATION_CHARS),
+            same_frames=truth(record.same_frames),
         )
         self.stalls.add((at, self.stall_count, kept))
 

@@ -102,6 +102,17 @@ class CheckpointStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StallStatus:
+    """The present stall of a session."""
+
+    phase: str
+    thread: str | None = None
+    """The thread that makes no progress; None where unknown."""
+    location: str | None = None
+    """Where it is, as `supervisor_core.process.stacks.location` returns it; None where unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStatus:
     """One run at one moment: what a scrape shows. Times are wall-clock seconds since the epoch."""
 
@@ -136,6 +147,8 @@ class RunStatus:
     """The stall budget of the present phase; None where the phase cannot stall."""
     stalled: bool | None = False
     """None where unknown."""
+    stall: StallStatus | None = None
+    """None where there is none, or nothing is known of it."""
     step_secs: Distribution | None = None
     checkpoint: CheckpointStatus = field(default_factory=CheckpointStatus)
     threads: tuple[ThreadStatus, ...] = ()

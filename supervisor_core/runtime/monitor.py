@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
-from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord
+from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.options import Options
-from supervisor_core.process.stacks import python_stacks
 from supervisor_core.run.advice import FAILURES, Costs
 from supervisor_core.run.model import PRODUCTIVE, SILENT
 from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
@@ -24,6 +23,7 @@ from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import TelemetrySink
+from supervisor_core.runtime.stall_report import StallReport
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -99,6 +99,7 @@ class SessionMonitor:
         self._clock = clock
         self._is_in_cluster = False
         self._stalls = StallDetector()
+        self._report = StallReport(identity.session_id, recorder, clock)
         self._loss_finite: bool | None = None
         self._silent_secs = 0.0
         self._ended: ServedState | None = None
@@ -223,6 +224,7 @@ class SessionMonitor:
             last_progress_at=now.last_progress_at,
             progress_timeout_secs=now.progress_timeout_secs,
             stalled=self._stalls.stalled,
+            stall=self._report.status,
             step_secs=now.step_secs,
             checkpoint=self._saves.status(self.run_costs),
             threads=tuple(self._threads()),
@@ -263,32 +265,24 @@ class SessionMonitor:
 
     def _detect_stall(self) -> None:
         now = self._progress.snapshot()
-        monotonic, wall = self._clock.monotonic(), self._clock.wall()
+        monotonic = self._clock.monotonic()
         timeout = now.progress_timeout_secs
         change = self._stalls.look(monotonic, now.progress_age_secs, timeout)
         if change is None:
+            if self._stalls.stalled:
+                age = now.progress_age_secs
+                self._report.goes_on(since=monotonic - age, step=now.global_step, secs=age, timeout_secs=timeout)
             return
-        begins = change.state == "begin"
-        if begins:
-            _LOG.warning(
-                "No progress for %.0f s in the phase %r (budget %.0f s) at step %s; the stacks of all threads are in "
-                "the events file.",
-                change.secs,
-                now.phase,
-                timeout or 0.0,
-                now.global_step,
-            )
-        record = StallRecord(
-            session=self._identity.session_id,
-            state=change.state,
-            phase=now.phase,
-            since=wall - (monotonic - change.since),
-            step=now.global_step,
-            secs=change.secs,
-            timeout_secs=timeout,
-            stacks=python_stacks() if begins else {},
-        )
-        self._recorder.write(record, now.global_step)
+        reported: dict[str, Any] = {
+            "since": change.since,
+            "step": now.global_step,
+            "secs": change.secs,
+            "timeout_secs": timeout,
+        }
+        if change.state == "begin":
+            self._report.begin(phase=now.phase, **reported)
+        else:
+            self._report.end(**reported)
 
     def _tick_until_stopped(self) -> None:
         while not self._stop.wait(TICK_SECS):

@@ -136,7 +136,7 @@ class HeartbeatWriter:
         if isinstance(record, HeartbeatRecord):
             self._change(at_once=False, phase=record.phase, step=record.step, steps=record.steps)
         elif isinstance(record, StallRecord):
-            self._change(stalled=record.state == "begin")
+            self._change(stalled=record.state != "end")
         elif isinstance(record, StopRecord):
             self._end(record, deadline)
 

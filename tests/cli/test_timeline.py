@@ -253,6 +253,7 @@ def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
     shown = text(timeline(run(stalls=(stall,), threads=(summary,)), START + 1000.0, 120)).splitlines()
     row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
     assert row.endswith("/srv/train.py:88 main")
+    assert row.split()[-4:] == ["MainThread", "-", "/srv/train.py:88", "main"]
     first = shown.index("Stacks when the stall began, innermost line last")
     assert shown[first + 1 : first + 8] == [
         "  MainThread",
@@ -263,6 +264,13 @@ def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
         "    /usr/lib/python3.12/threading.py:331 wait",
         "  and 2 more threads (--json has all)",
     ]
+    recorded = replace(stall, thread="summary", location="/srv/job.py:5 write", same_frames=True)
+    shown = text(timeline(run(stalls=(recorded,), threads=(summary,)), START + 1000.0, 120)).splitlines()
+    row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
+    assert row.split()[-4:] == ["summary", "stuck", "/srv/job.py:5", "write"]
+    assert shown[shown.index("Stacks when the stall began, innermost line last") + 1] == "  summary"
+    slow = text(timeline(run(stalls=(replace(recorded, same_frames=False),)), START + 1000.0, 120))
+    assert "slow" in slow and "stuck" not in slow
     saving = replace(stall, phase="checkpointing")
     assert "  summary" in text(timeline(run(stalls=(saving,), threads=(summary,)), START + 1000.0, 120)).splitlines()
     over = replace(stall, until=START + 50.0)

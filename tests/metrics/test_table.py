@@ -12,7 +12,7 @@ from supervisor_core.metrics import table
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS
 from supervisor_core.options import PHASES
-from supervisor_core.run.status import RunStatus
+from supervisor_core.run.status import RunStatus, StallStatus
 
 
 def read(name: str, status: RunStatus, now: float) -> list[Sample]:
@@ -41,7 +41,7 @@ def test_a_name_stands_for_one_metric() -> None:
 
 def test_labels_are_those_of_the_table(running: RunStatus, clock) -> None:
     """Every sample of a metric has the labels that the table names; a histogram's buckets have `le` besides."""
-    failed = replace(running, state="failed", error="ValueError: nan")
+    failed = replace(running, state="failed", error="ValueError: nan", stall=StallStatus(phase="training"))
     for metric in RUN_METRICS:
         samples = list(metric.read(failed, clock.now))
         assert samples, metric.name
@@ -49,6 +49,18 @@ def test_labels_are_those_of_the_table(running: RunStatus, clock) -> None:
             if metric.type != "info":
                 assert {*sample.labels} - {"le"} == {*metric.labels}
             assert sample.labels["run"] == "mnist/train"
+
+
+def test_a_stalled_run_has_one_series_of_its_place(running: RunStatus) -> None:
+    """What is not known has no label; a place is bounded, and in one line; without a stall there is no series."""
+    assert read("supervisor_stall_info", running, 0.0) == []
+    place = StallStatus(phase="training", thread="MainThread", location="a\n.py:1 in f" + "x" * 500)
+    [sample] = read("supervisor_stall_info", replace(running, stall=place), 0.0)
+    location = sample.labels.pop("location")
+    assert location.startswith("a\\n.py:1 in fxxx") and len(location) == 120
+    assert sample.labels == {"run": "mnist/train", "phase": "training", "thread": "MainThread"}
+    [sample] = read("supervisor_stall_info", replace(running, stall=StallStatus(phase="saving")), 0.0)
+    assert sample == Sample({"run": "mnist/train", "phase": "saving"}, 1)
 
 
 def test_only_timed_metrics_depend_on_the_time(running: RunStatus, clock) -> None:

@@ -250,7 +250,7 @@ class Trainer:
         self.file.record(record, self.step or 0, self.now)
         return self
 
-    def stall(self, state: Any, since: float) -> Trainer:
+    def stall(self, state: Any, since: float, **more: Any) -> Trainer:
         """Record a stall."""
         record = StallRecord(
             session=self.id,
@@ -261,6 +261,7 @@ class Trainer:
             secs=self.now - since,
             timeout_secs=self.budget,
             stacks={"MainThread": ("train.py:1 main",)} if state == "begin" else {},
+            **more,
         )
         self.file.record(record, self.step or 0, self.now)
         return self

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.telemetry import RecoveryRecord
+from supervisor_core.exporter.page import run_status
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Recovery, Run
+from supervisor_core.run.status import StallStatus
 
 RunOf = Callable[..., Run]
 
@@ -186,6 +188,38 @@ def test_a_stall_has_a_begin_and_an_end(trainer: Any, run_of: RunOf) -> None:
     [stall] = run_of(session).stalls
     assert (stall.since, stall.until, stall.secs, stall.step) == (since, since + 400, 400, 100)
     assert stall.stacks == {"MainThread": ("train.py:1 main",)}
+
+
+@pytest.mark.parametrize("same_frames", [True, False])
+def test_a_stall_has_a_place_and_a_second_look(same_frames: bool, trainer: Any, run_of: RunOf) -> None:
+    """The record of the second look keeps the stall open, and adds whether the thread is stuck; a later stall has a
+    look of its own."""
+    session = trainer().ready().train(100)
+    since = session.now
+    place = {"thread": "MainThread", "location": "/x/train.py:1 main"}
+    session.spend(310, moving=False).stall("begin", since, **place).spend(10, moving=False)
+    assert run_of(session).stalls[0].same_frames is None
+    session.stall("lasts", since, same_frames=same_frames, **place)
+    run = run_of(session)
+    [stall] = run.stalls
+    assert (stall.until, stall.thread, stall.location) == (None, "MainThread", "/x/train.py:1 main")
+    assert stall.same_frames is same_frames and stall.stacks == {"MainThread": ("train.py:1 main",)}
+    assert run.state == "stalled"
+    assert run_status(run, session.now).stall == StallStatus(
+        phase="training", thread="MainThread", location="train.py:1 in main"
+    )
+    session.stall("end", since, **place).train(1)
+    later = session.now
+    run = run_of(session.spend(310, moving=False).stall("begin", later))
+    assert [stall.same_frames for stall in run.stalls] == [same_frames, None]
+    session.stall("end", later).train(1)
+    assert run_status(run_of(session), session.now).stall is None
+
+
+def test_a_second_look_alone_is_no_stall(trainer: Any, run_of: RunOf) -> None:
+    """Where the record of the begin was lost there is nothing to add to."""
+    session = trainer().ready().train(100)
+    assert run_of(session.stall("lasts", session.now, same_frames=True)).stalls == ()
 
 
 def test_a_stall_ends_with_its_session(trainer: Any, run_of: RunOf) -> None:

@@ -85,7 +85,11 @@ def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, train
     status = run_status(run_of(killed, resumed, third), third.now)
     status = replace(status, versions={"supervisor": "1"})
     names = {metric.name for metric in RUN_METRICS if list(metric.read(status, third.now))}
-    not_now = {"supervisor_run_error_info", "supervisor_checkpoint_recommended_interval_seconds"}
+    not_now = {
+        "supervisor_run_error_info",
+        "supervisor_stall_info",
+        "supervisor_checkpoint_recommended_interval_seconds",
+    }
     assert names | not_now == {metric.name for metric in RUN_METRICS if metric.served_by in ("both", "exporter")}
 
 

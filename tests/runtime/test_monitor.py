@@ -130,7 +130,8 @@ def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock
     monitor.tick()
     begin, end = heard.of(StallRecord)
     assert (begin.state, begin.secs, begin.timeout_secs) == ("begin", 31, 30.0)
-    assert begin.stacks
+    assert begin.stacks and begin.thread == "MainThread"
+    assert begin.location in begin.stacks["MainThread"]
     assert (end.state, end.secs, end.stacks) == ("end", 40, {})
     assert not monitor.status().stalled
     assert progress.snapshot().activity_secs["stall"] == 40

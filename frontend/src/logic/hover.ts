@@ -6,7 +6,7 @@ import type { Cluster, Marks } from "./marks";
 import { isGood, onDisk } from "./marks";
 import type { Plot } from "./plot";
 import type { RecoveryMark } from "./recoveries";
-import { innermost } from "./stalls";
+import { innermost, stuckOrSlow } from "./stalls";
 import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
 
 /** Of restarts at one place, how many are listed. */
@@ -170,6 +170,7 @@ export function riskHover(risk: AtRisk): Hover {
 
 export function stallHover(stall: Stall): Hover {
   const line = innermost(stall);
+  const how = stuckOrSlow(stall);
   return {
     title: `‖ Stalled for ${formatDuration(stall.secs)}`,
     rows: [
@@ -179,6 +180,7 @@ export function stallHover(stall: Stall): Hover {
       ["At step", formatCount(stall.step)],
       ["Budget", formatDuration(stall.timeout_secs)],
       ...(line ? ([["Waits in", brief(line)]] as [string, string][]) : []),
+      ...(how ? ([["It is", how]] as [string, string][]) : []),
     ],
     note: Object.keys(stall.stacks).length ? "Click for the Python stacks." : "No stacks were taken.",
   };

@@ -7,12 +7,36 @@ const MAIN_THREAD = "MainThread";
 /** Python's library, an installed package, or the supervisor itself. */
 const LIBRARY = /[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-packages|supervisor_core)[\\/]|^<frozen /;
 
-/** Where the main thread waits, or else the first one: the innermost line of the program's own, or else the innermost.
- * Without the file's directories. Null where no stack was taken. */
+/** The thread that made no progress: as recorded, or else the main one, or else the first. Null where there is none. */
+export function stalledThread(stall: Stall): string | null {
+  return stall.thread ?? (MAIN_THREAD in stall.stacks ? MAIN_THREAD : (Object.keys(stall.stacks)[0] ?? null));
+}
+
+/** The index of the innermost frame that is the program's own, or else of the innermost. -1 without frames. */
+export function ownFrame(frames: readonly string[]): number {
+  const own = frames.findLastIndex((each) => !LIBRARY.test(each));
+  return own >= 0 ? own : frames.length - 1;
+}
+
+/** Where that thread waits: as recorded, or else by its stack. Without the file's directories. Null where that is not
+ * known. */
 export function innermost(stall: Stall): string | null {
-  const stack = stall.stacks[MAIN_THREAD] ?? Object.values(stall.stacks)[0] ?? [];
-  const line = stack.filter((each) => !LIBRARY.test(each)).at(-1) ?? stack.at(-1);
+  const frames = stall.stacks[stalledThread(stall) ?? ""] ?? [];
+  const line = stall.location ?? frames[ownFrame(frames)];
   return line?.replace(/^.*[\\/]/, "") ?? null;
+}
+
+/** Whether the thread was stuck or slow, by a second look. Null where there was none. */
+export function stuckOrSlow(stall: Stall): string | null {
+  if (stall.same_frames == null) return null;
+  return stall.same_frames ? "stuck: the same frames 10 s later" : "slow: other frames 10 s later";
+}
+
+/** The stacks, that of the stalled thread first. */
+export function stacksInOrder(stall: Stall): [string, string[]][] {
+  const first = stalledThread(stall);
+  const all = Object.entries(stall.stacks);
+  return [...all.filter(([thread]) => thread === first), ...all.filter(([thread]) => thread !== first)];
 }
 
 /** The box's label, the longest first: the last is short enough for most boxes. */

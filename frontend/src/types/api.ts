@@ -266,6 +266,9 @@ export interface Stall {
   step: number | null;
   secs: number;
   timeout_secs: number | null;
+  thread?: string | null;
+  location?: string | null;
+  same_frames?: boolean | null;
   stacks: Record<string, string[]>;
 }
 

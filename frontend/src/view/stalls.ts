@@ -1,6 +1,6 @@
 /** Stalls with the Python stacks that were taken when they were noticed. */
 import { formatCount, formatDuration, formatMoment } from "../logic/format";
-import { innermost } from "../logic/stalls";
+import { innermost, ownFrame, stacksInOrder, stalledThread, stuckOrSlow } from "../logic/stalls";
 import type { Stall } from "../types/api";
 import { h, refresh } from "./element";
 
@@ -9,7 +9,7 @@ export class StallList {
   private shown = "";
 
   update(stalls: readonly Stall[]): void {
-    const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)}`).join();
+    const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames}`).join();
     if (key === this.shown) return;
     this.shown = key;
     const open = this.items.map((item) => item.open);
@@ -34,15 +34,22 @@ export class StallList {
     const until = stall.until == null ? "lasts still" : `until ${formatMoment(stall.until)}`;
     const step = stall.step == null ? "" : `, at step ${formatCount(stall.step)}`;
     const line = innermost(stall);
+    const thread = stalledThread(stall);
+    const where = line ? `, ${thread} in ${line}` : "";
+    const how = stuckOrSlow(stall);
     const summary = h(
       "summary",
       {},
       h("span", { class: "pill warn" }, h("span", { class: "glyph", "aria-hidden": "true" }, "‖"), formatDuration(stall.secs)),
-      ` ${formatMoment(stall.since)} ${until}, while ${stall.phase}${step}${line ? `, in ${line}` : ""}`,
+      ` ${formatMoment(stall.since)} ${until}, while ${stall.phase}${step}${where}${how ? ` (${how})` : ""}`,
     );
-    const stacks = Object.entries(stall.stacks).map(([thread, frames]) =>
-      h("div", { class: "stack" }, h("h3", {}, thread), h("pre", { tabindex: 0, "aria-label": `Stack of ${thread}` }, frames.join("\n"))),
-    );
+    const stacks = stacksInOrder(stall).map(([name, frames]) => {
+      const own = ownFrame(frames);
+      const line = (text: string, index: number): HTMLElement | string =>
+        index === own ? h("mark", {}, text) : text;
+      const parts = frames.flatMap((text, index) => (index ? ["\n", line(text, index)] : [line(text, index)]));
+      return h("div", { class: "stack" }, h("h3", {}, name), h("pre", { tabindex: 0, "aria-label": `Stack of ${name}` }, ...parts));
+    });
     const none = stacks.length ? null : h("p", { class: "muted" }, "No stacks were taken.");
     return h("details", { class: "card", open }, summary, ...stacks, none);
   }
