@@ -155,13 +155,16 @@ class SessionMonitor:
 
     @contextmanager
     def phase(self, phase: str) -> Iterator[None]:
-        """Be in a phase while the block runs, then in the one before."""
+        """Be in a phase while the block runs, then in the one before.
+
+        Another phase that was entered meanwhile ends this one: the end of the block then changes nothing."""
         before = self._progress.phase
         self.enter(phase)
         try:
             yield
         finally:
-            self.enter(before)
+            if self._progress.phase == phase:
+                self.enter(before)
 
     def tick(self) -> None:
         """Sample the rate, detect a stall or a silence, write a heartbeat and renew the lock if due. Every second."""

@@ -83,6 +83,8 @@ class Progress:
         self._phase = "starting"
         self._holds = 0
         """Number of saves under way that may keep training waiting."""
+        self._starts = 0
+        """Number of times that a model was lost, with all that was under way then."""
         self._is_in_cluster = False
         self._steps = 0
         self._update_budget()
@@ -183,6 +185,9 @@ class Progress:
                 self._pause_rate(now, phase)
             if before in _BEFORE_TRAINING:
                 self._budgets.warm_up(self._steps)
+            if phase in _BEFORE_TRAINING:  # a save of the model before it no longer keeps training waiting
+                self._holds = 0
+                self._starts += 1
             self._phase = phase
             self._update_budget()
             return before
@@ -192,15 +197,15 @@ class Progress:
         """Allow training the default budget at least while the block runs: a save may keep it waiting. The end of the
         block is progress. In a stall neither is so."""
         with self._lock:
-            counts = self._clock.monotonic() - self._last_progress <= self._budget
+            starts, counts = self._starts, self._clock.monotonic() - self._last_progress <= self._budget
             self._holds += counts
             self._update_budget()
         try:
             yield
         finally:
-            if counts:
-                now = self._clock.monotonic()
-                with self._lock:
+            now = self._clock.monotonic()
+            with self._lock:
+                if counts and starts == self._starts:
                     self._progress_at(now)
                     self._holds -= 1
                     self._update_budget()

@@ -211,3 +211,16 @@ def test_in_a_cluster_training_keeps_its_default_budget(make, clock) -> None:
         progress.run_ended(True, clock.now - 0.1, clock.now)
     monitor.tick()
     assert monitor.status().progress_timeout_secs == 300.0
+
+
+def test_a_phase_that_another_one_has_ended_stays_ended(make) -> None:
+    """The session is lost in an evaluation, and restored by another thread: the evaluation's end changes no phase."""
+    monitor, heard, _, _ = make(Options(heartbeat_secs=0))
+    monitor.enter("training")
+    with monitor.phase("evaluating"):
+        monitor.enter("restoring")
+    with monitor.phase("evaluating"):
+        monitor.enter("restoring")
+        monitor.enter("training")
+    phases = [record.phase for record in heard.of(HeartbeatRecord)]
+    assert phases == ["training", "evaluating", "restoring", "evaluating", "restoring", "training"]

@@ -326,3 +326,22 @@ def test_a_save_that_keeps_training_waiting_is_no_stall(clock) -> None:
     with progress.held():
         assert progress.snapshot().progress_timeout_secs == 6.0
     assert progress.snapshot().progress_age_secs == pytest.approx(7)
+
+
+def test_a_save_of_a_lost_model_holds_up_nothing(clock) -> None:
+    """It hangs while its session is restored: training has its learned budget again, and the end of that save, whenever
+    it comes, is no progress."""
+    progress = Progress(clock)
+    progress.enter("training")
+    hanging = progress.held()
+    hanging.__enter__()
+    progress.enter("restoring")
+    progress.enter("training")
+    steps(progress, clock, 30)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == 6.0
+    idle(progress, clock, 3)
+    hanging.__exit__(None, None, None)
+    assert progress.snapshot().progress_age_secs == pytest.approx(3)
+    with progress.held():
+        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
