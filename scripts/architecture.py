@@ -47,7 +47,7 @@ BOXES = {
     "process": Box(0, 5, ("one process from outside:", "identity, files in memory")),
     "storage": Box(1.45, 5, ("local files, object stores:", "append, replace, sync, list")),
 }
-SMALL = ("address", "checksum", "clock", "errors", "log", "options", "tensorboard_tab", "wire")
+SMALL = ("address", "checksum", "clock", "errors", "lazy", "log", "options", "tensorboard_tab", "wire")
 """Single modules that many import; they stand in a line of their own, without arrows."""
 
 PROGRAMS = {"your training": "tf1", "shell": "cli", "TensorBoard, frontend/": "tb_plugin"}

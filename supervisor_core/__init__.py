@@ -12,8 +12,7 @@ Importing this loads neither tensorflow nor tensorboard: a name, other than an e
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from supervisor_core.errors import (
     CheckpointError,
@@ -31,6 +30,7 @@ from supervisor_core.errors import (
     WaitTimeoutError,
     WriterClosedError,
 )
+from supervisor_core.lazy import lazy_names
 from supervisor_core.log import make_plain
 
 if TYPE_CHECKING:
@@ -113,57 +113,40 @@ __all__ = [
     "__version__",
 ]
 
-_MODULES = {
-    "CheckpointSaverHook": "tf1.monitored.checkpoint_hook",
-    "CheckpointSaverListener": "tf1.monitored.hooks",
-    "ChiefSessionCreator": "tf1.monitored.session_creator",
-    "ClusterTask": "tf1.cluster.task",
-    "Coordinator": "tf1.coordinator",
-    "FeedFnHook": "tf1.monitored.hooks",
-    "FileWriter": "events.file_writer",
-    "FinalOpsHook": "tf1.monitored.hooks",
-    "GlobalStepWaiterHook": "tf1.monitored.hooks",
-    "LoggingTensorHook": "tf1.monitored.hooks",
-    "LooperThread": "tf1.coordinator",
-    "MonitoredSession": "tf1.monitored.api",
-    "MonitoredTrainingSession": "tf1.monitored.api",
-    "NanLossDuringTrainingError": "tf1.monitored.hooks",
-    "NanTensorHook": "tf1.monitored.hooks",
-    "Options": "options",
-    "ProfilerHook": "tf1.monitored.hooks",
-    "Scaffold": "tf1.monitored.hooks",
-    "SessionCreator": "tf1.monitored.hooks",
-    "SessionManager": "tf1.session_manager",
-    "SessionRunArgs": "tf1.monitored.hooks",
-    "SessionRunContext": "tf1.monitored.hooks",
-    "SessionRunHook": "tf1.monitored.hooks",
-    "SessionRunValues": "tf1.monitored.hooks",
-    "SingularMonitoredSession": "tf1.monitored.api",
-    "StepCounterHook": "tf1.monitored.hooks",
-    "StopAtStepHook": "tf1.monitored.hooks",
-    "SummarySaverHook": "tf1.monitored.hooks",
-    "Supervisor": "tf1.supervisor",
-    "WorkerSessionCreator": "tf1.monitored.session_creator",
-}
-
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "CheckpointSaverHook": "tf1.monitored.checkpoint_hook",
+        "CheckpointSaverListener": "tf1.monitored.hooks",
+        "ChiefSessionCreator": "tf1.monitored.session_creator",
+        "ClusterTask": "tf1.cluster.task",
+        "Coordinator": "tf1.coordinator",
+        "FeedFnHook": "tf1.monitored.hooks",
+        "FileWriter": "events.file_writer",
+        "FinalOpsHook": "tf1.monitored.hooks",
+        "GlobalStepWaiterHook": "tf1.monitored.hooks",
+        "LoggingTensorHook": "tf1.monitored.hooks",
+        "LooperThread": "tf1.coordinator",
+        "MonitoredSession": "tf1.monitored.api",
+        "MonitoredTrainingSession": "tf1.monitored.api",
+        "NanLossDuringTrainingError": "tf1.monitored.hooks",
+        "NanTensorHook": "tf1.monitored.hooks",
+        "Options": "options",
+        "ProfilerHook": "tf1.monitored.hooks",
+        "Scaffold": "tf1.monitored.hooks",
+        "SessionCreator": "tf1.monitored.hooks",
+        "SessionManager": "tf1.session_manager",
+        "SessionRunArgs": "tf1.monitored.hooks",
+        "SessionRunContext": "tf1.monitored.hooks",
+        "SessionRunHook": "tf1.monitored.hooks",
+        "SessionRunValues": "tf1.monitored.hooks",
+        "SingularMonitoredSession": "tf1.monitored.api",
+        "StepCounterHook": "tf1.monitored.hooks",
+        "StopAtStepHook": "tf1.monitored.hooks",
+        "SummarySaverHook": "tf1.monitored.hooks",
+        "Supervisor": "tf1.supervisor",
+        "WorkerSessionCreator": "tf1.monitored.session_creator",
+    },
+)
 
 make_plain()
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"{__name__}.{module}"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
-            raise
-        raise ImportError(
-            f"supervisor_core.{name} needs TensorFlow, which is not installed: "
-            "pip install 'tensorboard-plugin-supervisor[tensorflow]'"
-        ) from error
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -12,8 +12,8 @@ from examples.demo.metrics import Reading, is_ready, scrape
 from examples.demo.story import CHECKPOINTS_BEFORE_KILL, SessionSeen, Story, in_mid_epoch
 from examples.demo.telemetry import events_files, read_telemetry
 from examples.demo.trainer import Trainer
-from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import CheckpointError, EventsError
+from supervisor_core import CheckpointError, EventsError
+from supervisor_core.checkpoint import CheckpointStore
 
 POLL_SECS = 0.1
 EPOCHS_BEFORE_KILL = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from signal import SIGKILL, SIGTERM
 
 from examples.demo.inspection import Inspected
-from supervisor_core.events.telemetry import CheckpointRecord, Record, SessionRecord, StopRecord
+from supervisor_core.events import CheckpointRecord, Record, SessionRecord, StopRecord
 
 SESSIONS = 3
 CHECKPOINTS_BEFORE_KILL = 2

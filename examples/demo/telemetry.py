@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from supervisor_core.errors import EventsError
-from supervisor_core.events.chunk import TelemetryMark
-from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.events.telemetry import Record
+from supervisor_core import EventsError
+from supervisor_core.events import EventsFileReader, Record, TelemetryMark
 
 
 def events_files(run: Path) -> list[Path]:

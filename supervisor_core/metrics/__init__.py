@@ -5,31 +5,14 @@ Importing this loads neither prometheus_client nor an HTTP server; the names bel
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from supervisor_core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from supervisor_core.address import parse_address
     from supervisor_core.metrics.collector import RunCollector
     from supervisor_core.metrics.server import MetricsServer
-    from supervisor_core.metrics.table import METRICS
 
-__all__ = ["METRICS", "MetricsServer", "RunCollector", "parse_address"]
+__all__ = ["MetricsServer", "RunCollector"]
 
-_MODULES = {
-    "METRICS": "metrics.table",
-    "MetricsServer": "metrics.server",
-    "RunCollector": "metrics.collector",
-    "parse_address": "address",
-}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"supervisor_core.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, {"MetricsServer": "metrics.server", "RunCollector": "metrics.collector"})

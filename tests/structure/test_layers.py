@@ -27,6 +27,7 @@ LAYERS = [
     {"address"},
     {"errors", "clock", "checksum", "wire", "monitoring"},
     {"log"},
+    {"lazy"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
