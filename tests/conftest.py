@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import signal
 import sys
 import threading
@@ -30,6 +31,12 @@ def _load(path: str) -> ModuleType:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sessions that a test kills leave their progress pages with the test's other files."""
+    os.environ["SUPERVISOR_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
 
 
 for shared in ("ports.py", "forked.py"):

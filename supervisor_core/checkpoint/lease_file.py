@@ -102,6 +102,8 @@ class LeaseRecord:
     """Why events cannot be written at present; at most `ERROR_LETTERS` characters. None while they can."""
     gives_way: bool = False
     """The session writes no checkpoints, and gives way to one that does."""
+    page: str | None = None
+    """Path of its progress page on its machine, see `supervisor_core.process.progress_page`; None without one."""
 
     def renewed(self, clock: Clock, *, last_step: int | None = None, **changes: Any) -> LeaseRecord:
         """Return the record as of now, with ``last_step`` where known, and other changes."""
@@ -170,6 +172,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "boot": (str, type(None)),
     "ended": (str, type(None)),
     "predecessor": (str, type(None)),
+    "page": (str, type(None)),
     "phase": (str, type(None)),
     "progress_at": (int, float, type(None)),
     "progress_timeout_secs": (int, float, type(None)),

@@ -42,7 +42,7 @@ from supervisor_core.checkpoint.lease_file import (
     decode,
     encode,
 )
-from supervisor_core.checkpoint.session_history import SessionHistory, history_after
+from supervisor_core.checkpoint.session_history import SessionHistory, as_left, history_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.process.identity import boot_id, is_running
@@ -133,12 +133,13 @@ class LogdirLock:
         """Interval of renewals: the next session knows nothing that a killed one did after its last renewal."""
         return min(self._timeout_secs / 4, self._file.renewal_secs)
 
-    def acquire(self, session: str, *, after_attempt: int = 0) -> SessionHistory:
+    def acquire(self, session: str, *, after_attempt: int = 0, page: str | None = None) -> SessionHistory:
         """Take the lease for a session.
 
         Args:
             session: its id.
             after_attempt: the newest attempt known from other files, in case the lease is older or missing.
+            page: path of its progress page.
 
         Raises:
             LogdirInUseError: if another chief holds it, or another session of this process; names the holder, since
@@ -166,6 +167,8 @@ class LogdirLock:
         if previous is not None and previous.gives_way and is_alive:  # displaced: no session that has ended
             after_attempt = max(previous.attempt, after_attempt)
             previous = None
+        if previous is not None and not is_alive:
+            previous = as_left(previous, now_boot_secs)
         history = history_after(previous, now, after_attempt=after_attempt, exclusive=alone, warning=warning)
         self._previous = previous
         if warning:
@@ -187,6 +190,7 @@ class LogdirLock:
                 **history.costs,  # type: ignore[arg-type]
                 predecessor=history.predecessor,
                 gives_way=self._gives_way,
+                page=page,
             )
             _LEASES.add(self)
             self._write_or_warn()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor_core.checkpoint.lease_file import COSTS, LARGEST, LARGEST_ATTEMPT, LATEST, LeaseRecord
 from supervisor_core.process.identity import boot_id
+from supervisor_core.process.progress_page import read_page
 
 CUT_OFF = ("lost", "signal")
 """Outcomes of a session that had more to do, with an intact model."""
@@ -89,6 +90,29 @@ def _secs_since(before: LeaseRecord | None, now_boot_secs: float | None) -> floa
         return None
     secs = now_boot_secs - before.renewed_boot_secs
     return secs if before.boot is not None and before.boot == boot_id() and secs >= 0 else None
+
+
+def as_left(record: LeaseRecord, now_boot_secs: float) -> LeaseRecord:
+    """Return a dead session's record, with what its progress page has that the last renewal had not: the step that it
+    reached, and until when it ran.
+
+    The page counts if it is this session's and was written since this machine's start.
+
+    Args:
+        record: from the lease.
+        now_boot_secs: the present by `supervisor_core.clock.boot_secs`.
+    """
+    if record.ended is not None or record.page is None or record.boot is None or record.boot != boot_id():
+        return record
+    page = read_page(record.page)
+    if page is None or page.session != record.session or page.boot != record.boot:
+        return record
+    step = record.last_step if page.step is None else page.step
+    seen = max(page.tick_boot_secs, page.progress_boot_secs) if page.ticks else 0.0
+    renewed = record.renewed_boot_secs
+    if renewed is None or not renewed < seen <= now_boot_secs:
+        return replace(record, last_step=step)
+    return replace(record, last_step=step, renewed_at=record.renewed_at + (seen - renewed), renewed_boot_secs=seen)
 
 
 def can_follow(attempt: int) -> bool:

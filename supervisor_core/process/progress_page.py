@@ -146,7 +146,7 @@ class ProgressPage:
         """
         if sys.byteorder != "little":
             raise OSError("progress pages need a little-endian machine")
-        page, path = cls(), directory / f"{session_id}.page"
+        page, path = cls(), page_in(directory, session_id)
         image = _image(
             pid=os.getpid() if pid is None else pid,
             attempt=attempt,
@@ -206,11 +206,15 @@ class ProgressPage:
 
     def step_is(self, first_step: int, stride: int) -> None:
         """Set how the global step follows from the steps of this session: ``first_step + stride * steps``."""
-        self._change(first_step=first_step, stride=stride)
+        state = self._state
+        if state.first_step != first_step or state.stride != stride:  # rarely: each reading of the step asks
+            self._change(first_step=first_step, stride=stride)
 
     def enter(self, phase: str, budget_secs: float | None) -> None:
         """Set the phase and its stall budget; None if it cannot stall."""
-        self._change(phase=phase, budget_secs=budget_secs)
+        state = self._state
+        if state.phase != phase or state.budget_secs != budget_secs:
+            self._change(phase=phase, budget_secs=budget_secs)
 
     def stalled(self, since: float | None, location: str = "") -> None:
         """Set a stall, or its end.
@@ -237,10 +241,8 @@ class ProgressPage:
 
     def _change(self, **changes: Any) -> None:
         with self._lock:
-            state = replace(self._state, **changes)
-            if state != self._state:
-                self._state = state
-                self._write()
+            self._state = replace(self._state, **changes)
+            self._write()
 
     def _write(self) -> None:
         """Write the state into the slot that is not in use, then switch to it with one store: a kill at any moment
@@ -340,7 +342,12 @@ def page_for_session(session_id: str) -> Path:
     Raises:
         OSError: as `private_directory`.
     """
-    return private_directory() / f"{session_id}.page"
+    return page_in(private_directory(), session_id)
+
+
+def page_in(directory: Path, session_id: str) -> Path:
+    """Return where the page of a session is in a directory."""
+    return directory / f"{session_id}.page"
 
 
 def read_page(path: str | os.PathLike[str]) -> PageReading | None:

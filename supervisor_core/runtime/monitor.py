@@ -284,8 +284,12 @@ class SessionMonitor:
         }
         if change.state == "begin":
             self._report.begin(phase=now.phase, **reported)
+            stall = self._report.status
+            at = "" if stall is None or stall.location is None else f"{stall.thread} at {stall.location}"
+            self._progress.page.stalled(change.since, at)
         else:
             self._report.end(**reported)
+            self._progress.page.stalled(None)
 
     def _tick_until_stopped(self) -> None:
         while not self._stop.wait(TICK_SECS):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
 from supervisor_core.options import Options
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, ProgressPage
 from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
 from supervisor_core.runtime.budgets import LEAST_PAUSE_SECS, Budgets
@@ -70,6 +71,8 @@ class Progress:
     last progress are undecided, and become a stall when they exceed the phase's budget. Time in which the process did
     not run (`SILENT_SECS`) is assigned to the silent bucket; no age or stall includes it.
 
+    Everything is also kept in a `ProgressPage`, which other processes can read once it is published (`publish`).
+
     Args:
         clock: replaced in tests.
         budgets: the stall budgets; pauses are reported to them. Default: those of the default options.
@@ -81,6 +84,8 @@ class Progress:
         self._lock = threading.Lock()
         now = clock.monotonic()
         self._phase = "starting"
+        self._page = ProgressPage()
+        self._page.times[LAST_PROGRESS] = now
         self._holds = 0
         """Number of saves under way that may keep training waiting."""
         self._starts = 0
@@ -112,6 +117,17 @@ class Progress:
         """See `_is_of_all`."""
         self._read_moved_at = now
         self._paused_at: float | None = None
+
+    @property
+    def page(self) -> ProgressPage:
+        """The progress page; plain memory of this process until `publish`."""
+        return self._page
+
+    def publish(self, page: ProgressPage) -> None:
+        """Keep the progress in this page from now on."""
+        with self._lock:
+            page.take_over(self._page)
+            self._page = page
 
     @property
     def phase(self) -> str:
@@ -155,10 +171,12 @@ class Progress:
             if ended - self._last_progress > self._check_after_secs:
                 self._gap(ended)
             self._last_progress = ended
+            page = self._page
+            page.times[LAST_PROGRESS] = ended
             self._runs += 1
             self._changes += changes
             if is_step:
-                self._steps += 1
+                page.counts[STEPS] = self._steps = self._steps + 1
                 self._last_step = ended
                 secs = ended - started
                 self._step_secs.add(secs)
@@ -234,6 +252,9 @@ class Progress:
             if self._first_read is None:
                 self._first_read = (step, earliest)
             first_step, first_count = self._first_read
+            ahead = (first_step - first_count) - (step - earliest)
+            if self._stride == 1 and 0 < ahead <= 2:  # the first reading included steps that were not counted yet
+                first_step, first_count = self._first_read = (step, earliest)
             moved = step - first_step
             if earliest - first_count >= _STEPS_TO_JUDGE:
                 stride = round(moved / (earliest - first_count))
@@ -245,24 +266,27 @@ class Progress:
             self._read_step = step
             counted = first_count + moved // self._stride if self._stride else latest
             self._steps_at_read = min(max(counted, earliest), latest)
+            self._publish_step()
 
     def rewound(self, step: int) -> None:
         """Record that the model is now at another step: earlier readings are void."""
         with self._lock:
             self._first_read, self._stride = (step, self._steps), 1
             self._read_step, self._steps_at_read = step, self._steps
+            self._publish_step()
             self._step_rate.restart(self._clock.monotonic(), self._counted()[1])
 
     def sample(self) -> None:
         """Take a sample for the rate; called about once a second, until `unwatched`."""
-        now = self._clock.monotonic()
-        asleep = boot_secs(self._clock) - now
+        now, boot = self._clock.monotonic(), boot_secs(self._clock)
+        asleep = boot - now
         with self._lock:
             self._notice_silence(now)
             if self._sampled_at < math.inf and asleep - self._asleep_secs > SILENT_SECS:
                 self._booked[SILENT] += asleep - self._asleep_secs  # in which the monotonic clock stood still
             self._asleep_secs = asleep
             self._sampled_at, self._ran_secs = now, main_thread_secs(self._clock)
+            self._page.tick(at=now, boot_secs=boot, main_thread_secs=self._ran_secs)
             self._count(now)
             self._update_budget()
 
@@ -295,6 +319,10 @@ class Progress:
         if self._read_step is None:
             return None
         return self._read_step + self._stride * (self._steps - self._steps_at_read)
+
+    def _publish_step(self) -> None:
+        if self._read_step is not None:
+            self._page.step_is(self._read_step - self._stride * self._steps_at_read, self._stride)
 
     def _counted(self) -> tuple[float, int]:
         """Return the end of the last step, and the count: of steps done here, or of the global step if the rate is of
@@ -338,6 +366,7 @@ class Progress:
         if now - self._last_progress > self._check_after_secs:
             self._gap(now)
         self._last_progress = max(self._last_progress, now)
+        self._page.times[LAST_PROGRESS] = self._last_progress
 
     def _gap(self, now: float) -> None:
         """Assign a long time without progress: silence, or a stall that ends. Learn from it."""
@@ -352,6 +381,7 @@ class Progress:
         budget = self._budgets.secs(self._phase, steps=self._steps, is_held=self._is_in_cluster or self._holds > 0)
         self._budget = math.inf if budget is None else budget
         self._check_after_secs = min(self._budget, LEAST_PAUSE_SECS)
+        self._page.enter(self._phase, budget)
 
     def _notice_silence(self, now: float) -> None:
         """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the
@@ -366,6 +396,7 @@ class Progress:
         self._booked[SILENT] += silent
         self._booked_until += silent
         self._last_progress += silent
+        self._page.times[LAST_PROGRESS] = self._last_progress
 
     def _book(self, now: float) -> None:
         """Assign the decided time: up to the last progress, and what has become a stall since."""

@@ -1,20 +1,29 @@
-"""What a session takes from its environment: the run's name, versions, and the address of the metrics server."""
+"""What a session takes from its environment: the run's name, versions, the address of the metrics server, and the place
+of its progress page."""
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor_core.address import parse_address
 from supervisor_core.options import Options
+from supervisor_core.process.progress_page import ProgressPage, remove_stale
+from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.run.status import RunStatus
+from supervisor_core.runtime.monitor import SessionIdentity
 
 if TYPE_CHECKING:
     from supervisor_core.metrics.server import MetricsServer
+
+_LOG = logging.getLogger("supervisor_core")
 
 LOGDIR_VARIABLE = "SUPERVISOR_LOGDIR"
 """Environment variable: the directory that contains all runs, as the exporter's ``--logdir``."""
@@ -111,3 +120,35 @@ class MetricsEndpoint:
         if server.scrapes and linger_secs > 0:
             server.wait_for_scrapes(LINGER_SCRAPES, linger_secs)
         server.close()
+
+
+def page_directory() -> Path | None:
+    """Return the directory for this session's progress page; None, and a warning, where there is none."""
+    try:
+        return private_directory()
+    except OSError as error:
+        _LOG.warning(_NO_PAGE, error)
+        return None
+
+
+def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> ProgressPage:
+    """Return a progress page that other processes can read, see ``docs/progress-page.md``.
+
+    Where it cannot be created, as where the memory is full: one without a file, and a warning.
+    """
+    remove_stale(directory, time.time())
+    try:
+        return ProgressPage.create(
+            directory,
+            session_id=identity.session_id,
+            attempt=identity.attempt,
+            started_at=identity.started_at,
+            started_boot_secs=identity.started_boot_secs,
+            logdir=logdir,
+        )
+    except OSError as error:
+        _LOG.warning(_NO_PAGE, error)
+        return ProgressPage()
+
+
+_NO_PAGE = "This session has no progress page; training goes on without one: %s"

@@ -26,6 +26,7 @@ from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
 from supervisor_core.options import Options
+from supervisor_core.process.progress_page import page_in
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.model import STATE_OF_OUTCOME, RunState
 from supervisor_core.run.status import RunStatus
@@ -37,7 +38,7 @@ from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import SummaryWriter, TelemetryRecorder, TelemetrySink
 from supervisor_core.runtime.registry import ServiceRegistry
 from supervisor_core.storage.local import local_path
-from supervisor_core.supervision.environment import MetricsEndpoint, run_name, versions
+from supervisor_core.supervision.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
 from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 from supervisor_core.supervision.worker_registry import WorkerRegistry
 
@@ -200,8 +201,13 @@ class SessionRecorder:
             LogdirInUseError: if another live chief holds the logdir.
             OptionsError: if the metrics address is malformed.
         """
+        directory = page_directory()
         if self._logdir_lock is not None:
-            before = self._logdir_lock.acquire(self.session_id, after_attempt=newest_attempt(self._logdir or ""))
+            before = self._logdir_lock.acquire(
+                self.session_id,
+                after_attempt=newest_attempt(self._logdir or ""),
+                page=None if directory is None else str(page_in(directory, self.session_id)),
+            )
             self._publisher = Publisher(session=self.session_id, attempt=before.attempt, check=self._logdir_lock.check)
             self._identity = replace(
                 self._identity,
@@ -214,6 +220,8 @@ class SessionRecorder:
             self._monitor.identify(self._identity)
             self.guard(self._logdir or "")
         self._begun = True
+        if directory is not None:
+            self.progress.publish(new_page(directory, self._identity, self._logdir))
         if self._heartbeat_writer is not None:
             self._heartbeat_writer.start()
         self._monitor.start()
@@ -385,6 +393,7 @@ class SessionRecorder:
             if self._logdir_lock.release(stop.reason, last_step=now.global_step, steps_lost=steps_lost, **costs):
                 for directory in self._guarded:
                     guard_directory(directory, None)
+        self.progress.page.close()
 
     def close(self, linger_secs: float | None = None) -> None:
         """Stop serving metrics after Prometheus has had time for a last scrape.

@@ -1,5 +1,7 @@
 """A training in a process of its own. It says on standard output what it does, and trains until it is asked to stop.
 
+``LOGDIR.steps`` holds the number of finished steps, as 8 bytes.
+
 Usage: program.py LOGDIR GRACE_SECS heeds|ignores
 
 ``ignores`` is a program whose training loop never looks at ``should_stop()``.
@@ -7,8 +9,10 @@ Usage: program.py LOGDIR GRACE_SECS heeds|ignores
 
 from __future__ import annotations
 
+import mmap
 import sys
 import threading
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -26,11 +30,20 @@ def main(logdir: str, grace_secs: float, heeds: bool) -> None:
         with supervisor.managed_session() as sess:
             print("training", flush=True)
             pause = threading.Event()
+            done = counter(f"{logdir}.steps")
             while not (heeds and supervisor.should_stop()):
                 sess.run(train_op)
+                done[0] += 1
                 pause.wait(0.005)  # leaves the machine to the others
             print("last step", sess.run(step), flush=True)
     print("the end", flush=True)
+
+
+def counter(path: str) -> memoryview[int]:
+    """Return a number in memory that outlives the process."""
+    Path(path).write_bytes(bytes(8))
+    with open(path, "r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), 8)).cast("q")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,8 @@ def test_kill_9_and_resume(
     first, second = [record for record in read_telemetry(training.logdir) if record.kind == "session"]
     assert (first.attempt, second.attempt) == (1, 2)
     assert (second.restored_step, second.previous_outcome) == (step, "lost")
+    finished = int.from_bytes(Path(f"{training.logdir}.steps").read_bytes(), "little")
+    assert second.previous_step - finished in (0, 1), "the kill came while a finished step was on its way to be counted"
     killed, *_, resumed = read_events(training.logdir)
     assert STOP not in [event.session_log.status for event in killed]
     assert [event.session_log.status for event in resumed][-1] == STOP

@@ -54,3 +54,5 @@ def test_kill_9_of_a_monitored_session_and_resume(
     first, second = sorted(sessions, key=lambda record: record.attempt)  # files of one second come in any order
     assert (first.attempt, second.attempt) == (1, 2)
     assert (second.restored_step, second.previous_outcome) == (step, "lost")
+    finished = int.from_bytes(Path(f"{training.logdir}.steps").read_bytes(), "little")
+    assert second.previous_step - finished in (0, 1), "the kill came while a finished step was on its way to be counted"
