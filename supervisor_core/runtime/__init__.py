@@ -1,8 +1,7 @@
 """What keeps a training running, whatever framework it uses: threads, their stop, their health."""
 
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.runtime.service import LooperThread, Policy, ServiceThread
+from supervisor_core.runtime.service import LooperThread, Policy, ServiceRegistry, ServiceThread
 from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.runtime.step_lock import StepLock
 

@@ -36,7 +36,7 @@ from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.monitor import TICK_SECS, SessionIdentity, SessionMonitor
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import SummaryWriter, TelemetryRecorder, TelemetrySink
-from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.storage.local import local_path
 from supervisor_core.supervision.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
 from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter

@@ -17,7 +17,7 @@ from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.deadline import StopDeadline
-from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.supervision.chief_status import ChiefStatus
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager

@@ -19,7 +19,7 @@ from supervisor_core.monitoring.config_files import dashboard, rule_groups, to_y
 from supervisor_core.monitoring.thresholds import Thresholds
 from supervisor_core.options import Options
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus, WorkerStatus
-from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.watch.logdir_watch import LogdirWatch
 

@@ -9,8 +9,7 @@ import pytest
 
 from supervisor_core.run.status import ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.registry import ServiceRegistry
-from supervisor_core.runtime.service import ServiceThread
+from supervisor_core.runtime.service import ServiceRegistry, ServiceThread
 
 
 class Service:

@@ -16,7 +16,7 @@ import pytest
 from supervisor_core.events.telemetry import Record, from_json
 from supervisor_core.options import Options
 from supervisor_core.run.status import WorkerStatus
-from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.storage.local import Check, LocalFilesystem, Reader, unguarded
 from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.supervision.task_record import TaskRecord, encode, file_name

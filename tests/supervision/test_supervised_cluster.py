@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.options import Options
-from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 
 SOON = Options(heartbeat_secs=0.01)
