@@ -29,10 +29,9 @@ from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle, RunContext
-from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
+from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook, SnapshotHookSaver, SnapshotService
 from supervisor_core.tf1.monitored.hooked_session import HookLosses
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, writer_for
-from supervisor_core.tf1.monitored.snapshot_service import SnapshotHookSaver, SnapshotService
 from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.services import (
     CHECKPOINT,

@@ -17,7 +17,7 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.global_step import READ_CACHE, step_tensor
-from supervisor_core.tf1.monitored import snapshot_service
+from supervisor_core.tf1.monitored import checkpoint_hook
 
 v1 = tf.compat.v1
 
@@ -374,7 +374,7 @@ def test_training_does_not_wait_for_a_large_one(
     train_op: Any, logdir: str, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     """It is written while the next step runs."""
-    monkeypatch.setattr(snapshot_service, "SMALL_BYTES", 0)
+    monkeypatch.setattr(checkpoint_hook, "SMALL_BYTES", 0)
     write, steps_done = CheckpointWriter._write, [0]
 
     def late(shadows: Any, path: str) -> None:

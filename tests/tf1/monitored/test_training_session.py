@@ -18,7 +18,7 @@ import tensorflow as tf
 import supervisor_core
 from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.errors import LogdirInUseError, NoUsableCheckpointError
-from supervisor_core.tf1.monitored import snapshot_service
+from supervisor_core.tf1.monitored import checkpoint_hook
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
@@ -402,7 +402,7 @@ def test_two_hooks_that_save_to_one_place(
 ) -> None:
     """The session's own hook and one of the program's, with one saver, beside training: one saves at a time, and what
     is kept is what the saver says."""
-    monkeypatch.setattr(snapshot_service, "SMALL_BYTES", 0)  # so that no save keeps training waiting
+    monkeypatch.setattr(checkpoint_hook, "SMALL_BYTES", 0)  # so that no save keeps training waiting
     inside, overlapped = threading.Lock(), []
     publish = StagedCheckpoint.publish
 
