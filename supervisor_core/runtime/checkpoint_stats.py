@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.run.advice import Costs, recommended_interval
 from supervisor_core.run.status import SAVE_BOUNDS, CheckpointStatus, Histogram
 
@@ -34,28 +35,24 @@ class CheckpointStats:
                 last_size_bytes=size_bytes,
             )
 
-    def saved(
-        self, *, path: str, step: int | None, at: float, size_bytes: int | None, secs: float, blocked_secs: float
-    ) -> None:
-        """Record a successful save: durable at wall time ``at``, after ``secs``; training waited ``blocked_secs``."""
+    def saved(self, record: CheckpointRecord, at: float) -> None:
+        """Count a save, successful or failed, that ended at wall time ``at``; one that had nothing to write is none."""
         with self._lock:
-            self._save_secs.add(secs)
-            self._blocked_secs.add(blocked_secs)
-            self._saves, self._in_a_row = self._saves + 1, 0
-            self._status = replace(
-                self._status,
-                last_success_at=at,
-                last_success_step=step,
-                last_success_path=path,
-                last_size_bytes=size_bytes,
-                last_error=None,
-            )
-
-    def failed(self, error: str) -> None:
-        """Record a failed save."""
-        with self._lock:
-            self._saves, self._failures, self._in_a_row = self._saves + 1, self._failures + 1, self._in_a_row + 1
-            self._status = replace(self._status, last_error=error)
+            if record.error is not None:
+                self._saves, self._failures, self._in_a_row = self._saves + 1, self._failures + 1, self._in_a_row + 1
+                self._status = replace(self._status, last_error=record.error)
+            elif record.path is not None:
+                self._save_secs.add(record.secs)
+                self._blocked_secs.add(record.blocked_secs)
+                self._saves, self._in_a_row = self._saves + 1, 0
+                self._status = replace(
+                    self._status,
+                    last_success_at=at,
+                    last_success_step=record.step,
+                    last_success_path=record.path,
+                    last_size_bytes=record.bytes,
+                    last_error=None,
+                )
 
     @property
     def failures(self) -> tuple[int, int]:

@@ -87,7 +87,6 @@ class SessionMonitor:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._identity = identity
-        self._options = options
         self._progress = progress
         self._saves = saves
         self._recorder = recorder

@@ -339,17 +339,7 @@ class SessionRecorder:
 
     def saved(self, record: CheckpointRecord, deadline: Deadline = NEVER) -> None:
         """Count a save, successful or failed, and write its record; waits for the disk until the deadline."""
-        if record.error is not None:
-            self.saves.failed(record.error)
-        elif record.path is not None:
-            self.saves.saved(
-                path=record.path,
-                step=record.step,
-                at=self._clock.wall(),
-                size_bytes=record.bytes,
-                secs=record.secs,
-                blocked_secs=record.blocked_secs,
-            )
+        self.saves.saved(record, self._clock.wall())
         if record.blocked_secs and self.progress.phase == "training":
             self.progress.blocked(record.blocked_secs)
         self._recorder.write(record, record.step, durable=True, deadline=deadline)

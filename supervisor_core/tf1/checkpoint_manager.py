@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import SaveFailedError
-from supervisor_core.events.telemetry import CheckpointRecord, Trigger
+from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.coordinator import text_of
@@ -225,7 +224,7 @@ class CheckpointManager:
         with run.progress.held():
             result = self._checkpoint_writer.save(sess, trigger, is_new, deadline.remaining() / 2, longest)
         if result.consistent and not isinstance(sess, SupervisedSession):
-            result = replace(result, consistent=False)  # its runs pass no step lock
+            result.consistent = False  # its runs pass no step lock
         if result.skipped and newest is not None:
             self._counted = moment.counted
             return None, newest[0]
@@ -329,21 +328,7 @@ class CheckpointManager:
         )
 
     def _record(self, run: SessionRecorder, writer: Any, result: SaveResult, deadline: Deadline) -> None:
-        run.saved(
-            CheckpointRecord(
-                session=run.session_id,
-                trigger=result.trigger,
-                path=result.path,
-                step=result.step,
-                bytes=result.bytes,
-                secs=result.secs,
-                blocked_secs=result.blocked_secs,
-                consistent=result.consistent,
-                verified=result.verified,
-                error=result.error,
-            ),
-            deadline,
-        )
+        run.saved(result.record(run.session_id), deadline)
         if result.error is not None:
             _LOG.warning("Checkpoint of step %s failed: %s", result.step, result.error)
             return

@@ -20,7 +20,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, LogdirInUseError
-from supervisor_core.events.telemetry import Trigger
+from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.step_lock import StepLock
@@ -57,7 +57,7 @@ STEPS_WAITED, WAITS = 2, 20
 
 @dataclass(kw_only=True)
 class SaveResult:
-    """One save, filled in as it goes on. The fields are those of `telemetry.CheckpointRecord`, and the exception."""
+    """One save, filled in as it goes on. The fields up to ``error`` are those of its `CheckpointRecord`."""
 
     trigger: Trigger
     path: str | None = None
@@ -72,6 +72,11 @@ class SaveResult:
     """The exception of a save that failed; None for a good one, and for one that was refused."""
     skipped: bool = False
     """Whether nothing was written because this moment was on disk already."""
+
+    def record(self, session: str) -> CheckpointRecord:
+        """Return the save as a session's record of it."""
+        shared = {item.name: getattr(self, item.name) for item in fields(CheckpointRecord) if item.name != "session"}
+        return CheckpointRecord(session=session, **shared)
 
     def failed(self, error: Exception) -> None:
         """Record that no checkpoint was written, and why."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord
+from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, Record, StallRecord
 from supervisor_core.options import Options
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.status import ThreadStatus, WorkerStatus
@@ -194,7 +194,8 @@ def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) ->
         for _ in range(10):
             clock.advance(100)
             progress.run_ended(True, clock.now - 100, clock.now)
-        monitor._saves.saved(path="p", step=1, at=clock.wall_now, size_bytes=1, secs=1.0, blocked_secs=0.3)
+        save = CheckpointRecord(session="s1", trigger="timer", path="p", step=1, bytes=1, secs=1.0, blocked_secs=0.3)
+        monitor._saves.saved(save, clock.wall_now)
         return monitor.status().checkpoint.recommended_interval_secs
 
     assert recommended(3, earlier) == pytest.approx((2 * 0.5 * 10_000) ** 0.5)
