@@ -198,7 +198,11 @@ def test_the_table_says_what_a_trainer_serves(begin) -> None:
     worker = WorkerStatus(name="worker:1", state="running", steps=1, last_seen_at=1.0)
     status = replace(run.status(), steps_per_second=1.0, steps_lost=0, threads=(thread,), workers=(worker,))
     names = {metric.name for metric in RUN_METRICS if list(metric.read(status, 1e9))}
-    not_now = {"supervisor_run_error_info", "supervisor_checkpoint_recommended_interval_seconds"}
+    not_now = {
+        "supervisor_run_error_info",
+        "supervisor_checkpoint_recommended_interval_seconds",
+        "supervisor_stall_info",
+    }
     assert names | not_now == {metric.name for metric in RUN_METRICS if metric.served_by in ("both", "trainer")}
 
 
