@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor_core.cli.__init__ import Duration, WrongInput, directories, paths
+from supervisor_core.cli import Duration, WrongInput, directories, paths
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path

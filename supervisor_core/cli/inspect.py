@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from supervisor_core.cli.__init__ import WrongInput, directories
+from supervisor_core.cli import WrongInput, directories
 from supervisor_core.cli.text import STATES, Output, literal, overview
 from supervisor_core.cli.timeline import LOSS_IS_NOT_FINITE, timeline, writing_lines
 from supervisor_core.errors import SupervisorError

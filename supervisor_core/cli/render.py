@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from supervisor_core import __version__
-from supervisor_core.cli.__init__ import Duration, WrongInput, by_option, directories
+from supervisor_core.cli import Duration, WrongInput, by_option, directories
 from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])

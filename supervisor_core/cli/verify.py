@@ -17,7 +17,7 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.names import step_in_name
 from supervisor_core.checkpoint.recovery import Candidate, RunDirectory, Skipped, find_runs
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.cli.__init__ import WrongInput, directories
+from supervisor_core.cli import WrongInput, directories
 from supervisor_core.cli.text import Output, literal
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
