@@ -31,8 +31,9 @@ class Box(NamedTuple):
 
 
 BOXES = {
-    "tf1": Box(0, 0, ("Supervisor and", "MonitoredTrainingSession")),
-    "cli": Box(1.5, 0, ("the command", "tb-supervisor")),
+    "training": Box(0, 0, ("supervise(): a training", "of any framework")),
+    "tf1": Box(1, 0, ("Supervisor and", "MonitoredTrainingSession")),
+    "cli": Box(2, 0, ("the command", "tb-supervisor")),
     "tb_plugin": Box(3, 0, ("the TensorBoard tab:", "routes, scalar store")),
     "supervision": Box(0, 1, ("one session of a run:", "recorder, heartbeats, lock")),
     "restarter": Box(1.2, 1, ("starts a training again", "that died or hangs")),
@@ -50,7 +51,12 @@ BOXES = {
 SMALL = ("address", "checksum", "clock", "errors", "lazy", "log", "options", "tensorboard_tab", "wire")
 """Single modules that many import; they stand in a line of their own, without arrows."""
 
-PROGRAMS = {"your training": "tf1", "shell": "cli", "TensorBoard, frontend/": "tb_plugin"}
+PROGRAMS = {
+    "your training": "training",
+    "with TensorFlow 1's API": "tf1",
+    "shell": "cli",
+    "TensorBoard, frontend/": "tb_plugin",
+}
 FILES = ("storage", "logdir: events file, checkpoints, lease")
 
 

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
     from supervisor_core.tf1.session_manager import SessionManager
     from supervisor_core.tf1.supervisor import Supervisor
+    from supervisor_core.training.run import Run, supervise
 
 __version__ = "0.1.0"
 
@@ -90,6 +91,7 @@ __all__ = [
     "Options",
     "OptionsError",
     "ProfilerHook",
+    "Run",
     "RunFinishedError",
     "SaveFailedError",
     "Scaffold",
@@ -111,6 +113,7 @@ __all__ = [
     "WorkerSessionCreator",
     "WriterClosedError",
     "__version__",
+    "supervise",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -133,6 +136,7 @@ __getattr__, __dir__ = lazy_names(
         "NanTensorHook": "tf1.monitored.hooks",
         "Options": "options",
         "ProfilerHook": "tf1.monitored.hooks",
+        "Run": "training.run",
         "Scaffold": "tf1.monitored.hooks",
         "SessionCreator": "tf1.monitored.hooks",
         "SessionManager": "tf1.session_manager",
@@ -146,6 +150,7 @@ __getattr__, __dir__ = lazy_names(
         "SummarySaverHook": "tf1.monitored.hooks",
         "Supervisor": "tf1.supervisor",
         "WorkerSessionCreator": "tf1.monitored.session_creator",
+        "supervise": "training.run",
     },
 )
 

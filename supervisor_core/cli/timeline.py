@@ -59,6 +59,8 @@ _NEVER_THE_CAUSE = {
 """Threads that training never waits for."""
 LOSS_IS_NOT_FINITE = "The newest loss is NaN or infinite."
 SHOWN_STACKS, SHOWN_FRAMES = 5, 10
+SHOWN_REASONS = 5
+"""Reasons against an exact resume; ``--json`` has all."""
 SHOWN_NONFINITE = 5
 """Tags with values that are not finite; ``--json`` has all."""
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
@@ -73,6 +75,7 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     if run.at_risk is not None:
         parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
     parts.extend(Text(printable(line), style="bold red") for line in [*writing_lines(run), *nonfinite_lines(run)])
+    parts.extend(Text(printable(line), style="yellow") for line in resume_lines(run))
     parts.append(Text())
     parts.extend(_bars(run, now, width))
     parts.append(_sessions(run))
@@ -116,6 +119,14 @@ def again_text(restart: Restart) -> str:
     if least is None or least == most:
         return f"{count(least)} steps recomputed"
     return f"at least {count(least)} steps recomputed" + ("" if most is None else f", at most {count(most)}")
+
+
+def resume_lines(run: Run) -> list[str]:
+    """Return why the newest session's resume was not exact, a line each; nothing where it was, or it is unknown."""
+    newest = run.sessions[-1] if run.sessions else None
+    if newest is None or newest.resume_exact is not False:
+        return []
+    return [f"Not an exact resume: {reason}" for reason in newest.resume_reasons[:SHOWN_REASONS]]
 
 
 def at_risk_text(at_risk: AtRisk) -> str:

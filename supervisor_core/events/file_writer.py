@@ -93,8 +93,10 @@ class FileWriter:
             _warn_closed()
 
     def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
-        """Add a ``SessionLog``: START, STOP or CHECKPOINT."""
-        self._add("session_log", _serialized(session_log, "SessionLog", "session_log"), global_step)
+        """Add a ``SessionLog``, as a message or serialized: START, STOP or CHECKPOINT."""
+        is_serialized = isinstance(session_log, bytes)
+        data = session_log if is_serialized else _serialized(session_log, "SessionLog", "session_log")
+        self._add("session_log", data, global_step)
 
     def add_graph(self, graph: Any, global_step: Any = None, graph_def: Any = None) -> None:
         """Add a ``Graph``, with the shapes it has inferred and the assets of its plugins.

@@ -80,6 +80,11 @@ class SessionRecord:
     restoring_secs: float = 0.0
     services: tuple[Mapping[str, Any], ...] = ()
     """``{"name": ..., "interval_secs": ...}`` for each service."""
+    resume_exact: bool | None = None
+    """Whether training goes on exactly as it would have without the restart; None where that is not known, and for a
+    run's first session."""
+    resume_reasons: tuple[str, ...] = ()
+    """Why it does not, or may not: one sentence each."""
     checkpoint_interval_secs: float | None = None
     heartbeat_secs: float | None = None
     """Configured seconds between heartbeats; 0 where there are some only at changes of phase."""
@@ -107,6 +112,8 @@ class CheckpointRecord:
     verified: bool | None = None
     """Whether the files were read back and matched."""
     error: str | None = None
+    data_position: str | None = None
+    """A digest of the position in the training data; None where it was not captured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,10 @@ class Session:
     skipped: tuple[Mapping[str, str], ...] = ()
     """Checkpoints that its restore passed over, ``{"path", "reason"}``, newest first."""
     state_problem: str | None = None
+    resume_exact: bool | None = None
+    """Whether it goes on exactly as the run would have without the restart; None where unknown."""
+    resume_reasons: tuple[str, ...] = ()
+    """Why it does not, or may not."""
     starting_secs: float | None = None
     restoring_secs: float | None = None
     checkpoint_interval_secs: float | None = None

@@ -43,6 +43,8 @@ def session_json(item: Session) -> dict[str, Any]:
         "facade": item.facade,
         "restored_checkpoint": item.restored_checkpoint,
         "adopted": item.adopted,
+        "resume_exact": item.resume_exact,
+        "resume_reasons": list(item.resume_reasons),
         "skipped_checkpoints": [dict(skipped) for skipped in item.skipped],
     }
 

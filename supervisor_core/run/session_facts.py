@@ -144,6 +144,8 @@ def telemetry_facts(
             adopted=record is not None and truth(record.adopted) is True,
             skipped=_skipped(record) if record else (),
             state_problem=text(record.state_problem) if record else None,
+            resume_exact=truth(record.resume_exact) if record else None,
+            resume_reasons=_texts(record.resume_reasons) if record else (),
             starting_secs=number(record.starting_secs) if record else None,
             restoring_secs=number(record.restoring_secs) if record else None,
             checkpoint_interval_secs=number(record.checkpoint_interval_secs) if record else None,
@@ -207,6 +209,10 @@ def _skipped(record: SessionRecord) -> tuple[Mapping[str, str], ...]:
         {name: text(str(mapping(item)[name])) or "" for name in ("path", "reason") if name in mapping(item)}
         for item in record.skipped
     )
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    return tuple(found for item in values if (found := text(item))) if isinstance(values, tuple) else ()
 
 
 def _first_step(fold: SessionFold, start_step: int | None) -> int | None:

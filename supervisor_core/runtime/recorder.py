@@ -56,6 +56,10 @@ class TelemetryRecorder:
         self._said = False
         self._error: str | None = None
 
+    def write_to(self, writer: SummaryWriter) -> None:
+        """Write through this writer from now on."""
+        self._writer = writer
+
     def write(
         self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
     ) -> None:

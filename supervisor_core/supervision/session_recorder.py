@@ -231,6 +231,12 @@ class SessionRecorder:
             self.options, lambda: [self.status()], lambda: self.progress.phase == "training"
         )
 
+    def write_to(self, writer: SummaryWriter) -> None:
+        """Write telemetry through this writer from now on: for a program that opens it once it holds the logdir."""
+        if isinstance(self._recorder, TelemetryRecorder) and self.options.write_telemetry:
+            self._writer = writer
+            self._recorder.write_to(writer)
+
     @property
     def publisher(self) -> Publisher | None:
         """The identity under which checkpoints are published, with the lock check; valid after the session's end.
@@ -258,6 +264,8 @@ class SessionRecorder:
         skipped: Sequence[Mapping[str, str]] = (),
         state_problem: str | None = None,
         services: Sequence[Mapping[str, Any]] = (),
+        resume_exact: bool | None = None,
+        resume_reasons: Sequence[str] = (),
     ) -> None:
         """Record that the session is ready to train and what was restored: writes the session record, durably."""
         activity = self.progress.snapshot().activity_secs
@@ -283,6 +291,8 @@ class SessionRecorder:
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
             services=tuple(services),
+            resume_exact=resume_exact,
+            resume_reasons=tuple(resume_reasons),
             checkpoint_interval_secs=self._interval_secs,
             heartbeat_secs=self.options.heartbeat_secs,
             versions=self._identity.versions,

@@ -18,6 +18,7 @@ PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
 LAYERS = [
     {"tensorboard_tab"},
     {"cli", "tf1", "tb_plugin"},
+    {"training"},
     {"supervision", "exporter", "restarter"},
     {"runtime", "metrics", "watch"},
     {"run"},
@@ -37,7 +38,8 @@ HEAVY = {
     "prometheus_client": {"metrics"},
     "tensorboard": {"storage", "tb_plugin", "tensorboard_tab"},
     "werkzeug": {"tb_plugin"},
-    "numpy": {"events", "run", "watch", "tf1", "tb_plugin"},
+    "numpy": {"events", "run", "watch", "training", "tf1", "tb_plugin"},
+    "safetensors": {"training"},
     "click": {"cli"},
     "rich": {"cli"},
     "yaml": {"exporter", "monitoring"},
@@ -55,6 +57,7 @@ PUBLIC = [
     "supervisor_core.runtime",
     "supervisor_core.storage",
     "supervisor_core.supervision",
+    "supervisor_core.training",
     "supervisor_core.watch",
 ]
 

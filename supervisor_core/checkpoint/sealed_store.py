@@ -1,0 +1,279 @@
+"""`SealedStore`: the sealed checkpoints of one directory: saves, lists, verifies, sets aside and deletes.
+
+    ckpt-1200/                          a checkpoint; its manifest makes it a whole one
+    ckpt-1200.2/                        another of the same step, saved by a later session
+    ckpt-1200.saving-<session>-<32 hex digits>/     a save under way, or one that was killed
+    ckpt-1200.deleting-<32 hex digits>/             a deletion under way
+    ckpt-1200.damaged/                  set aside, with the reason in ``why-set-aside.txt``
+
+A save is one directory that gets its name when it is sealed and durable; a deletion begins with a new name. So a kill
+at any moment leaves whole checkpoints and directories that are none. The newest is the one of the highest attempt and
+number in its manifest: what a chief saves after it was taken over is never resumed from.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from itertools import count
+
+from supervisor_core.checkpoint import manifest as manifests
+from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
+from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
+from supervisor_core.checkpoint.manifest import Manifest
+from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose
+from supervisor_core.checkpoint.retention import Retention, Saved, decide
+from supervisor_core.checkpoint.set_aside import NOTE
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
+
+_LOG = logging.getLogger("supervisor_core")
+
+MAX_SET_ASIDE = 5
+"""Limit of damaged checkpoints in one directory; beyond it the oldest are deleted, and logged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sealed:
+    """A checkpoint that was saved, or chosen to resume from."""
+
+    path: str
+    """Its directory."""
+    manifest: Manifest
+    skipped: tuple[Skipped, ...] = ()
+    """The newer ones that were passed over."""
+
+
+class SealedStore:
+    """The sealed checkpoints of one local directory. The constructor reads nothing.
+
+    Args:
+        directory: where the checkpoints are; created by the first save.
+        prefix: what their names begin with; the step follows.
+        publisher: the session that saves: its check runs before each change, and its number orders the saves.
+            Default: no check.
+
+    Raises:
+        ValueError: if the directory is not on a local file system.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], prefix: str = "ckpt-", *, publisher: Publisher | None = None
+    ) -> None:
+        local = local_path(directory)
+        if local is None:
+            raise ValueError(
+                f"The directory {os.fspath(directory)!r} is not local: checkpoints of state trees need a local or "
+                "mounted file system. Save them to one, and copy them from there."
+            )
+        self.directory = local
+        self._publisher = publisher
+        check: Check = unguarded if publisher is None else publisher.check
+        self._filesystem: Filesystem = LOCAL if publisher is None else GuardedFilesystem(LOCAL, check)
+        self._check = check
+        self._prefix = prefix
+        stem = rf"{re.escape(prefix)}(?P<step>\d{{1,19}})"
+        self._final = re.compile(rf"{stem}(\.\d+)?")
+        self._saving = re.compile(rf"{stem}\.(saving|deleting)-.+")
+        self._number = 0
+        self._swept = False
+
+    def checkpoints(self) -> list[Candidate]:
+        """Return the checkpoints, whole or not, newest first; those without a valid manifest come first, by step.
+
+        Raises:
+            CheckpointError: if the directory is there and cannot be listed.
+        """
+        return [candidate for candidate, _ in self._found()]
+
+    def newest_usable(self, *, start_over: bool = False, read_data: bool = True) -> tuple[Recovery, Manifest | None]:
+        """Walk from the newest checkpoint back to the first one that verifies.
+
+        Args:
+            start_over: where all are damaged, choose none instead of raising.
+            read_data: False trusts files of the right size.
+
+        Raises:
+            NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
+            CheckpointError: if the directory is there and cannot be listed.
+        """
+        found = self._found()
+        by_path = {candidate.path: manifest for candidate, manifest in found}
+
+        def verify(path: str) -> VerifiedCheckpoint:
+            return manifests.verify(path, LOCAL, read_data=read_data, manifest=by_path[path])
+
+        candidates = [candidate for candidate, _ in found]
+        recovery = choose(candidates, (), self.directory, None, verify=verify, start_over=start_over)
+        chosen = recovery.chosen
+        return recovery, None if chosen is None else by_path[chosen.path]
+
+    def save(
+        self,
+        manifest: Manifest,
+        write: Callable[[str], object],
+        *,
+        max_to_keep: int | None = 5,
+        keep_every_n_hours: float | None = None,
+        read_back: bool = True,
+    ) -> Sealed:
+        """Write a checkpoint, seal it, give it its name, and delete those that retention lets go of.
+
+        Args:
+            manifest: everything but the files and the number.
+            write: called with a new directory, in which it writes all files.
+            max_to_keep: see `retention.decide`.
+            keep_every_n_hours: see `retention.decide`.
+            read_back: read everything again and compare with the manifest before the checkpoint counts.
+
+        Raises:
+            OSError, DamagedCheckpointError: why there is no checkpoint; those before stay as they were.
+            LogdirInUseError: if another chief has taken the logdir over.
+        """
+        self._prepare()
+        session = "" if self._publisher is None else self._publisher.session
+        staging = os.path.join(self.directory, f"{self._prefix}{manifest.step}.saving-{session}-{uuid.uuid4().hex}")
+        self._number += 1
+        attempt = 0 if self._publisher is None else self._publisher.attempt
+        earlier = self._whole()
+        preserved = set(earlier[-1][1].preserved) if earlier else set()
+        preserved &= {os.path.basename(path) for path, _ in earlier}
+        kept = [Saved(path, each.saved_at) for path, each in earlier if os.path.basename(path) not in preserved]
+        final = self._free_name(manifest.step)
+        last_preserved_at = earlier[-1][1].last_preserved_at if earlier else None
+        retention = decide(
+            [*kept, Saved(final, manifest.saved_at)],
+            max_to_keep=max_to_keep,
+            keep_every_n_hours=keep_every_n_hours,
+            last_preserved_at=last_preserved_at,
+        )
+        manifest = replace(
+            manifest,
+            session=session,
+            attempt=attempt,
+            number=self._number,
+            last_preserved_at=retention.last_preserved_at,
+            preserved=tuple(sorted({*preserved, *(os.path.basename(item.path) for item in retention.preserved)})),
+        )
+        try:
+            self._filesystem.make_directory(staging)
+            write(staging)
+            manifest = manifests.seal(staging, manifest, LOCAL, self._check)
+            if read_back:
+                manifests.verify(staging, LOCAL, manifest=manifest)
+            self._filesystem.move(staging, final)
+            self._filesystem.sync((), self.directory)
+        except BaseException:
+            self._drop(staging)
+            raise
+        self._retain(retention)
+        return Sealed(path=final, manifest=manifest)
+
+    def set_aside(self, skipped: Sequence[Skipped]) -> None:
+        """Rename damaged checkpoints so that they are none; the reason goes into a file beside theirs."""
+        for item in skipped:
+            if not item.is_damaged or os.path.dirname(item.path) != self.directory:
+                continue
+            try:
+                target = next(
+                    path
+                    for number in count(1)
+                    if not os.path.lexists(path := f"{item.path}.damaged{'' if number == 1 else f'-{number}'}")
+                )
+                now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                self._filesystem.move(item.path, target)
+                self._filesystem.replace(os.path.join(target, NOTE), f"{now}\n{item.reason}\n".encode())
+                _LOG.warning("The damaged checkpoint %s was set aside: %s", item.path, target)
+            except OSError as error:
+                _LOG.info("The damaged checkpoint %s stays where it is: %s", item.path, error)
+        self._bound_set_aside()
+
+    def _found(self) -> list[tuple[Candidate, Manifest | None]]:
+        """Return the checkpoints with their manifests, in the order in which to try them."""
+        found: list[tuple[Candidate, Manifest | None]] = []
+        for name in self._names():
+            match = self._final.fullmatch(name)
+            path = os.path.join(self.directory, name)
+            if match is None or not os.path.isdir(path):
+                continue
+            manifest: Manifest | None = None
+            try:
+                manifest = manifests.read_manifest(path, LOCAL)
+            except UnreadableCheckpointError:
+                pass  # it may be whole: trying it says why it cannot be read
+            except DamagedCheckpointError:
+                pass
+            candidate = Candidate(
+                path=path,
+                step=int(match["step"]),
+                source="disk",
+                saved_at=None if manifest is None else manifest.saved_at,
+                deletable=True,
+                has_index=manifest is not None,
+            )
+            found.append((candidate, manifest))
+
+        def order(item: tuple[Candidate, Manifest | None]) -> tuple[bool, tuple[int, int, int]]:
+            candidate, manifest = item
+            return manifest is None, (0, 0, candidate.step or 0) if manifest is None else manifest.order
+
+        return sorted(found, key=order, reverse=True)
+
+    def _whole(self) -> list[tuple[str, Manifest]]:
+        """Return the checkpoints with a valid manifest, oldest first."""
+        return [(item.path, manifest) for item, manifest in reversed(self._found()) if manifest is not None]
+
+    def _names(self) -> list[str]:
+        try:
+            return LOCAL.list_names(self.directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CheckpointError(f"{self.directory} cannot be listed: {error.strerror or error}") from error
+
+    def _prepare(self) -> None:
+        """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""
+        if self._swept:
+            return
+        self._filesystem.make_directory(self.directory)
+        refuse_link(self.directory)
+        if self._publisher is not None:  # without a lock it may be another's save under way
+            for name in self._names():
+                if self._saving.fullmatch(name):
+                    self._drop(os.path.join(self.directory, name))
+        self._swept = True
+
+    def _free_name(self, step: int) -> str:
+        base = os.path.join(self.directory, f"{self._prefix}{step}")
+        if not os.path.lexists(base):
+            return base
+        return next(path for number in count(2) if not os.path.lexists(path := f"{base}.{number}"))
+
+    def _retain(self, retention: Retention) -> None:
+        for saved in retention.delete:
+            doomed = f"{saved.path}.deleting-{uuid.uuid4().hex}"
+            try:
+                self._filesystem.move(saved.path, doomed)
+                self._filesystem.remove_tree(doomed)
+            except OSError as error:  # the next session sweeps it
+                _LOG.info("The old checkpoint %s cannot be deleted: %s", saved.path, error)
+
+    def _bound_set_aside(self) -> None:
+        aside = [os.path.join(self.directory, name) for name in self._names() if ".damaged" in name]
+        dated = sorted((path for path in aside if os.path.isdir(path)), key=os.path.getmtime)
+        for path in dated[:-MAX_SET_ASIDE]:
+            _LOG.warning("Deleting %s: more than %d damaged checkpoints are set aside.", path, MAX_SET_ASIDE)
+            self._drop(path)
+
+    def _drop(self, path: str) -> None:
+        try:
+            self._filesystem.remove_tree(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _LOG.info("%s cannot be deleted: %s", path, error)

@@ -1,0 +1,55 @@
+"""The random states of a process: python's, numpy's, and those that an adapter adds for its framework."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class RandomSource(NamedTuple):
+    """One source of random numbers."""
+
+    name: str
+    """``python``, ``numpy``, ``torch``, ``torch.cuda:0`` ..."""
+    get: Callable[[], Any]
+    """Returns its state, as a state tree."""
+    set: Callable[[Any], object]
+    """Sets it to such a state."""
+
+
+def process_sources() -> tuple[RandomSource, ...]:
+    """Return python's own source, and numpy's if the program uses numpy."""
+    sources = [RandomSource("python", random.getstate, lambda state: random.setstate(_python(state)))]
+    if "numpy" in sys.modules:
+        import numpy as np
+
+        sources.append(RandomSource("numpy", np.random.get_state, np.random.set_state))
+    return tuple(sources)
+
+
+def capture(sources: tuple[RandomSource, ...]) -> dict[str, Any]:
+    """Return the states by the sources' names."""
+    return {source.name: source.get() for source in sources}
+
+
+def restore(sources: tuple[RandomSource, ...], states: Mapping[str, Any]) -> list[str]:
+    """Set the states, and return what could not be set: sentences."""
+    by_name = {source.name: source for source in sources}
+    reasons = [f"The random state of {name} is not in the checkpoint." for name in by_name if name not in states]
+    for name, state in states.items():
+        source = by_name.get(name)
+        if source is None:
+            reasons.append(f"The random state of {name} was saved, and this process has no {name}.")
+            continue
+        try:
+            source.set(state)
+        except (TypeError, ValueError, RuntimeError) as error:
+            reasons.append(f"The random state of {name} could not be set: {error}.")
+    return reasons
+
+
+def _python(state: Any) -> Any:
+    version, numbers, gauss = state
+    return version, tuple(numbers), gauss

@@ -1,0 +1,490 @@
+"""`supervise`: a training of any framework as one supervised session of a run.
+
+    import supervisor_core
+
+    with supervisor_core.supervise("/runs/mnist", state={"model": model, "optimizer": optimizer}) as run:
+        for step in run.steps(10_000):
+            loss = train_step(next(batches))
+            run.log("loss", loss)
+
+It resumes from the newest whole checkpoint, saves in the background, stops between two steps at SIGTERM, and writes
+everything into one events file: the tab, ``tb-supervisor inspect``, the metrics and the alerts show it as they show a
+`Supervisor`'s run. Checkpoints are in ``<logdir>/checkpoints``; see `supervisor_core.checkpoint.sealed_store`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any
+
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, WaitTimeoutError
+from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.events.telemetry import Trigger
+from supervisor_core.options import Options
+from supervisor_core.run.status import RunStatus
+from supervisor_core.runtime.coordinator import Coordinator, text_of
+from supervisor_core.runtime.deadline import Deadline
+from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.storage.local import join
+from supervisor_core.supervision.environment import versions
+from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.training.saver import Due, SavePolicy, Saver
+from supervisor_core.training.state import Exactness, TrainingState
+from supervisor_core.training.stopping import STOP_GRACE_SECS, StopSignals, failure_of, save_last, stop_info
+
+_LOG = logging.getLogger("supervisor_core")
+
+CHECKPOINTS = "checkpoints"
+"""The checkpoints' directory in the logdir."""
+
+_START, _STOP = b"\x08\x01", b"\x08\x02"  # SessionLog.status
+
+
+def supervise(
+    logdir: str | os.PathLike[str],
+    *,
+    state: Mapping[str, Any] | TrainingState | None = None,
+    options: Options | None = None,
+    save_secs: float | None = 600.0,
+    save_steps: int | None = None,
+    max_to_keep: int | None = 5,
+    keep_every_n_hours: float | None = None,
+) -> Run:
+    """Return one supervised session of a training, to be entered with ``with``.
+
+    Args:
+        logdir: the run's directory, on a local or mounted file system; created where it is missing.
+        state: what a checkpoint holds, by name: objects with ``state_dict``/``load_state_dict`` or
+            ``get_state``/``set_state``. The one named ``"data"`` keeps the position in the training data. The random
+            states of python and numpy, and the step, are captured besides. Default: nothing but those.
+        options: see `Options`.
+        save_secs: seconds between checkpoints; None saves none by time.
+        save_steps: steps between checkpoints; None saves none by steps.
+        max_to_keep: the number of checkpoints to keep; None keeps all.
+        keep_every_n_hours: keep one checkpoint of each such period besides; None keeps none.
+
+    Raises:
+        ValueError: if a save's interval is not positive, or the logdir is not local.
+        TypeError: if an object in ``state`` has no such methods.
+
+    Example:
+        >>> import tempfile
+        >>> class Counter:
+        ...     value = 0
+        ...     def state_dict(self): return {"value": self.value}
+        ...     def load_state_dict(self, state): self.value = state["value"]
+        >>> counter = Counter()
+        >>> with supervise(tempfile.mkdtemp(), state={"counter": counter}, save_secs=None) as run:
+        ...     for step in run.steps(3):
+        ...         counter.value += 1
+        >>> run.global_step
+        3
+    """
+    if not isinstance(state, TrainingState):
+        state = TrainingState(objects=dict(state or {}))
+    policy = SavePolicy(
+        save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
+    )
+    return Run(os.fspath(logdir), state=state, options=options or Options(), policy=policy)
+
+
+class Run:
+    """One supervised session; made by `supervise`. Its methods are called by the training's thread.
+
+    Args:
+        logdir: the run's directory.
+        state: what a checkpoint holds.
+        options: see `Options`.
+        policy: when checkpoints are saved.
+        facade: what the program called, for records.
+        task: a worker's name in its cluster, as ``worker:1``: such a run writes a heartbeat file, neither events nor
+            checkpoints. None for the chief, and without a cluster.
+        clock: replaced in tests.
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        *,
+        state: TrainingState,
+        options: Options,
+        policy: SavePolicy,
+        facade: str = "supervise",
+        task: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.logdir = logdir
+        self.options = options
+        self.state = state
+        self._policy = policy
+        self._facade = facade
+        self._task = task
+        self._clock = clock
+        self._coord = Coordinator(clock=clock)
+        self._services = ServiceRegistry()
+        self._directory = join(logdir, CHECKPOINTS)
+        SealedStore(self._directory)  # which refuses a remote one
+        self._writer: FileWriter | None = None
+        self._recorder: SessionRecorder | None = None
+        self._saver: Saver | None = None
+        self._signals: StopSignals | None = None
+        self._step = 0
+        self._restored: Sealed | None = None
+        self._exactness: Exactness | None = None
+        self._loss_finite: bool | None = None
+        self._pid = os.getpid()
+        self._ended = False
+        self._record_lock = threading.Lock()
+        self._final: tuple[str, int] | None = None
+        self._due = Due()
+        self._is_in_step = False
+        self._asked_by: Trigger = "timer"
+        self._step_began = 0.0
+        self._run_ended: Callable[..., None] = lambda *args: None
+        self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
+
+    # The session's life.
+
+    def __enter__(self) -> Run:
+        """Begin: take the logdir, restore, start to save and to watch signals.
+
+        Raises:
+            LogdirInUseError: if another live process trains there.
+            NoUsableCheckpointError: if there are checkpoints, and none can be read.
+            CheckpointError: if an object refuses its state.
+        """
+        if self._recorder is not None:
+            raise RuntimeError("This run was entered before; call supervise() again for another session.")
+        self._pid = os.getpid()
+        chief = self._task is None
+        self._recorder = recorder = SessionRecorder(
+            logdir=self.logdir,
+            facade=self._facade,
+            options=self.options,
+            writer=None,
+            services=self._services,
+            checkpoint_interval_secs=self._policy.save_secs,
+            is_chief=chief,
+            task=self._task,
+            on_taken_over=self._coord.request_stop,
+            clock=self._clock,
+        )
+        self._signals = signals = StopSignals(
+            self._coord,
+            self.options,
+            record=self._record_at_signal,
+            save_now=lambda: self._ask_for_save("signal"),
+            work_done=lambda: recorder.progress.changes,
+            clock=self._clock,
+        )
+        recorder.begin()
+        try:
+            signals.begin()
+            if chief:
+                self._writer = FileWriter(self.logdir)
+                recorder.write_to(self._writer)
+            self._begin(recorder)
+        except BaseException as error:
+            self._end(error)
+            raise
+        atexit.register(self._at_exit)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End: save what is not on disk, write the stop record, release the logdir; then end as a signal would have.
+
+        Raises:
+            SaveFailedError: if the final checkpoint could not be saved, and nothing else was raised.
+            Exception: an error that a service had stopped the training with.
+        """
+        self._end(error)
+
+    def _begin(self, recorder: SessionRecorder) -> None:
+        store = SealedStore(self._directory, publisher=recorder.publisher)
+        self._saver = saver = Saver(
+            store,
+            self.state,
+            self._policy,
+            recorder=recorder,
+            writer=self._writer,
+            coord=self._coord,
+            options=self.options,
+            versions=versions(),
+            due=self._due,
+            clock=self._clock,
+        )
+        with recorder.phase("restoring"):
+            sealed, tree = saver.read(self.options.unusable_checkpoints == "start_over")
+            skipped = tree if sealed is None else sealed.skipped
+            if sealed is not None:
+                self._restored, self._step = sealed, sealed.manifest.step
+                self._exactness = self.state.resume(sealed.manifest, tree, versions())
+                recorder.saves.restored(
+                    path=sealed.path,
+                    step=sealed.manifest.step,
+                    saved_at=sealed.manifest.saved_at,
+                    size_bytes=sealed.manifest.bytes,
+                )
+        if self._writer is not None:
+            self._writer.add_session_log(_START, self._step)
+        exactness = self._exactness
+        if sealed is None:
+            recorder.progress.step_read(0)
+        recorder.ready(
+            restored_checkpoint=None if sealed is None else sealed.path,
+            restored_step=None if sealed is None else sealed.manifest.step,
+            skipped=[{"path": item.path, "reason": item.reason} for item in skipped],
+            services=[{"name": saver.name, "interval_secs": self._policy.save_secs}],
+            resume_exact=None if exactness is None else exactness.is_exact,
+            resume_reasons=() if exactness is None else exactness.reasons,
+        )
+        if self._task is None:
+            self._services.reserve_name(saver.name)
+            self._services.add(saver)
+            saver.start(self._step, sealed)
+        recorder.enter("training")
+        self._run_ended = recorder.progress.run_ended
+        self._step_began = self._monotonic()
+
+    # What the program calls.
+
+    @property
+    def global_step(self) -> int:
+        """The number of steps done, by this and the earlier sessions."""
+        return self._step
+
+    @property
+    def restored(self) -> str | None:
+        """The checkpoint that was restored; None for a new run."""
+        return None if self._restored is None else self._restored.path
+
+    @property
+    def exactness(self) -> Exactness | None:
+        """Whether the resume was exact; None for a new run."""
+        return self._exactness
+
+    @property
+    def newest_checkpoint(self) -> str | None:
+        """The newest whole checkpoint's directory; None where there is none."""
+        newest = None if self._saver is None else self._saver.newest
+        return None if newest is None else newest[0]
+
+    @property
+    def writer(self) -> FileWriter | None:
+        """The run's summary writer; None for a worker."""
+        return self._writer
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus finds this process's metrics; None where none are served."""
+        return self._recorder_now.metrics_url
+
+    def run_status(self) -> RunStatus:
+        """Return the session at this moment, as the metrics show it."""
+        return self._recorder_now.status()
+
+    def step(self) -> None:
+        """Say that one step of the training has ended. Saves in the background if a checkpoint is due."""
+        now = self._monotonic()
+        self._run_ended(True, self._step_began, now)
+        self._step_began = now
+        self._step = step = self._step + 1
+        due = self._due
+        if now >= due.at or step >= due.step:
+            self._save_due()
+
+    def steps(self, until: int) -> Iterator[int]:
+        """Yield the number of each step from the restored one up to ``until``, and count it when the next is asked for.
+
+        Ends early when a stop is requested.
+
+        Args:
+            until: the run's last step, over all sessions.
+        """
+        try:
+            while self._step < until and not self._coord.should_stop():
+                self._is_in_step = True
+                yield self._step
+                self._is_in_step = False
+                self.step()
+        finally:
+            self._is_in_step = False
+
+    def should_stop(self) -> bool:
+        """Return whether the training is to end: a signal came, or a stop was requested. Cheap."""
+        return self._coord.should_stop()
+
+    def request_stop(self) -> None:
+        """Ask the training to end at its next step; from any thread."""
+        self._coord.request_stop()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Be in a phase (one of `supervisor_core.options.PHASES`) while the block runs, with its own stall budget.
+
+        Example:
+            with run.phase("evaluating"):
+                accuracy = evaluate(model)
+        """
+        try:
+            with self._recorder_now.phase(name):
+                yield
+        finally:
+            self._step_began = self._monotonic()
+
+    def save(self) -> str | None:
+        """Save a checkpoint now; return its directory when it is durable. None for a worker.
+
+        In the body of a loop over `steps` it is saved when the body ends, in the background, and None is returned:
+        before that the state may be of half a step.
+
+        Raises:
+            SaveFailedError: if the watched loss is not finite.
+            OSError, CheckpointError: why it could not be saved.
+        """
+        if self._task is not None or self._saver is None:
+            return None
+        if self._loss_finite is False:
+            raise SaveFailedError(f"The watched loss {self.options.watched_loss!r} is not finite: nothing is saved.")
+        if self._is_in_step:
+            self._ask_for_save("manual")
+            return None
+        path = self._saver.save(self._step, "manual")
+        return path
+
+    def log(self, tag: str | Mapping[str, Any], value: Any = None) -> None:
+        """Write scalars of the present step into the run's events file.
+
+        Args:
+            tag: the tag; or tags with their values.
+            value: the value, where ``tag`` is one: a number, or an array with one. Reading one from a device waits for
+                it.
+        """
+        values = tag if isinstance(tag, Mapping) else {tag: value}
+        for name, item in values.items():
+            number = float(item)
+            if name == self.options.watched_loss:
+                self._watch_loss(number)
+            if self._writer is not None:
+                self._writer.scalar(name, number, self._step)
+
+    # How it works inside.
+
+    @property
+    def _recorder_now(self) -> SessionRecorder:
+        if self._recorder is None:
+            raise RuntimeError("The run has not begun: enter it with `with supervise(...) as run:`.")
+        return self._recorder
+
+    def _watch_loss(self, value: float) -> None:
+        is_finite = math.isfinite(value)
+        if is_finite is not self._loss_finite:
+            self._loss_finite = is_finite
+            self._recorder_now.loss_read(is_finite)
+
+    def _ask_for_save(self, trigger: Trigger) -> None:
+        self._asked_by = trigger
+        self._due.at = -math.inf
+
+    def _save_due(self) -> None:
+        saver = self._saver
+        if saver is None or self._ended:
+            return
+        if self._loss_finite is False:
+            saver.refuse(self._step, f"the watched loss {self.options.watched_loss!r} is not finite")
+        elif saver.save_due(self._step, self._asked_by):
+            self._asked_by = "timer"
+        self._step_began = self._monotonic()
+
+    @property
+    def _hands_off(self) -> bool:
+        return self._ended or os.getpid() != self._pid
+
+    def _at_exit(self) -> None:
+        if not self._hands_off:
+            _LOG.warning("The program ends without having left its supervised block: the session is stopped now.")
+            with suppress(Exception):
+                self._end(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
+
+    def _end(self, error: BaseException | None) -> None:
+        """End the session; once, and not in a forked child."""
+        recorder, signals = self._recorder, self._signals
+        if self._hands_off or recorder is None or signals is None:
+            return
+        signals.settle()
+        was_requested = self._coord.should_stop()
+        self._coord.request_stop()
+        failure = failure_of(error, self._coord, signals.signum)
+        raised: BaseException | None = None
+        try:
+            recorder.enter("stopping")
+            if self._saver is not None and self._is_saved_after(error, failure):
+                try:
+                    with recorder.phase("checkpointing"):
+                        save_last(self._saver, self._step, signals, self.options, self._clock)
+                except Exception as save_error:
+                    raised = save_error
+                    _LOG.error("The final checkpoint could not be saved: %s; the newest is %s.",
+                               text_of(save_error), self.newest_checkpoint)  # fmt: skip
+            if self._saver is not None:
+                self._saver.stop(signals.for_save if signals.signum else Deadline.after(STOP_GRACE_SECS, self._clock))
+                self._final = self._saver.newest
+            self._ended = True
+            self._record(
+                stop_info(error, failure or raised, signals.signum, was_requested, self._final),
+                self._record_deadline(signals),
+            )
+            linger = None if signals.signum is None else max(0.0, signals.for_save.remaining(30.0) / 2)
+            recorder.close(linger if signals.signum != signal.SIGINT else 0.0)
+        finally:
+            self._ended = True
+            atexit.unregister(self._at_exit)
+            signals.end()
+        if error is None and failure is not None:
+            raise failure
+        if error is None and raised is not None:
+            raise SaveFailedError(f"The final checkpoint could not be saved: {text_of(raised)}") from raised
+
+    def _is_saved_after(self, error: BaseException | None, failure: BaseException | None) -> bool:
+        if self._task is not None or self._loss_finite is False:
+            return False
+        if isinstance(failure, LogdirInUseError) or isinstance(error, KeyboardInterrupt):
+            return False  # another's by now; or raised in the middle of a step
+        return self.options.save_on_stop if failure is None else self.options.save_on_error
+
+    def _record_deadline(self, signals: StopSignals) -> Deadline:
+        return signals.deadline if signals.signum is not None else Deadline.after(10.0, self._clock)
+
+    def _record_at_signal(self, deadline: Deadline) -> None:
+        """Write the stop record from a signal's thread: the training's own does not come to its next step."""
+        if self._saver is not None:
+            self._final = self._saver.newest
+        signum = None if self._signals is None else self._signals.signum
+        self._record(stop_info(None, None, signum, True, self._final), deadline)
+
+    def _record(self, info: StopInfo, deadline: Deadline) -> None:
+        recorder, writer = self._recorder, self._writer
+        if recorder is None or not self._record_lock.acquire(timeout=deadline.timeout):
+            return
+        try:
+            recorder.end(info, deadline)
+            if writer is not None and not writer.closed:
+                with suppress(EventsWriteError, WaitTimeoutError):  # the writer's thread has logged why
+                    writer.add_session_log(_STOP, self._step)
+                    writer.close(deadline.timeout)
+        finally:
+            self._record_lock.release()

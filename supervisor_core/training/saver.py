@@ -1,0 +1,359 @@
+"""`Saver`: the checkpoints of one training: captured between two steps, written in a thread of its own.
+
+The training thread only copies the state to host memory. One save is under way at a time; while it is, one that falls
+due waits for the next step after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, NamedTuple, Protocol
+
+from supervisor_core.checkpoint.manifest import Manifest
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.clock import Clock
+from supervisor_core.errors import DamagedCheckpointError, SaveFailedError
+from supervisor_core.events.telemetry import CheckpointRecord, Trigger
+from supervisor_core.options import Options
+from supervisor_core.run.status import ThreadState, ThreadStatus
+from supervisor_core.runtime.coordinator import Coordinator, text_of
+from supervisor_core.runtime.deadline import NEVER, Deadline
+from supervisor_core.runtime.retry import Backoff, is_outside_fault
+from supervisor_core.supervision.session_recorder import SessionRecorder
+from supervisor_core.training.state import Captured, TrainingState
+from supervisor_core.training.tree import read_tree, write_tree
+from supervisor_core.wire import delimited
+
+_LOG = logging.getLogger("supervisor_core")
+
+SERVICE = "checkpoint"
+"""The service's name in heartbeats and metrics."""
+
+FORMAT = "state-tree"
+_CHECKPOINT = b"\x08\x03"  # SessionLog.status = CHECKPOINT
+
+
+class LogWriter(Protocol):
+    """What the saver needs of the run's `FileWriter`."""
+
+    def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
+        """Add a ``SessionLog``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavePolicy:
+    """When a training is saved, and what is kept."""
+
+    save_secs: float | None = 600.0
+    """Seconds between checkpoints; None saves none by time."""
+    save_steps: int | None = None
+    """Steps between checkpoints; None saves none by steps."""
+    max_to_keep: int | None = 5
+    keep_every_n_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        secs, steps = self.save_secs, self.save_steps
+        if secs is not None and (isinstance(secs, bool) or not isinstance(secs, (int, float)) or not secs > 0):
+            raise ValueError(f"save_secs is {secs!r}; expected a number of seconds above 0, or None.")
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+            raise ValueError(f"save_steps is {steps!r}; expected a number of steps from 1, or None.")
+
+
+class Due:
+    """When the next checkpoint falls due."""
+
+    __slots__ = ("at", "step")
+
+    def __init__(self) -> None:
+        self.at = math.inf
+        """Monotonic time of the next save by time."""
+        self.step: float = math.inf
+        """Step of the next save by steps."""
+
+
+class _Job(NamedTuple):
+    captured: Captured
+    step: int
+    trigger: Trigger
+    blocked_secs: float
+    done: threading.Event
+    errors: list[Exception]
+    paths: list[str]
+
+
+def _new_job(step: int, trigger: Trigger) -> _Job:
+    nothing = Captured(tree={}, counters={}, names=(), not_captured=(), data_position=None)
+    return _Job(nothing, step, trigger, 0.0, threading.Event(), [], [])
+
+
+class Saver:
+    """The checkpoints of one session; see the module's docstring. Called by the training's thread.
+
+    Args:
+        store: where they go.
+        state: what they hold.
+        policy: when, and how many are kept.
+        recorder: the session's.
+        writer: the run's writer, for TensorBoard's own record of a checkpoint; None writes none.
+        coord: is asked to stop after too many failures in a row.
+        options: retries and verification.
+        versions: the packages' versions, for the manifest.
+        due: is kept up to date; looked at after each step.
+        clock: replaced in tests.
+    """
+
+    def __init__(
+        self,
+        store: SealedStore,
+        state: TrainingState,
+        policy: SavePolicy,
+        *,
+        recorder: SessionRecorder,
+        writer: LogWriter | None,
+        coord: Coordinator,
+        options: Options,
+        versions: Mapping[str, str],
+        due: Due,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._policy = policy
+        self._recorder = recorder
+        self._writer = writer
+        self._coord = coord
+        self._options = options
+        self._versions = dict(versions)
+        self._clock = clock
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._current: _Job | None = None
+        self._saved_step: int | None = None
+        self._newest: tuple[str, int] | None = None
+        self._skipped: Sequence[Skipped] = ()
+        self._failures = self._ticks = self._failed_ticks = 0
+        self._last_tick: tuple[float, float] | None = None
+        self._last_error: str | None = None
+        self._stopped = False
+        self._backoff = Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs)
+        self._due = due
+        self._thread = threading.Thread(target=self._work, name=SERVICE, daemon=True)
+
+    @property
+    def name(self) -> str:
+        """The service's name."""
+        return SERVICE
+
+    @property
+    def newest(self) -> tuple[str, int] | None:
+        """Path and step of the newest checkpoint; None where there is none."""
+        return self._newest
+
+    def start(self, step: int, restored: Sealed | None) -> None:
+        """Begin: the next checkpoint falls due from now on."""
+        if restored is not None:
+            self._newest, self._saved_step = (restored.path, restored.manifest.step), restored.manifest.step
+            self._skipped = restored.skipped
+        self._plan(step)
+        self._thread.start()
+
+    def status(self) -> ThreadStatus:
+        """Return the health of the saving thread."""
+        state: ThreadState = "idle"
+        if self._stopped:
+            state = "stopped"
+        elif self._current is not None:
+            state = "ticking"
+        elif self._failures:
+            state = "failed"
+        ended_at, secs = self._last_tick or (None, None)
+        return ThreadStatus(
+            name=SERVICE,
+            state=state,
+            interval_secs=self._policy.save_secs,
+            ticks=self._ticks,
+            failures=self._failed_ticks,
+            last_tick_at=ended_at,
+            last_tick_secs=secs,
+            last_error=self._last_error,
+        )
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a save is under way."""
+        return self._current is not None
+
+    def save_due(self, step: int, trigger: Trigger) -> bool:
+        """Save in the background, unless this step is saved; return False while another save is under way: ask again
+        after the next step."""
+        if self._current is not None:
+            return False
+        if step == self._saved_step:
+            self._plan(step)
+        else:
+            self._hand_over(step, trigger)
+        return True
+
+    def refuse(self, step: int, reason: str) -> None:
+        """Record that a checkpoint fell due and is not saved."""
+        job = _new_job(step, "timer")
+        job.errors.append(SaveFailedError(f"The checkpoint of step {step} is not saved: {reason}."))
+        self._finished(job, None, 0.0)
+
+    def save(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> str | None:
+        """Save now, and return the checkpoint's path when it is durable; that of the newest if this step is saved.
+
+        Raises:
+            SaveFailedError: if it takes longer than the deadline.
+            Exception: what kept it from being saved.
+        """
+        under_way = self._current
+        if under_way is not None and not under_way.done.wait(deadline.timeout):
+            raise SaveFailedError(f"Another save was still under way at the deadline; the newest is {self._newest}.")
+        if step == self._saved_step and self._newest is not None:
+            return self._newest[0]
+        job = self._hand_over(step, trigger)
+        if not job.done.wait(deadline.timeout):
+            raise SaveFailedError(f"The checkpoint of step {step} was not written by the deadline.")
+        if job.errors:
+            raise job.errors[0]
+        return job.paths[0]
+
+    def stop(self, deadline: Deadline = NEVER) -> None:
+        """End the thread, after the save that is under way, or at the deadline."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._thread.is_alive():
+            self._jobs.put(None)
+            self._thread.join(deadline.timeout)
+
+    def read(self, start_over: bool) -> tuple[Sealed, Any] | tuple[None, Sequence[Skipped]]:
+        """Return the newest usable checkpoint and its tree; or None and what was skipped.
+
+        Raises:
+            NoUsableCheckpointError: if there are checkpoints, and none verifies.
+        """
+        recovery, manifest = self._store.newest_usable(start_over=start_over)
+        if recovery.chosen is None or manifest is None:
+            self._skipped = recovery.skipped
+            return None, recovery.skipped
+        if manifest.format != FORMAT:
+            raise DamagedCheckpointError(
+                f"{recovery.chosen.path} has the format {manifest.format!r}; this program reads {FORMAT!r}."
+            )
+        sealed = Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
+        return sealed, read_tree(sealed.path, self._state.kinds)
+
+    def _plan(self, step: int, delay_secs: float | None = None) -> None:
+        policy = self._policy
+        self._due.step = math.inf if policy.save_steps is None else step + policy.save_steps
+        secs = policy.save_secs if delay_secs is None else delay_secs
+        self._due.at = math.inf if secs is None else self._clock.monotonic() + secs
+
+    def _hand_over(self, step: int, trigger: Trigger) -> _Job:
+        started = self._clock.monotonic()
+        self._plan(step)
+        job = _new_job(step, trigger)
+        try:
+            captured = self._state.capture(step)
+        except Exception as error:
+            job.errors.append(error)
+            self._finished(job, None, self._clock.monotonic() - started)
+            job.done.set()
+            return job
+        job = job._replace(captured=captured, blocked_secs=self._clock.monotonic() - started)
+        self._current = job
+        self._jobs.put(job)
+        return job
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            started = self._clock.monotonic()
+            sealed: Sealed | None = None
+            try:
+                if self._skipped:
+                    self._store.set_aside(self._skipped)
+                    self._skipped = ()
+                sealed = self._store.save(
+                    self._manifest(job),
+                    lambda directory, tree=job.captured.tree: write_tree(directory, tree, self._state.kinds),  # type: ignore[misc]
+                    max_to_keep=self._policy.max_to_keep,
+                    keep_every_n_hours=self._policy.keep_every_n_hours,
+                    read_back=self._options.verify_checkpoints,
+                )
+                job.paths.append(sealed.path)
+            except Exception as error:
+                job.errors.append(error)
+            try:
+                self._finished(job, sealed, job.blocked_secs + self._clock.monotonic() - started)
+            finally:
+                self._current = None
+                job.done.set()
+
+    def _manifest(self, job: _Job) -> Manifest:
+        captured = job.captured
+        return Manifest(
+            format=FORMAT,
+            step=job.step,
+            saved_at=self._clock.wall(),
+            counters=captured.counters,
+            captured=captured.names,
+            not_captured=captured.not_captured,
+            data_position=captured.data_position,
+            facts=dict(self._state.facts()),
+            versions=self._versions,
+        )
+
+    def _finished(self, job: _Job, sealed: Sealed | None, secs: float) -> None:
+        """Record a save that has ended; after a failure plan the next attempt, or stop the run."""
+        error = job.errors[0] if job.errors else None
+        text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
+        self._ticks += 1
+        self._last_tick, self._last_error = (self._clock.wall(), secs), text
+        if sealed is not None:
+            self._failures = 0
+            self._newest, self._saved_step = (sealed.path, job.step), job.step
+        else:
+            self._failures += 1
+            self._failed_ticks += 1
+        self._recorder.saved(
+            CheckpointRecord(
+                session=self._recorder.session_id,
+                trigger=job.trigger,
+                path=None if sealed is None else sealed.path,
+                step=job.step,
+                bytes=None if sealed is None else sealed.manifest.bytes,
+                secs=secs,
+                blocked_secs=job.blocked_secs,
+                consistent=None if sealed is None else True,
+                verified=self._options.verify_checkpoints if sealed is not None else None,
+                error=text,
+                data_position=job.captured.data_position,
+            )
+        )
+        if error is None and sealed is not None:
+            _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
+                      sealed.path, sealed.manifest.bytes, secs, job.blocked_secs * 1e3)  # fmt: skip
+            if self._writer is not None:
+                log = _CHECKPOINT + delimited(2, sealed.path.encode())
+                self._writer.add_session_log(log, job.step)
+        elif error is not None:
+            _LOG.warning("Checkpoint of step %s failed: %s", job.step, text)
+            self._after_failure(error, job)
+
+    def _after_failure(self, error: Exception, job: _Job) -> None:
+        most = self._options.max_save_failures
+        if not (is_outside_fault(error) or isinstance(error, SaveFailedError)) and job.trigger == "timer":
+            self._coord.request_stop(error)  # no retry cures it
+        elif most is not None and self._failures > most:
+            failed = SaveFailedError(f"{self._failures} saves in a row failed, the last one with: {self._last_error}")
+            failed.__cause__ = error
+            self._coord.request_stop(failed)
+        elif self._policy.save_secs is not None:
+            self._plan(job.step, min(self._policy.save_secs, self._backoff.next_delay(self._failures)))

@@ -1,0 +1,212 @@
+"""`TrainingState`: everything a checkpoint has of a training, captured and restored by name.
+
+The program's objects (model, optimizer, data ...), the random states of the process, and counters. A restore returns
+an `Exactness`: whether training goes on exactly as it would have, and if not, every reason by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from supervisor_core.checkpoint.manifest import Manifest
+from supervisor_core.errors import CheckpointError
+from supervisor_core.training import random_state
+from supervisor_core.training.random_state import RandomSource, process_sources
+from supervisor_core.training.tree import ArrayKind, Copied, NumpyArrays, copy_tree
+
+_LOG = logging.getLogger("supervisor_core")
+
+DATA = "data"
+"""The name of the object that keeps the position in the training data."""
+
+NO_DATA_POSITION = (
+    f'The position in the training data is not captured: the state has no "{DATA}". Batches may repeat or be left out.'
+)
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """Whether a resume was exact."""
+
+    reasons: tuple[str, ...] = ()
+    """Why it was not, or may not have been: one sentence each."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there is no reason against it."""
+        return not self.reasons
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """The state of one moment, in host memory."""
+
+    tree: Mapping[str, Any]
+    counters: Mapping[str, int]
+    names: tuple[str, ...]
+    not_captured: tuple[str, ...]
+    data_position: str | None
+
+
+class Access(NamedTuple):
+    """How to get the state of an object, and how to set it."""
+
+    get: Callable[[], Any]
+    set: Callable[[Any], object]
+
+
+_METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"), ("getstate", "setstate"))
+
+
+def access(name: str, target: Any) -> Access:
+    """Return how to reach an object's state.
+
+    Raises:
+        TypeError: if it has no pair of methods for that.
+    """
+    if isinstance(target, Access):
+        return target
+    for getter, setter in _METHODS:
+        if callable(getattr(target, getter, None)) and callable(getattr(target, setter, None)):
+            return Access(getattr(target, getter), getattr(target, setter))
+    if hasattr(target, "bit_generator"):  # numpy.random.Generator
+        generator = target.bit_generator
+        return Access(lambda: generator.state, lambda state: setattr(generator, "state", state))
+    expected = " or ".join("/".join(pair) for pair in _METHODS[:2])
+    raise TypeError(
+        f"state[{name!r}] is a {type(target).__module__}.{type(target).__qualname__}; expected an object with "
+        f"{expected}."
+    )
+
+
+@dataclass(kw_only=True)
+class TrainingState:
+    """The parts of a training's state; see the module's docstring."""
+
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    """The program's objects by name; each has ``state_dict``/``load_state_dict`` or ``get_state``/``set_state``."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """Counters besides the step, as ``epoch`` and ``batch``."""
+    sources: Callable[[], tuple[RandomSource, ...]] = process_sources
+    """Returns the random sources of this process."""
+    kinds: tuple[ArrayKind, ...] = (NumpyArrays(),)
+    """The kinds of arrays in the objects' states."""
+    facts: Callable[[], Mapping[str, str]] = dict
+    """Returns what has to be the same for an exact resume: name, as "number of workers" -> value."""
+    limits: Callable[[], tuple[str, ...]] = tuple
+    """Returns sentences: what cannot be captured."""
+
+    def __post_init__(self) -> None:
+        for name, target in self.objects.items():
+            access(name, target)
+
+    def capture(self, step: int) -> Captured:
+        """Copy the state of this moment to host memory.
+
+        Raises:
+            CheckpointError: if an object's state has a value that cannot be saved.
+        """
+        tree: dict[str, Any] = {}
+        for name, target in self.objects.items():
+            tree[name] = copy_tree(access(name, target).get(), self.kinds, f"state[{name!r}]")
+        sources = self.sources()
+        states = copy_tree(random_state.capture(sources), self.kinds, "the random state")
+        has_data = DATA in self.objects
+        return Captured(
+            tree={"objects": tree, "random": states},
+            counters={"step": step, **self.counters},
+            names=(*self.objects, *(f"random:{source.name}" for source in sources)),
+            not_captured=(*(() if has_data else (NO_DATA_POSITION,)), *self.limits()),
+            data_position=digest(tree[DATA]) if has_data else None,
+        )
+
+    def resume(self, manifest: Manifest, tree: Any, versions: Mapping[str, str]) -> Exactness:
+        """Set everything to a checkpoint's, and return whether training goes on exactly as it would have.
+
+        Args:
+            manifest: the checkpoint's.
+            tree: its state.
+            versions: the packages' versions of this process.
+
+        Raises:
+            CheckpointError: see `restore`.
+        """
+        reasons = [*manifest.not_captured, *self.restore(tree, manifest.counters, manifest.data_position)]
+        present = self.facts()
+        for name, value in manifest.facts.items():
+            if (now := present.get(name)) is not None and now != value:
+                reasons.append(f"Another {name}: {value} at the save, {now} now.")
+        for package, version in manifest.versions.items():
+            if (now := versions.get(package)) is not None and now != version:
+                reasons.append(f"Another version of {package}: {version} at the save, {now} now.")
+        exactness = Exactness(tuple(dict.fromkeys(reasons)))
+        if exactness.is_exact:
+            _LOG.info("Resumed exactly at step %d.", manifest.step)
+        else:
+            _LOG.warning("Resumed at step %d, not exactly: %s", manifest.step, " ".join(exactness.reasons))
+        return exactness
+
+    def restore(self, tree: Any, counters: Mapping[str, int], position: str | None = None) -> list[str]:
+        """Set the objects, the counters and the random states to a checkpoint's.
+
+        Args:
+            tree: what was captured, as it was read.
+            counters: its counters.
+            position: the digest of its data position; None where it has none.
+
+        Returns:
+            What differs from the saved moment now: one sentence each.
+
+        Raises:
+            CheckpointError: if the checkpoint is of another training, or an object refuses its state.
+        """
+        if not isinstance(tree, dict) or not isinstance(objects := tree.get("objects"), dict):
+            raise CheckpointError("The checkpoint has no state tree of a training.")
+        reasons = []
+        for name, target in self.objects.items():
+            if name not in objects:
+                reasons.append(f'"{name}" is not in the checkpoint: it starts fresh.')
+                continue
+            try:
+                access(name, target).set(objects[name])
+            except Exception as error:
+                raise CheckpointError(
+                    f"state[{name!r}] refused the checkpoint's state: {type(error).__name__}: {error}"
+                ) from error
+        reasons += [
+            f'"{name}" is in the checkpoint, and this program has no state of that name.'
+            for name in objects
+            if name not in self.objects
+        ]
+        self.counters.update({name: value for name, value in counters.items() if name != "step"})
+        if position is not None and DATA in self.objects:
+            present = digest(copy_tree(access(DATA, self.objects[DATA]).get(), self.kinds, "the data position"))
+            if present != position:
+                reasons.append("The position in the data is not the saved one: batches may repeat or be left out.")
+        return reasons + random_state.restore(self.sources(), tree.get("random", {}))
+
+
+def digest(tree: Any) -> str:
+    """Return a digest of a copied tree: 16 hex digits. Equal trees have equal digests, in every process."""
+    hasher = hashlib.sha256()
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Copied):
+            import numpy as np
+
+            array = np.asarray(value.value)
+            hasher.update(array.tobytes())
+            return [str(array.dtype), list(array.shape)]
+        if isinstance(value, dict):
+            return {"dict": [[plain(key), plain(item)] for key, item in value.items()]}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        return repr(value) if isinstance(value, (bytes, float)) else value
+
+    hasher.update(json.dumps(plain(tree)).encode())
+    return hasher.hexdigest()[:16]

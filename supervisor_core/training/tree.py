@@ -1,0 +1,229 @@
+"""State trees: what ``state_dict()`` returns, copied to host memory, written to files and read again.
+
+A tree is made of dicts, lists, tuples and leaves: None, booleans, numbers, texts, bytes and arrays. In a checkpoint's
+directory it becomes
+
+    tree.json               the structure; one JSON object with the keys below
+    <kind>.safetensors      the arrays of one kind (``numpy``, ``torch``), by number, in the format of safetensors
+
+In ``tree.json`` None, booleans, finite numbers, texts and lists are JSON's own. Everything else is an object with one
+key: ``{"dict": [[key, value], ...]}``, ``{"tuple": [...]}``, ``{"bytes": base64}``, ``{"float": "nan"}``,
+``{"array": [kind, number, extra]}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError
+
+STRUCTURE = "tree.json"
+MAX_DEPTH = 200
+
+
+class ArrayKind(Protocol):
+    """The arrays of one framework."""
+
+    name: str
+    """Its name in files: lower-case letters."""
+
+    def matches(self, value: Any) -> bool:
+        """Return whether a leaf is an array of this kind. Must not import the framework."""
+
+    def copy(self, value: Any) -> Any:
+        """Return a copy in host memory, which later changes of the value do not reach."""
+
+    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+        """Write copies into one file."""
+
+    def load(self, path: str) -> Mapping[str, Any]:
+        """Read that file."""
+
+
+class NumpyArrays:
+    """``numpy.ndarray`` and its scalars."""
+
+    name = "numpy"
+
+    def matches(self, value: Any) -> bool:
+        """See `ArrayKind.matches`."""
+        numpy = sys.modules.get("numpy")
+        return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
+
+    def copy(self, value: Any) -> Any:
+        """See `ArrayKind.copy`."""
+        import numpy as np
+
+        array = np.array(value, copy=True, order="C")
+        if array.dtype.hasobject or array.dtype.kind in "USVmM":
+            raise TypeError(f"an array of {array.dtype}, which has no fixed number format")
+        return array
+
+    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+        """See `ArrayKind.save`."""
+        from safetensors.numpy import save_file
+
+        save_file(dict(arrays), path)
+
+    def load(self, path: str) -> Mapping[str, Any]:
+        """See `ArrayKind.load`."""
+        from safetensors.numpy import load_file
+
+        loaded: Mapping[str, Any] = load_file(path)
+        return loaded
+
+
+class Copied(NamedTuple):
+    """A leaf's copy in host memory."""
+
+    kind: str
+    value: Any
+
+
+def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", depth: int = 0) -> Any:
+    """Return a tree with copies of its containers, and a `Copied` for each array.
+
+    Args:
+        tree: the tree.
+        kinds: the kinds of arrays in it.
+        path: its name, for errors.
+        depth: how deep it lies.
+
+    Raises:
+        CheckpointError: for a value that cannot be saved; names its place and its type.
+    """
+    if tree is None or type(tree) in (bool, int, float, str, bytes):
+        return tree
+    if depth > MAX_DEPTH:
+        raise CheckpointError(f"{path} is nested deeper than {MAX_DEPTH} levels: it may contain itself.")
+    if isinstance(tree, Mapping):
+        return {_key(key, path): copy_tree(item, kinds, f"{path}[{key!r}]", depth + 1) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        items = [copy_tree(item, kinds, f"{path}[{number}]", depth + 1) for number, item in enumerate(tree)]
+        return tuple(items) if isinstance(tree, tuple) else items
+    if isinstance(tree, bytes):
+        return bytes(tree)
+    for base in (int, float, str):  # an enum, a scalar of numpy's
+        if isinstance(tree, base):
+            return base(tree)
+    for kind in kinds:
+        if kind.matches(tree):
+            try:
+                return Copied(kind.name, kind.copy(tree))
+            except TypeError as error:
+                raise CheckpointError(f"{path} is {error}; expected numbers.") from error
+    raise CheckpointError(
+        f"{path} is a {type(tree).__module__}.{type(tree).__qualname__}, which cannot be saved; expected arrays, "
+        "numbers, texts, None, and dicts, lists and tuples of them. Return those from state_dict()."
+    )
+
+
+def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> None:
+    """Write what `copy_tree` returned into a directory.
+
+    Raises:
+        OSError: if it cannot be written.
+        ImportError: if safetensors is not installed.
+    """
+    arrays: dict[str, dict[str, Any]] = {}
+    structure = _encode(tree, arrays)
+    for kind in kinds:
+        if found := arrays.get(kind.name):
+            try:
+                kind.save(found, os.path.join(directory, f"{kind.name}.safetensors"))
+            except ModuleNotFoundError as error:
+                raise ImportError(
+                    "A checkpoint with arrays needs safetensors, which is not installed: pip install safetensors"
+                ) from error
+            except Exception as error:
+                if isinstance(error, OSError):
+                    raise
+                raise OSError(f"{kind.name}.safetensors could not be written: {error}") from error
+    with open(os.path.join(directory, STRUCTURE), "x", encoding="ascii") as file:
+        json.dump(structure, file, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def read_tree(directory: str, kinds: tuple[ArrayKind, ...]) -> Any:
+    """Read a tree; arrays come back as those of their kinds.
+
+    Raises:
+        DamagedCheckpointError: if it is no tree, or has arrays of a kind that is not among them.
+        OSError: if it cannot be read.
+    """
+    path = os.path.join(directory, STRUCTURE)
+    try:
+        with open(path, encoding="ascii") as file:
+            structure = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise DamagedCheckpointError(f"{path}: it holds no state tree: {error}") from error
+    loaded: dict[str, Mapping[str, Any]] = {}
+    by_name = {kind.name: kind for kind in kinds}
+
+    def array(kind: str, name: str) -> Any:
+        if kind not in by_name:
+            raise DamagedCheckpointError(
+                f"{path}: it has arrays of {kind!r}, which this program does not read; expected {', '.join(by_name)}"
+            )
+        if kind not in loaded:
+            loaded[kind] = by_name[kind].load(os.path.join(directory, f"{kind}.safetensors"))
+        return loaded[kind][name]
+
+    try:
+        return _decode(structure, array)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedCheckpointError(f"{path}: it holds no state tree: {type(error).__name__}: {error}") from error
+
+
+def _key(key: Any, path: str) -> Any:
+    if key is None or type(key) in (bool, int, str):
+        return key
+    if isinstance(key, tuple):
+        return tuple(_key(item, path) for item in key)
+    for base in (int, str):
+        if isinstance(key, base):
+            return base(key)
+    raise CheckpointError(f"{path} has the key {key!r:.80} ({type(key).__qualname__}); expected a text or a number.")
+
+
+def _encode(tree: Any, arrays: dict[str, dict[str, Any]]) -> Any:
+    if isinstance(tree, Copied):
+        own = arrays.setdefault(tree.kind, {})
+        name = str(len(own))
+        own[name] = tree.value
+        return {"array": [tree.kind, name]}
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return {"float": repr(tree)}
+    if isinstance(tree, bytes):
+        return {"bytes": base64.b64encode(tree).decode("ascii")}
+    if isinstance(tree, dict):
+        return {"dict": [[_encode(key, arrays), _encode(item, arrays)] for key, item in tree.items()]}
+    if isinstance(tree, tuple):
+        return {"tuple": [_encode(item, arrays) for item in tree]}
+    if isinstance(tree, list):
+        return [_encode(item, arrays) for item in tree]
+    return tree
+
+
+def _decode(value: Any, array: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, array) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    if tag == "dict":
+        return {_decode(key, array): _decode(item, array) for key, item in content}
+    if tag == "tuple":
+        return tuple(_decode(item, array) for item in content)
+    if tag == "array":
+        return array(*content)
+    if tag == "bytes":
+        return base64.b64decode(content, validate=True)
+    if tag == "float":
+        return float(content)
+    raise ValueError(f"the tag {tag!r} is not known")

@@ -1,0 +1,306 @@
+"""`supervise`: resumes exactly and says so, saves in the background, ends as `docs/stopping.md` says."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, SaveFailedError, supervise
+from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.errors import CheckpointError
+from supervisor_core.run.model import Run as RunModel
+from supervisor_core.training import state as states
+from supervisor_core.training.state import NO_DATA_POSITION, TrainingState
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+PROGRAM = Path(__file__).with_name("program.py")
+
+
+class Part:
+    """An object with a state."""
+
+    def __init__(self, value: Any = 0) -> None:
+        self.value = value
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
+def training(logdir: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end."""
+    command = [sys.executable, str(PROGRAM), str(logdir), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+
+
+def run_of(logdir: Path) -> RunModel:
+    """The run as every reader sees it."""
+    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
+    return item.run
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What an uninterrupted training of 30 steps prints at its end."""
+    done = training(tmp_path_factory.mktemp("truth") / "run", 30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("event", "status", "outcome", "saved"),
+    [
+        ("kill", -signal.SIGKILL, "lost", 16),
+        ("SIGTERM", -signal.SIGTERM, "signal", 18),
+        ("SIGINT", 130, "signal", 18),
+        ("raise", 1, "error", 16),
+    ],
+)
+def test_an_ended_training_goes_on_bit_by_bit(
+    tmp_path: Path, truth: str, event: str, status: int, outcome: str, saved: int
+) -> None:
+    """However it ended: the same bits at the end as without the end, and the records say what happened."""
+    first = training(tmp_path, 30, event, 17)
+    assert first.returncode in (status, -signal.SIGINT if event == "SIGINT" else status), first.stderr
+    run = run_of(tmp_path)
+    assert run.checkpoints[-1].step == saved and run.checkpoints[-1].ok
+    second = training(tmp_path, 30)
+    assert second.stdout.splitlines() == ["exact", "left", truth], second.stderr
+    run = run_of(tmp_path)
+    one, two = run.sessions
+    assert (one.outcome, two.outcome, run.state) == (outcome, "completed", "completed")
+    assert (two.resume_exact, two.resume_reasons, two.restored_step) == (True, (), saved)
+    assert {thread.name for thread in run.threads} == {"checkpoint"}
+
+
+def test_a_training_that_hangs_at_sigterm_is_ended(tmp_path: Path) -> None:
+    """By the deadline, with a stop record and without a checkpoint of half a step."""
+    program = PROGRAM.read_text().replace(
+        "save_steps=4)", "save_steps=4, options=supervisor_core.Options(signal_grace_secs=2))"
+    )
+    hanging = tmp_path / "hanging.py"
+    hanging.write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, str(hanging), str(tmp_path / "run"), "30", "hang", "17"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    run = run_of(tmp_path / "run")
+    assert run.sessions[-1].outcome == "signal" and run.checkpoints[-1].step == 16
+
+
+def test_a_forked_child_ends_nothing(tmp_path: Path, truth: str) -> None:
+    """A child that exits in the loop leaves its parent's session alone."""
+    done = training(tmp_path, 30, "fork", 10)
+    assert done.stdout.splitlines() == ["left", truth], done.stderr
+    (session,) = run_of(tmp_path).sessions
+    assert session.outcome == "completed"
+
+
+def test_reasons_against_an_exact_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by its name: nothing is called exact that is not."""
+    facts = {"number of workers": "2"}
+
+    def state(**parts: Part) -> TrainingState:
+        return TrainingState(objects=parts, facts=lambda: facts)
+
+    with supervise(tmp_path, state=state(model=Part(1), ema=Part(2)), save_secs=None) as run:
+        assert run.exactness is None
+        list(run.steps(3))
+    facts["number of workers"] = "4"
+    monkeypatch.setattr("supervisor_core.training.run.versions", lambda: {"python": "3.99"})
+    with supervise(tmp_path, state=state(model=Part(), scaler=Part()), save_secs=None) as run:
+        assert run.global_step == 3 and run.restored == str(tmp_path / "checkpoints" / "ckpt-3")
+        assert run.exactness is not None
+        reasons = run.exactness.reasons
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert reasons == (
+        NO_DATA_POSITION,
+        '"scaler" is not in the checkpoint: it starts fresh.',
+        '"ema" is in the checkpoint, and this program has no state of that name.',
+        "Another number of workers: 2 at the save, 4 now.",
+        f"Another version of python: {python} at the save, 3.99 now.",
+    )
+    assert run_of(tmp_path).sessions[-1].resume_reasons == reasons
+
+
+def test_data_that_does_not_go_back_to_its_position(tmp_path: Path) -> None:
+    """It is asked after the restore: a position that it ignores is no exact resume."""
+
+    class Forgetful(Part):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    data = Forgetful(7)
+    with supervise(tmp_path, state={states.DATA: data}, save_secs=None) as run:
+        list(run.steps(1))
+    data.value = 0
+    with supervise(tmp_path, state={states.DATA: data}) as run:
+        assert run.exactness is not None
+        assert run.exactness.reasons == (
+            "The position in the data is not the saved one: batches may repeat or be left out.",
+        )
+
+
+def test_saves_by_steps_are_of_the_step_in_their_name(tmp_path: Path) -> None:
+    """The training changes its arrays while they are written; the snapshot does not change."""
+    part = Part(np.zeros(100_000))
+    with supervise(tmp_path, state={"part": part}, save_secs=None, save_steps=1, max_to_keep=None) as run:
+        for step in run.steps(20):
+            part.value += 1
+            assert part.value[0] == step + 1
+    store = SealedStore(tmp_path / "checkpoints")
+    found = store.checkpoints()
+    assert found[0].step == 20
+    for candidate in found:
+        with supervise(tmp_path, state={"part": part}, save_secs=None) as run:
+            saver = run._saver
+            assert saver is not None
+            sealed, tree = saver.read(False)
+            assert sealed is not None
+            assert set(tree["objects"]["part"]["value"]) == {float(sealed.manifest.step)}
+        for file in Path(candidate.path).iterdir():
+            file.unlink()
+        Path(candidate.path).rmdir()
+
+
+def test_nothing_is_saved_while_the_watched_loss_is_not_finite(tmp_path: Path) -> None:
+    """Neither by steps, nor on demand, nor at the end."""
+    options = Options(watched_loss="loss")
+    with supervise(tmp_path, options=options, save_secs=None, save_steps=2) as run:
+        for step in run.steps(6):
+            run.log("loss", math.nan if step >= 3 else 0.5)
+            run.log("other", math.nan)
+        with pytest.raises(SaveFailedError, match="not finite"):
+            run.save()
+    run_model = run_of(tmp_path)
+    assert [item.step for item in run_model.checkpoints if item.ok] == [2]
+    assert any("not finite" in (item.error or "") for item in run_model.checkpoints)
+
+
+def test_a_second_training_is_refused(tmp_path: Path) -> None:
+    """And leaves no file behind."""
+    with supervise(tmp_path, save_secs=None):
+        before = sorted(os.listdir(tmp_path))
+        with pytest.raises(LogdirInUseError), supervise(tmp_path):
+            pass
+        assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_where_no_checkpoint_can_be_read_nothing_starts(tmp_path: Path) -> None:
+    """The session is recorded as failed, and the logdir is free again."""
+    with supervise(tmp_path, save_secs=None) as run:
+        list(run.steps(2))
+    (tmp_path / "checkpoints" / "ckpt-2" / "tree.json").write_text("{}")
+    with pytest.raises(NoUsableCheckpointError, match=r"tree\.json"), supervise(tmp_path):
+        pass
+    with supervise(tmp_path, options=Options(unusable_checkpoints="start_over"), save_secs=None) as run:
+        assert run.global_step == 0
+        list(run.steps(2))
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-2", "ckpt-2.damaged"]
+    assert [session.outcome for session in run_of(tmp_path).sessions] == ["completed", "error", "completed"]
+
+
+def test_an_object_that_refuses_its_state_is_named(tmp_path: Path) -> None:
+    """With what it said."""
+    with supervise(tmp_path, state={"model": Part()}, save_secs=None) as run:
+        list(run.steps(1))
+
+    class Other(Part):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            raise KeyError("layer9")
+
+    with pytest.raises(CheckpointError, match=r"state\['model'\].*KeyError.*layer9"):
+        supervise(tmp_path, state={"model": Other()}).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"save_secs": 0}, "save_secs is 0"),
+        ({"save_secs": True}, "save_secs is True"),
+        ({"save_steps": 1.5}, r"save_steps is 1\.5"),
+        ({"state": {"model": object()}}, r"state\['model'\] is a builtins.object"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(tmp_path: Path, options: dict[str, Any], error: str) -> None:
+    """With what came and what was expected."""
+    with pytest.raises((ValueError, TypeError), match=error):
+        supervise(tmp_path, **options)
+    with pytest.raises(ValueError, match="is not local"):
+        supervise("gs://bucket/run")
+
+
+def test_a_save_in_the_middle_of_a_step_waits_for_its_end(tmp_path: Path) -> None:
+    """In the body of `steps` the state may be of half a step; outside of it the path is returned."""
+    part = Part()
+    with supervise(tmp_path, state={"part": part}, save_secs=None) as run:
+        for step in run.steps(3):
+            if step == 1:
+                assert run.save() is None
+            part.value += 1
+        path = run.save()
+    assert path == str(tmp_path / "checkpoints" / "ckpt-3")
+    found = {item.step: item.trigger for item in run_of(tmp_path).checkpoints}
+    assert found == {2: "manual", 3: "manual"}
+    for step in (2, 3):
+        tree = json.loads((tmp_path / "checkpoints" / f"ckpt-{step}" / "tree.json").read_text())
+        assert tree["dict"][0][1]["dict"][0][1]["dict"] == [["value", step]]
+
+
+def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save that fails is counted and tried again; the next one that succeeds ends it."""
+    import supervisor_core.training.saver as savers
+
+    real, failures = savers.write_tree, [OSError(28, "No space left on device")] * 2
+
+    def write(*arguments: Any) -> None:
+        if failures:
+            raise failures.pop()
+        real(*arguments)
+
+    monkeypatch.setattr(savers, "write_tree", write)
+    with supervise(tmp_path, save_secs=None, save_steps=2, options=Options(retry_initial_secs=0.01)) as run:
+        for _ in run.steps(8):
+            while run._saver is not None and run._saver.is_busy:
+                os.sched_yield()
+    saves = [(item.step, item.ok) for item in run_of(tmp_path).checkpoints]
+    assert saves == [(2, False), (4, False), (6, True), (8, True)]
+
+
+def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
+    """It has its own stall budget, and the next step's time begins after it."""
+    with supervise(tmp_path, save_secs=None) as run:
+        with run.phase("evaluating"):
+            assert run.run_status().phase == "evaluating"
+        run.step()
+        status = run.run_status()
+    assert (status.phase, status.steps, status.global_step) == ("training", 1, 1)
+
+
+def test_the_events_file_is_tensorboards(tmp_path: Path) -> None:
+    """START with the restored step, CHECKPOINT with the directory, STOP; scalars at their steps."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    with supervise(tmp_path, save_secs=None, save_steps=2) as run:
+        for step in run.steps(2):
+            run.log("loss", step / 2)
+    (file,) = tmp_path.glob("events.out.*")
+    events = list(EventFileLoader(str(file)).Load())
+    logs = [(event.session_log.status, event.step) for event in events if event.HasField("session_log")]
+    assert logs == [(1, 0), (3, 2), (2, 2)]
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert {"loss", "supervisor/session", "supervisor/checkpoint", "supervisor/stop"} <= tags
+    manifest = json.loads((tmp_path / "checkpoints" / "ckpt-2" / "supervisor-manifest.json").read_text())
+    assert manifest["captured"] == ["random:python", "random:numpy"]
