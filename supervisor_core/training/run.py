@@ -36,7 +36,7 @@ from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.coordinator import Coordinator, text_of
 from supervisor_core.runtime.deadline import Deadline
-from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.storage.local import join
 from supervisor_core.supervision.environment import versions
 from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
