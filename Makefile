@@ -53,7 +53,9 @@ bench: $(INSTALLED) $(TAB)
 	PYTHON="$(PYTHON)" scripts/install $(VENV) dev bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# The peers' frameworks are gigabytes: only where they are asked for.
 faults: $(INSTALLED)
+	$(if $(findstring peers,$(ARGS)),PYTHON="$(PYTHON)" scripts/install $(VENV) dev faults)
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 fuzz: $(INSTALLED)

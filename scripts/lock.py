@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from build_frontend import NODE_FROM_PYPI
 
 LOCKS = ROOT / "locks"
-PURPOSES = ("dev", "bench", "docs", "fuzz", "node")
+PURPOSES = ("dev", "bench", "docs", "faults", "fuzz", "node")
 OLDEST_PYTHON = "3.10"
 HEAD = (
     "# What {purpose} needs{beyond}, each file by its hash. Written by `make lock` from constraints.txt; not edited.\n"

@@ -22,13 +22,25 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.faults.launcher import TENSORFLOW_ENVIRONMENT, Launcher, TrialError
+from benchmarks.faults.launcher import TENSORFLOW_ENVIRONMENT, Launchers, TrialError
 from benchmarks.faults.small_disk import may_mount
-from benchmarks.faults.table import Row, to_text, write_page
+from benchmarks.faults.table import OURS, Row, to_text, write_page
 from benchmarks.faults.trial import Fault, Outcome, Trial
 from benchmarks.machine import describe
 
-FAMILIES = ("kills", "placed", "writes", "damages", "zombies", "forks", "signals", "clocks", "retention", "disks")
+FAMILIES = (
+    "kills",
+    "placed",
+    "writes",
+    "damages",
+    "zombies",
+    "forks",
+    "signals",
+    "clocks",
+    "retention",
+    "disks",
+    "peers",
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,9 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep the trials' directories")
     parser.add_argument("--json", type=Path, help="a file for the results")
     parser.add_argument("--write", action="store_true", help="write the result into docs/faults.md")
+    parser.add_argument(
+        "--peers-python", default=sys.executable, help="the interpreter of an environment that has the extra 'faults'"
+    )
     arguments = parser.parse_args()
     if arguments.write and (arguments.size or arguments.batch or arguments.trials):
         parser.error("--write takes the whole counts: leave out --short, --quick, --trials and --batch")
@@ -69,7 +84,7 @@ def main() -> None:
     if not may_mount():
         print("no mounts of one's own here: full disks are made by a limit on file sizes", file=sys.stderr)
     machine, started = describe(), time.monotonic()
-    families = {name: rows_of(name) for name in arguments.only}
+    families = {name: rows_of(name, arguments.peers_python) for name in arguments.only}
     batches = [
         batch
         for rows in families.values()
@@ -85,13 +100,14 @@ def main() -> None:
         arguments.json.write_text(json.dumps([as_json(row) for row in rows], indent=1))
     if arguments.write:
         write_page(families, FAMILIES, f"{machine}.")
-    sys.exit(any(row.survived < len(row.outcomes) for row in rows))
+    sys.exit(any(row.survived < len(row.outcomes) for row in rows if row.fault.column in (None, OURS)))
 
 
-def rows_of(family: str) -> list[Row]:
+def rows_of(family: str, peers_python: str) -> list[Row]:
     """Return a family's rows, still empty."""
     module = importlib.import_module(f"benchmarks.faults.{family}")
-    return [Row(family, fault, skipped=getattr(module, "SKIPPED", None)) for fault in module.FAULTS]
+    skipped = module.missing(peers_python) if family == "peers" else getattr(module, "SKIPPED", None)
+    return [Row(family, fault, skipped=None if fault.column == OURS else skipped) for fault in module.FAULTS]
 
 
 def batches_of(row: Row, trials: int) -> list[Batch]:
@@ -105,12 +121,12 @@ def batches_of(row: Row, trials: int) -> list[Batch]:
 def run(batches: list[Batch], seed: int, arguments: argparse.Namespace) -> None:
     """Make the trials of some batches, ``jobs`` at a time."""
     parent = tempfile.mkdtemp(prefix="faults-")
-    with ThreadPoolExecutor(arguments.jobs) as pool, Launcher(Path(parent)) as launcher:
+    with ThreadPoolExecutor(arguments.jobs) as pool, Launchers(Path(parent), arguments.peers_python) as launchers:
         futures: list[tuple[Batch, Future[list[Outcome]]]] = []
         try:
             for batch in batches:
                 home = Path(parent, batch.name)
-                futures.append((batch, pool.submit(make, batch, launcher, home, seed, arguments.patience)))
+                futures.append((batch, pool.submit(make, batch, launchers, home, seed, arguments.patience)))
             for batch, future in futures:
                 report(batch, future.result(), seed)
                 if not arguments.keep:
@@ -124,13 +140,13 @@ def run(batches: list[Batch], seed: int, arguments: argparse.Namespace) -> None:
         shutil.rmtree(parent, ignore_errors=True)
 
 
-def make(batch: Batch, launcher: Launcher, home: Path, seed: int, patience: float) -> list[Outcome]:
+def make(batch: Batch, launchers: Launchers, home: Path, seed: int, patience: float) -> list[Outcome]:
     """Make the trials of one batch. What keeps one from being judged counts as wrong."""
     home.mkdir(parents=True)
     outcomes: list[Outcome] = []
     fault: Fault = batch.row.fault
     rng = random.Random(f"{seed}/{batch.name}")
-    with closing(Trial(launcher, home, rng, patience)) as trial:
+    with closing(Trial(launchers, home, rng, patience)) as trial:
         try:
             for outcome in fault.run(trial, batch.trials):
                 outcomes.append(outcome)

@@ -27,7 +27,8 @@ from typing import Any
 
 from benchmarks.faults.syscalls import Strike, strike
 
-PROGRAMS = ("benchmarks.faults.training", "benchmarks.faults.appending")
+OWN_PROGRAMS = ("benchmarks.faults.training", "benchmarks.faults.appending")
+"""One server starts these; each other program has one of its own, since frameworks do not all go together."""
 READY_TIMEOUT_SECS = 600.0
 """For the imports, on a machine that is busy."""
 START_TIMEOUT_SECS = 60.0
@@ -73,6 +74,8 @@ class Process:
         while True:
             line = self._next(deadline)
             if line is None:
+                if not self._open:
+                    self._exited.wait(max(0.0, deadline - time.monotonic()))
                 raise TrialError(f"no line {word!r} from process {self.pid} within {timeout_secs:g} s{self.story()}")
             if line[0] == word:
                 return line[1:]
@@ -147,13 +150,16 @@ class Launcher:
 
     Args:
         directory: where the server's own log goes.
+        programs: the modules that it imports, of which it starts ``main``.
+        python: the interpreter.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, programs: tuple[str, ...] = OWN_PROGRAMS, python: str = sys.executable) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with open(directory / "launcher.log", "wb") as errors, theirs:
+        log = directory / f"launcher-{programs[0]}.log"
+        with open(log, "wb") as errors, theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "benchmarks.faults.launcher", str(theirs.fileno())],
+                [python, "-W", "ignore", "-m", "benchmarks.faults.launcher", str(theirs.fileno()), *programs],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
@@ -169,8 +175,8 @@ class Launcher:
         self._reader.start()
         self._is_ready.wait(READY_TIMEOUT_SECS)
         if self._server.poll() is not None or not self._is_ready.is_set():
-            log = (directory / "launcher.log").read_text(errors="replace")
-            raise TrialError(f"The server of processes did not start within {READY_TIMEOUT_SECS:g} s:\n{log}")
+            text = log.read_text(errors="replace")
+            raise TrialError(f"The server of processes did not start within {READY_TIMEOUT_SECS:g} s:\n{text}")
 
     def __enter__(self) -> Launcher:
         return self
@@ -182,7 +188,7 @@ class Launcher:
         self._channel.close()
 
     def start(self, program: str, config: dict[str, Any], errors: Path, struck: Strike | None = None) -> Process:
-        """Start ``main(config)`` of a module among `PROGRAMS`, and have it struck."""
+        """Start ``main(config)`` of one of the modules, and have it struck."""
         output, write = os.pipe()
         plan = None if struck is None else asdict(struck)
         with self._lock, open(errors, "ab") as log:
@@ -213,9 +219,41 @@ class Launcher:
                 self._processes[values["exited"]].exited(values["status"])
 
 
-def serve(channel: socket.socket) -> dict[str, Any] | None:
+class Launchers:
+    """A launcher for each program, started when it is first asked for; a context manager. Thread-safe.
+
+    Args:
+        directory: where the servers' logs go.
+        peers_python: the interpreter of the peers' programs.
+    """
+
+    def __init__(self, directory: Path, peers_python: str = sys.executable) -> None:
+        self._directory = directory
+        self._peers_python = peers_python
+        self._lock = threading.Lock()
+        self._launchers: dict[str, Launcher] = {}
+
+    def __enter__(self) -> Launchers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for launcher in self._launchers.values():
+            launcher.__exit__(*error)
+
+    def start(self, program: str, config: dict[str, Any], errors: Path, struck: Strike | None = None) -> Process:
+        """Start ``main(config)`` of a module."""
+        own = program in OWN_PROGRAMS
+        programs, python = (OWN_PROGRAMS, sys.executable) if own else ((program,), self._peers_python)
+        with self._lock:
+            if programs[0] not in self._launchers:
+                self._launchers[programs[0]] = Launcher(self._directory, programs, python)
+            launcher = self._launchers[programs[0]]
+        return launcher.start(program, config, errors, struck)
+
+
+def serve(channel: socket.socket, programs: list[str]) -> dict[str, Any] | None:
     """Fork a child for each request. Returns it in each child; None in the server, at its end."""
-    for name in PROGRAMS:
+    for name in programs:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # or each child, as it ends, looks through all that was imported: a second of processor time
@@ -276,7 +314,7 @@ def _become_main(channel: socket.socket, pipes: list[int], descriptors: list[int
 
 
 if __name__ == "__main__":
-    asked = serve(socket.socket(fileno=int(sys.argv[1])))
+    asked = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
     if asked is not None:
         if asked["strike"] is not None:
             strike(Strike(**asked["strike"]))

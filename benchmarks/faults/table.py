@@ -13,6 +13,8 @@ from benchmarks.faults.trial import Fault, Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 MARK = "<!-- measured: everything below this line is written by `make faults ARGS=--write` -->\n"
+OURS = "ours"
+"""The column of this project, where systems stand side by side."""
 
 
 @dataclass
@@ -54,12 +56,16 @@ def to_text(rows: Iterable[Row]) -> str:
     lines = [f"{'family':10} {'fault':72} {'trials':>6} {'surv.':>6} {'lost':>5} {'wrong':>5}"]
     for row in rows:
         numbers = f"{len(row.outcomes):6} {row.survived:6} {row.lost:5} {row.wrong:5}"
-        lines.append(f"{row.family:10} {row.fault.name[:72]:72} {numbers}  {row.note}")
+        name = row.fault.name if row.fault.column is None else f"{row.fault.column}: {row.fault.name}"
+        lines.append(f"{row.family:10} {name[:72]:72} {numbers}  {row.note}")
     return "\n".join(lines)
 
 
 def to_markdown(rows: Iterable[Row]) -> str:
     """Return rows as a Markdown table."""
+    rows = list(rows)
+    if any(row.fault.column is not None for row in rows):
+        return _side_by_side(rows)
     lines = [
         "| fault | trials | survived | lost | wrong | survived means | ended after |",
         "|---|---:|---:|---:|---:|---|---|",
@@ -67,6 +73,18 @@ def to_markdown(rows: Iterable[Row]) -> str:
     for row in rows:
         numbers = f"{len(row.outcomes)} | {row.survived} | {row.lost} | {row.wrong}"
         lines.append(f"| {row.fault.name} | {numbers} | {row.fault.survived} | {row.note} |")
+    return "\n".join(lines) + "\n"
+
+
+def _side_by_side(rows: list[Row]) -> str:
+    """Return a table with a line for each fault and a column for each system: how many trials were survived."""
+    columns = list(dict.fromkeys(row.fault.column or "" for row in rows))
+    lines = [f"| fault | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    cells = {(row.fault.name, row.fault.column): row for row in rows}
+    for name in dict.fromkeys(row.fault.name for row in rows):
+        found = [cells.get((name, column)) for column in columns]
+        texts = [f"{row.survived} of {len(row.outcomes)}" if row and row.outcomes else "-" for row in found]
+        lines.append(f"| {name} | {' | '.join(texts)} |")
     return "\n".join(lines) + "\n"
 
 

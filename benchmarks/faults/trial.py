@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.config import Config
-from benchmarks.faults.launcher import Launcher, Process
+from benchmarks.faults.launcher import Launchers, Process
 from benchmarks.faults.syscalls import Strike
 
 
@@ -57,17 +57,17 @@ class Trial:
     """What a batch of trials works with: a directory of its own, its random numbers, and processes that end with it.
 
     Args:
-        launcher: starts the processes.
+        launchers: start the processes.
         directory: its own, empty.
         rng: its random numbers: the same for the same seed, family, row and batch.
         patience: how many times the grace time an ending gets, and may take.
     """
 
-    def __init__(self, launcher: Launcher, directory: Path, rng: random.Random, patience: float = 1.0) -> None:
+    def __init__(self, launchers: Launchers, directory: Path, rng: random.Random, patience: float = 1.0) -> None:
         self.directory = directory
         self.patience = patience
         self.rng = rng
-        self._launcher = launcher
+        self._launchers = launchers
         self._processes: list[Process] = []
 
     @property
@@ -82,7 +82,7 @@ class Trial:
     def start(self, program: str, config: dict[str, Any], struck: Strike | None = None) -> Process:
         """Start a program of this package."""
         errors = self.directory / f"errors-{len(self._processes)}.txt"
-        process = self._launcher.start(f"benchmarks.faults.{program}", config, errors, struck)
+        process = self._launchers.start(f"benchmarks.faults.{program}", config, errors, struck)
         self._processes.append(process)
         return process
 
@@ -107,12 +107,14 @@ class Fault:
     survived: str
     """What it means that a trial was survived, in one clause."""
     long: int
-    """Trials of `make faults`."""
+    """Trials of ``make faults``."""
     short: int
     """Trials of the shortened run."""
     quick: int = 0
     """Trials in the project's tests."""
     batch: int = 1
     """How many trials share a directory: one run that is harmed again and again."""
+    column: str | None = None
+    """In a table that sets a fault's trials on several systems side by side: the system. Else None."""
     run: Callable[[Trial, int], Iterator[Outcome]]
     """Makes the given number of trials; yields the outcome of each."""
