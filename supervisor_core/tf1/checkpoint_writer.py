@@ -57,7 +57,7 @@ STEPS_WAITED, WAITS = 2, 20
 
 @dataclass(kw_only=True)
 class SaveResult:
-    """One save, filled in as it goes on. The fields up to ``error`` are those of its `CheckpointRecord`."""
+    """One save, filled in as it goes on. The fields up to ``error`` go into its `CheckpointRecord`."""
 
     trigger: Trigger
     path: str | None = None
@@ -75,7 +75,8 @@ class SaveResult:
 
     def record(self, session: str) -> CheckpointRecord:
         """Return the save as a session's record of it."""
-        shared = {item.name: getattr(self, item.name) for item in fields(CheckpointRecord) if item.name != "session"}
+        known = {item.name for item in fields(self)}  # a record also has fields of other facades
+        shared = {item.name: getattr(self, item.name) for item in fields(CheckpointRecord) if item.name in known}
         return CheckpointRecord(session=session, **shared)
 
     def failed(self, error: Exception) -> None:
