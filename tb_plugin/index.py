@@ -19,18 +19,18 @@ from tb_plugin.run_data import RunView, View, overview_row
 _LOG = logging.getLogger("supervisor_core")
 
 IDLE_SECS = 600.0
-"""How long it continues without a request."""
+"""Time without a request after which the thread pauses."""
 MOST_REST_SECS = 60.0
 """The longest rest, however slow looking is, unless a longer one was asked for."""
 _REMEMBERED = 1_000
-"""How many of the runs that have gone are remembered."""
+"""Limit of `View.removed`."""
 
 
 class Watch(Protocol):
-    """What reads one logdir; `LogdirWatch` is one."""
+    """The part of `LogdirWatch` that the index uses."""
 
     def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
-        """Return what is there now."""
+        """Scan the logdir."""
 
 
 class Index:
@@ -78,14 +78,14 @@ class Index:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread after what it is doing now."""
+        """Stop the thread after the scan under way."""
         self._closed.set()
         self._asked.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def view(self, wait_secs: float = 0.0) -> View:
-        """Return what is known now; any thread may ask.
+        """Return the newest view. Thread-safe.
 
         Args:
             wait_secs: how long to wait for the first whole view.

@@ -38,21 +38,21 @@ class RunView:
     name: str
     """As TensorBoard shows it, and as requests name it."""
     directory: str
-    """Where its events files are."""
+    """The directory of its events files."""
     watched: WatchedRun
     row: Mapping[str, Any]
     """Its line of the overview, ready for JSON."""
     generation: int
-    """Of the view in which its line was last another."""
+    """Generation of the view in which its line changed last."""
     _made: dict[Callable[[RunView], Any], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def run(self) -> Run:
-        """What is known of it."""
+        """The model of the run."""
         return self.watched.run
 
     def once(self, make: Callable[[RunView], _T]) -> _T:
-        """Return what a function makes of the run: made at the first request, and kept until the run has changed."""
+        """Return ``make(self)``; called once, and again after the run has changed."""
         if make not in self._made:
             self._made[make] = make(self)
         made: _T = self._made[make]
@@ -61,28 +61,28 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All of them."""
+    """All runs."""
 
     generation: int = 0
-    """Rises with each view that differs from the one before, also from one start of TensorBoard to the next."""
+    """Increases with each view that differs from the one before, also across starts of TensorBoard."""
     oldest: int = 0
-    """The generation since which it is known what has gone."""
+    """The first generation that `removed` covers."""
     at: float = 0.0
     """Wall time to which states and ages refer."""
     logdir: str = ""
     runs: Mapping[str, RunView] = field(default_factory=dict)
     removed: tuple[tuple[int, str], ...] = ()
-    """Runs that have gone: in which generation, and the name; oldest first."""
+    """Generation and name of each run that has disappeared, oldest first."""
     problems: tuple[str, ...] = ()
-    """Of the logdirs, in words for people."""
+    """Problems of the logdirs, as shown."""
     snapshots: tuple[Snapshot, ...] = ()
-    """Of each logdir, as its watch took it."""
+    """One for each logdir."""
     secs: float | None = None
-    """How long looking took; None until every logdir has been looked at to its end."""
+    """Duration of the last scan; None before every logdir has been scanned."""
     is_whole: bool = False
-    """Whether there is nothing to wait for: every logdir has been looked at, or what went wrong is among `problems`."""
+    """Whether every logdir has been scanned, or its failure is in `problems`."""
     reading: tuple[int, int] | None = None
-    """Runs read, and runs there are, while they are read for the first time."""
+    """Number of runs read, and of all runs, during the first scan."""
 
 
 SICK = ("overdue", "failed")

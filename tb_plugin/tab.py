@@ -26,7 +26,7 @@ PLUGIN_NAME = "supervisor"
 
 
 class Tab(base_plugin.TBPlugin):
-    """A TensorBoard plugin in an iframe, named as the tab is."""
+    """A TensorBoard plugin in an iframe."""
 
     plugin_name = PLUGIN_NAME
 
@@ -39,22 +39,22 @@ class FailedPlugin(Tab):
     """Answers every request with the reason.
 
     Args:
-        problem: what is wrong, for people.
+        problem: the reason, as shown in the tab.
     """
 
     def __init__(self, problem: str) -> None:
         self._text = f"The Supervisor tab could not start: {problem}"
 
     def is_active(self) -> bool:
-        """Return True: somebody should see it."""
+        """Return True, so that the tab with the reason is shown."""
         return True
 
     def get_plugin_apps(self) -> dict[str, WSGIApplication]:
-        """Return the script that shows the reason, and the refusal of everything else."""
+        """Return two apps: the script that shows the reason, and a refusal of every other path."""
         return {f"/{ENTRY}": endpoint(self._script), "/*": endpoint(self._refuse)}
 
     def _script(self, request: Request) -> Answer:
-        return script_that_says(self._text)
+        return _script_that_says(self._text)
 
     def _refuse(self, request: Request) -> NoReturn:
         raise unavailable("failed", self._text)
@@ -77,14 +77,14 @@ class StaticFiles:
     """Answers for the files below a directory.
 
     Args:
-        directory: what the build of the frontend left; may be missing, then ``index.js`` says how to build it.
+        directory: the built frontend; where it is missing, ``index.js`` shows how to build it.
     """
 
     def __init__(self, directory: Path = BUILT) -> None:
         self._answers = dict(_read(directory))
         self._packed: dict[str, Answer] = {}
         if ENTRY not in self._answers:
-            self._answers = {ENTRY: script_that_says(_NOT_BUILT)}
+            self._answers = {ENTRY: _script_that_says(_NOT_BUILT)}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class StaticFiles:
         return self._packed[name]
 
 
-def script_that_says(text: str) -> Answer:
+def _script_that_says(text: str) -> Answer:
     """Return an ``index.js`` that shows a text instead of the tab."""
     body = f"""\
 export function render() {{

@@ -141,7 +141,7 @@ COMMANDS = {
     "rules": "supervisor_core.cli.render",
     "verify": "supervisor_core.cli.verify",
 }
-"""Every command, and the module that it is in."""
+"""Command -> the module that defines it."""
 
 
 @click.group(

@@ -99,13 +99,13 @@ def size(number: int | None) -> str:
 
 
 SHOWN_ROWS = 20
-"""Rows of a table that are shown; ``--json`` has all."""
+"""Limit of the rows of a table; ``--json`` has all."""
 
 Item = TypeVar("Item")
 
 
 class Output(Console):
-    """Standard output. A pipe that was closed is an error here, which the command group reports."""
+    """Standard output. Raises for a closed pipe, which the command group reports."""
 
     def on_broken_pipe(self) -> None:
         """Raise the error again; rich would exit with status 1."""
@@ -121,12 +121,12 @@ def headed(*columns: str) -> Table:
 
 
 def literal(text: str) -> str:
-    """Return text as markup that shows just that, with what a terminal would obey as escapes."""
+    """Return text as markup that shows it unchanged; control characters become escapes."""
     return escape(printable(text))
 
 
 def newest(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the last of them, as many as are shown."""
+    """Return the last `SHOWN_ROWS` items."""
     return items[-SHOWN_ROWS:]
 
 
@@ -183,8 +183,8 @@ def overview(runs: Iterable[Run], now: float, width: int | None = None) -> Table
 
 
 def _checkpoint(run: Run, now: float) -> str:
-    """What is known of the newest good checkpoint: its age, against the interval, while the run is alive; its step,
-    at which a restart would resume, once it is not."""
+    """Return the age of the newest good checkpoint and the interval; for a run that has ended its step, at which a
+    restart would resume."""
     good = [item for item in run.checkpoints if item.ok]
     if not good:
         return UNKNOWN

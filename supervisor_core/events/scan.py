@@ -154,7 +154,7 @@ class RecordScan:
             trouble = f"The payload is no event: {error}."
             if length > MAX_PARSED_BYTES:  # its checksum would change nothing
                 return trouble
-        if not payload_is_good(window, at, end):
+        if not _payload_is_good(window, at, end):
             if window.size < end:
                 raise FileCut
             return f"The payload of {end - at - _FRAMING_BYTES} bytes does not match its checksum."
@@ -246,14 +246,14 @@ def find_record(window: Window, start: int, budget: Budget) -> tuple[int | None,
                 if _is_whole(block[index : end - at]):
                     return offset, offset
             elif budget.affords(offset, end - offset):
-                if payload_is_good(window, offset, end):
+                if _payload_is_good(window, offset, end):
                     return offset, offset
                 budget.spent += end - offset
         at += len(block) - HEADER_BYTES + 1
     return None, at if resume is None else resume
 
 
-def payload_is_good(window: Window, offset: int, end: int) -> bool:
+def _payload_is_good(window: Window, offset: int, end: int) -> bool:
     """Say whether the payload's checksum is right in the record that reaches from ``offset`` to ``end``."""
     crc = 0
     at, stop = offset + HEADER_BYTES, end - FOOTER_BYTES

@@ -46,33 +46,33 @@ _LOG = logging.getLogger("supervisor_core")
 
 DEFAULT_INTERVAL_SECS = 15.0
 MAX_LOGGED = 100
-"""How many new problems of one page are logged: each run of a logdir may have another one at each look."""
+"""Limit of the new problems that are logged per page: each run may have a different one at each scan."""
 _STOP_SECS = 2.0
 _SHOW_SECS = 1.0
 _SHOW_SHARE = 0.1
-"""Of the first look, how much may go into showing what it has read so far."""
+"""The share of the first scan's time that may be spent on publishing what it has read so far."""
 
 
 class Watch(Protocol):
-    """What is asked of a `LogdirWatch`."""
+    """The part of `LogdirWatch` that the exporter uses."""
 
     @property
     def logdir(self) -> str:
         """The logdir, as it was given."""
 
     def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
-        """Return what is there now; call something after each run that was read."""
+        """Scan the logdir; call ``on_progress`` after each run."""
 
     def so_far(self) -> Snapshot:
-        """Return the runs that have been read, while a refresh is under way."""
+        """Return the runs read so far by the refresh under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _CurrentPage:
-    """What scrapes are answered from."""
+    """The page that scrapes get, and the state of each logdir at its time."""
 
     page: Page
-    logdirs: tuple[LogdirFacts, ...]
+    logdirs: tuple[_LogdirFacts, ...]
 
     @property
     def ready(self) -> bool:
@@ -103,9 +103,9 @@ class Exporter:
         self._interval_secs = interval_secs
         self._forget_after_secs = forget_after_secs
         self._clock = clock
-        labels = logdir_labels([shown_logdir(watch.logdir) for watch in watches])
-        self._current = _CurrentPage(page=Page([]), logdirs=tuple(LogdirFacts(label=label) for label in labels))
-        self._scans: list[Scan | None] = [None] * len(watches)
+        labels = logdir_labels([_shown_logdir(watch.logdir) for watch in watches])
+        self._current = _CurrentPage(page=Page([]), logdirs=tuple(_LogdirFacts(label=label) for label in labels))
+        self._scans: list[_Scan | None] = [None] * len(watches)
         self._faults = [0] * len(watches)
         self._writing = threading.Lock()
         self._unwritten = False
@@ -124,16 +124,16 @@ class Exporter:
 
     @property
     def ready(self) -> bool:
-        """Whether every logdir has been looked at, once at least, and was there at the last look."""
+        """Whether every logdir has been scanned at least once, and could be listed at its last scan."""
         return self._current.ready
 
     @property
     def unreachable(self) -> tuple[str, ...]:
-        """The logdirs that were not there, or could not be listed, at the last look."""
+        """The logdirs that were missing or could not be listed at their last scan."""
         return tuple(facts.label for facts in self._current.logdirs if not facts.reachable)
 
     def start(self) -> None:
-        """Begin to look, in daemon threads."""
+        """Start scanning, in daemon threads."""
         for thread in self._threads:
             thread.start()
 
@@ -164,13 +164,13 @@ class Exporter:
             at: when they were taken, as wall time.
             secs: how long that took.
         """
-        labels = logdir_labels([shown_logdir(snapshot.logdir) for snapshot in snapshots])
+        labels = logdir_labels([_shown_logdir(snapshot.logdir) for snapshot in snapshots])
         if labels != [facts.label for facts in self._current.logdirs]:
-            self._current = replace(self._current, logdirs=tuple(LogdirFacts(label=label) for label in labels))
+            self._current = replace(self._current, logdirs=tuple(_LogdirFacts(label=label) for label in labels))
             self._faults = [0] * len(labels)
             self._written, self._labels = {}, {}
             self._vanished.clear()
-        self._scans = [Scan(snapshot=found, at=at, secs=secs) for found in snapshots]
+        self._scans = [_Scan(snapshot=found, at=at, secs=secs) for found in snapshots]
         self._publish()
 
     def scrape(self, format: Format, *, gzip: bool = False) -> bytes:
@@ -180,7 +180,7 @@ class Exporter:
 
         def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
             yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
-            yield from facts_samples(
+            yield from _facts_samples(
                 [
                     replace(facts, failures=facts.failures + faults)
                     for facts, faults in zip(up.logdirs, self._faults, strict=True)
@@ -210,7 +210,7 @@ class Exporter:
         snapshot = watch.refresh(self._showing(index) if first else None)
         secs = self._clock.monotonic() - began
         at = self._clock.wall() if snapshot.reachable else None if known is None else known.at
-        self._scans[index] = Scan(snapshot=snapshot, at=at, secs=secs)
+        self._scans[index] = _Scan(snapshot=snapshot, at=at, secs=secs)
 
     def _showing(self, index: int) -> Callable[[int, int], None]:
         """Return what shows the runs of a logdir that have been read so far."""
@@ -219,7 +219,7 @@ class Exporter:
             began = self._clock.monotonic()
             if began < self._show_next:
                 return
-            self._scans[index] = Scan(snapshot=self._watches[index].so_far())
+            self._scans[index] = _Scan(snapshot=self._watches[index].so_far())
             self._publish()
             ended = self._clock.monotonic()
             self._show_next = ended + max(_SHOW_SECS, (ended - began) / _SHOW_SHARE)
@@ -249,7 +249,7 @@ class Exporter:
         own_names = {key: watched.own_name for key, watched in live.items()}
         own_names |= {key: run.own_name for key, run in gone.items()}
         places = [
-            RunPlace(shown_logdir(scans[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
+            RunPlace(_shown_logdir(scans[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
             for (index, name), own_name in own_names.items()
         ]
         labels = dict(zip(own_names, run_labels(places), strict=True))
@@ -296,7 +296,7 @@ class Exporter:
             _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, max(scan.secs or 0.0 for scan in scans.values()))
 
     def _missed(
-        self, scans: Mapping[int, Scan], problems: Mapping[int, list[str]], now: float
+        self, scans: Mapping[int, _Scan], problems: Mapping[int, list[str]], now: float
     ) -> Mapping[Key, VanishedRun]:
         """Return the runs that are gone; one whose directory was renamed keeps its label, and is not among them."""
         found = {index: scan.snapshot.runs for index, scan in scans.items()}
@@ -342,42 +342,42 @@ def _versions() -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
-    """What a look at a logdir has found."""
+class _Scan:
+    """The result of scanning a logdir."""
 
     snapshot: Snapshot
     at: float | None = None
-    """When the last one that reached the logdir ended, as wall time; None while there was none."""
+    """Wall time at which the last scan that reached the logdir ended; None before the first."""
     secs: float | None = None
-    """How long it took."""
+    """Duration of that scan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogdirFacts:
-    """One logdir, as of the page that is up."""
+class _LogdirFacts:
+    """One logdir, as of the current page."""
 
     label: str
     runs: int = 0
-    """How many of its runs are on the page."""
-    scan: Scan | None = None
+    """Number of its runs on the page."""
+    scan: _Scan | None = None
     failures: int = 0
-    """Looks at which something could not be read, or shown."""
+    """Number of scans with something that could not be read or written."""
 
     @property
     def looked(self) -> bool:
-        """Whether it has been looked at, once at least, to the end."""
+        """Whether a scan of it has ended."""
         return self.scan is not None and self.scan.at is not None
 
     @property
     def reachable(self) -> bool:
-        """Whether it was there and could be listed at the last look."""
+        """Whether it could be listed at the last scan."""
         return self.scan is None or self.scan.snapshot.reachable
 
 
-def facts_samples(logdirs: Sequence[LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """Return what is served of the logdirs; of one whose first scan is not through, only its failures."""
+def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:
+    """Yield the metrics of the logdirs; before the end of its first scan a logdir has only its failures."""
 
-    def of(read: Callable[[LogdirFacts, Scan], float | None]) -> list[Sample]:
+    def of(read: Callable[[_LogdirFacts, _Scan], float | None]) -> list[Sample]:
         return [
             Sample({"logdir": facts.label}, value)
             for facts in logdirs
@@ -399,7 +399,7 @@ def facts_samples(logdirs: Sequence[LogdirFacts]) -> Iterator[tuple[Metric, list
     yield EXPORTER_REFRESH_FAILURES, [Sample({"logdir": facts.label}, facts.failures) for facts in logdirs]
 
 
-def shown_logdir(logdir: str) -> str:
-    """Return a logdir as labels have it: a local one by its absolute path."""
+def _shown_logdir(logdir: str) -> str:
+    """Return the ``logdir`` label: an absolute path, or the address of a remote logdir."""
     local = local_path(logdir)
     return logdir if local is None else os.path.abspath(local)

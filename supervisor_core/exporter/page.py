@@ -225,7 +225,7 @@ _PREPARED: tuple[Metric, ...] = (*_LASTING, *_OF_READING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How well a run's events files could be read."""
+    """What the exporter adds to a run's metrics: whether and how completely its events files were read."""
 
     logdir: str
     """The label of the logdir that they are below."""
@@ -233,12 +233,12 @@ class Reading:
     last_event_at: float | None
     corrupt_records: int
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """What was beyond a bound, by kind."""
+    """Items beyond a bound (docs/limits.md), by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunText:
-    """One run, written."""
+    """The metrics of one run as text."""
 
     status: RunStatus
     fragments: tuple[bytes, ...]
@@ -248,7 +248,7 @@ class RunText:
 
 
 def write_run(status: RunStatus, reading: Reading) -> RunText:
-    """Return a run, written. A value that cannot be written is left out, and named among the problems."""
+    """Return a run's metrics as text. A value that cannot be written is left out, and named in ``problems``."""
     problems: list[str] = []
     fragments = [_written(metric, status, 0.0, problems) for metric in _LASTING]
     label = {"run": status.run}
@@ -289,7 +289,7 @@ class Page:
 
     @property
     def runs(self) -> int:
-        """How many runs there are."""
+        """Number of runs."""
         return len(self._statuses)
 
     def render(
@@ -348,13 +348,13 @@ _LEVEL = 1
 
 
 def deflate(data: bytes) -> bytes:
-    """Return a part of a stream: data compressed on its own."""
+    """Return data compressed as an independent part of a stream."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
 
 
 class GzipStream:
-    """Gathers parts; not to be changed by several threads at once, but copied by any of them.
+    """Joins compressed parts to one gzip file. Changed by one thread at a time; any thread may copy it.
 
     Example:
         >>> import gzip
@@ -377,11 +377,11 @@ class GzipStream:
         self._size += len(data)
 
     def copy(self) -> GzipStream:
-        """Return a stream that begins with all that is in this one."""
+        """Return a stream that begins with the content of this one."""
         other = GzipStream()
         other._parts, other._crc, other._size = [b"".join(self._parts)], self._crc, self._size
         return other
 
     def finish(self) -> bytes:
-        """Return the whole file."""
+        """Return the gzip file."""
         return b"".join([*self._parts, _LAST_BLOCK, struct.pack("<II", self._crc, self._size & 0xFFFFFFFF)])

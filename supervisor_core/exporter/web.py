@@ -86,15 +86,15 @@ class Web:
 
     @property
     def url(self) -> str:
-        """Where Prometheus finds the metrics."""
+        """The URL to scrape."""
         return f"http{'s' if self._access.tls else ''}://{self.address}{self._path}"
 
     def start(self) -> None:
-        """Begin to answer, in daemon threads."""
+        """Start answering, in daemon threads."""
         self._listener.start()
 
     def close(self) -> None:
-        """Free the port and hang up; answers being written have a second to end."""
+        """Close the port and the connections; answers that are being written have a second to end."""
         self._listener.close()
 
     def __enter__(self) -> Web:
@@ -183,7 +183,7 @@ def runbook_page() -> str:
     tokens = parser.parse(_COMMENT.sub("", text))
     for opening, content in pairwise(tokens):
         if opening.type == "heading_open":
-            opening.attrSet("id", anchor(content.content))
+            opening.attrSet("id", _anchor(content.content))
         if content.type == "inline" and content.children:
             leads_away = False
             for token in content.children:
@@ -198,6 +198,6 @@ def runbook_page() -> str:
     return f"{_HEAD}{parser.renderer.render(tokens, parser.options, {})}</body>\n</html>\n"
 
 
-def anchor(title: str) -> str:
+def _anchor(title: str) -> str:
     """Return a heading's anchor, as code hosts make it from the title."""
     return re.sub(r"[^\w-]", "", title.lower().replace(" ", "-"))

@@ -23,12 +23,12 @@ _LOG = logging.getLogger("supervisor_core")
 
 
 class RunCollector:
-    """Serves what a source knows about its runs, whenever a registry asks.
+    """Collects the metrics of a source's runs for each scrape of a registry.
 
     Args:
-        source: Returns the present status of each run. Called once per scrape, from the thread that scrapes and
+        source: returns the present status of each run. Called once per scrape, from the thread that scrapes and
             possibly from several at once. Run names identify runs: of two with the same name one is served.
-        clock: What ages are measured by; its wall hand must be the one that the statuses' times come from.
+        clock: measures ages; the statuses' times must come from its wall clock.
 
     A source that raises fails no scrape: that scrape holds ``supervisor_scrape_success 0`` and what could be read, and
     the cause is logged, once until it has changed.
@@ -51,7 +51,7 @@ class RunCollector:
         return [_family(metric) for metric in METRICS]
 
     def collect(self) -> Iterator[Family]:
-        """Yield every metric of which there is something to say, from one snapshot. Raises nothing."""
+        """Yield every metric that has samples, from one snapshot. Raises nothing."""
         problems: dict[str, BaseException | None] = {}
         runs = self._snapshot(problems)
         now = self._clock.wall()

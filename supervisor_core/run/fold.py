@@ -71,12 +71,12 @@ class RunFold:
         self._timelines = TimelineFold(kept_ticks)
         self._timeline: Timeline | None = None
         self._totals = totals(())
-        self._presence = Presence()
+        self._presence = _Presence()
         self._undivided = 0
         self._dropped: Counter[DroppedKind] = Counter()
 
     def update(self, chunks: Iterable[Chunk]) -> None:
-        """Take in new events.
+        """Add new events.
 
         Args:
             chunks: those of one file in their order; one with ``from_start`` replaces all earlier ones of its path.
@@ -102,13 +102,13 @@ class RunFold:
         state = run_state(last, now, files.last_event_at)
         sessions = line.sessions
         if last is not None:
-            outcome = outcome_of_last(last, state)
+            outcome = _outcome_of_last(last, state)
             if outcome != sessions[-1].outcome:
                 sessions = (*sessions[:-1], replace(sessions[-1], outcome=outcome))
         checkpoints = line.checkpoints
         if present is not unchecked:
             checkpoints = self._presence.joined(checkpoints, present)
-        unsaved = at_risk_after(state, line.step, sessions, checkpoints, line.recoveries)
+        unsaved = _unsaved_steps(state, line.step, sessions, checkpoints, line.recoveries)
         goodput = _goodput(line, state, now, None if unsaved is None else unsaved.after_step)
         return Run(
             name=self.name,
@@ -296,7 +296,7 @@ def run_state(last: SessionFacts | None, now: float, last_event_at: float | None
     return "stalled" if last.is_stalled else "running"
 
 
-def outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
+def _outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
     """Return the outcome of the newest session, by the state of its run."""
     if last.session.outcome != "running":
         return last.session.outcome
@@ -309,11 +309,11 @@ Present = Callable[[str], "bool | None"]
 """Returns whether the files of the checkpoint at a path exist; None where unknown."""
 
 _HAS_STEP = re.compile(r"-\d+$")
-DRIFT_STEPS = 3
+_DRIFT_STEPS = 3
 """The step in the original Supervisor's event may be ahead of its file's by up to this number."""
 
 
-class Presence:
+class _Presence:
     """Sets `Checkpoint.on_disk`. Caches its results: a call asks once per checkpoint and replaces only changed ones."""
 
     def __init__(self) -> None:
@@ -375,7 +375,7 @@ def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:
         return None
     if saved.step is None or _HAS_STEP.search(saved.path):
         return present(saved.path)
-    answers = [present(f"{saved.path}-{saved.step - drift}") for drift in range(min(DRIFT_STEPS, saved.step) + 1)]
+    answers = [present(f"{saved.path}-{saved.step - drift}") for drift in range(min(_DRIFT_STEPS, saved.step) + 1)]
     return True if any(answers) else None if None in answers else False
 
 
@@ -385,7 +385,7 @@ class _Saved(NamedTuple):
     """Whether a checkpoint of that step exists; else nothing is saved."""
 
 
-class Unsaved(NamedTuple):
+class _Unsaved(NamedTuple):
     """Steps in no checkpoint."""
 
     after_step: int
@@ -394,13 +394,13 @@ class Unsaved(NamedTuple):
     """The step of the last checkpoint; None without one."""
 
 
-def at_risk_after(
+def _unsaved_steps(
     state: RunState,
     step: int | None,
     sessions: Sequence[Session],
     checkpoints: Sequence[Checkpoint],
     recoveries: Sequence[Recovery],
-) -> Unsaved | None:
+) -> _Unsaved | None:
     """Return the steps of a run that are at risk; None where none are, or it is unknown.
 
     Steps are at risk in a run that is lost or has failed, in one that ended otherwise after a failed save, and in a
@@ -419,7 +419,7 @@ def at_risk_after(
     saved = _saved(last, checkpoints, tried, recoveries)
     if step <= saved.step:
         return None
-    return Unsaved(saved.step, step - saved.step, saved.step if saved.is_checkpoint else None)
+    return _Unsaved(saved.step, step - saved.step, saved.step if saved.is_checkpoint else None)
 
 
 def _saved(

@@ -29,14 +29,14 @@ SAME_LAUNCH_SECS = 60.0
 
 @dataclass(slots=True)
 class Launch:
-    """One stretch of a file."""
+    """The events of a file from one start of training to the next."""
 
     starts: list[SessionMark] = field(default_factory=list)
     checkpoints: list[SessionMark] = field(default_factory=list)
     stop: SessionMark | None = None
     tags: dict[str, TagSteps] = field(default_factory=dict)
     last_offset: int = -1
-    """Of its last scalar."""
+    """Offset of its last scalar."""
     progress_at: float | None = None
     """Wall time of its last scalar."""
     range: tuple[int, ...] = ()
@@ -66,7 +66,7 @@ class Launch:
 
     @property
     def first_step(self) -> int | None:
-        """Its first step: that of its START (or of the checkpoint just before), else of its leading tag."""
+        """Step of its START (or of the checkpoint just before), else the first one of its leading tag."""
         if self.starts:
             step = self.starts[0].step
             # Hooks write START after their first step, and the checkpoint of the restored step before it.
@@ -89,13 +89,13 @@ class Launch:
 
     @property
     def lead(self) -> TagSteps | None:
-        """The tag that is taken for the steps of training: the one with the most points."""
+        """The tag with the most points, whose steps count as those of training."""
         tag = self.lead_tag
         return None if tag is None else self.tags[tag]
 
     @property
     def lead_tag(self) -> str | None:
-        """The name of that tag."""
+        """Name of the leading tag."""
         witnesses = [item for item in self.tags.items() if item[1].is_witness] or list(self.tags.items())
         return max(witnesses, key=lambda item: (item[1].count, item[1].max_step, item[0]), default=(None, None))[0]
 

@@ -261,7 +261,7 @@ def _os_error(error: Exception, path: str) -> OSError:
 
 
 def remote_source(path: str) -> RemoteSource:
-    """Return where a path with ``://`` in it is read from.
+    """Return the file system of a path with ``://`` in it.
 
     Raises:
         EventsError: if no file system for its scheme is installed.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 FIRST_BYTES = 4 * 1024
-"""Size of the first piece that a reader of a file asks for; the next three are four times as long each."""
+"""Size of the first piece that a reader of a file asks for; each of the next is four times as long."""
 
 
 class FileStatus(Protocol):
@@ -57,10 +57,10 @@ class Entry:
 
     name: str
     is_directory: bool
-    """Of what a symbolic link points to."""
+    """For a symbolic link: whether it points to one."""
     is_link: bool
     owner: int | None = None
-    """User who owns the symbolic link; None for what is none, and where it is not known."""
+    """Owner of the symbolic link; None where unknown, and for anything else."""
 
 
 class ReadFileSystem(Protocol):
@@ -135,7 +135,7 @@ LOCAL_SOURCE: ReadFileSystem = LocalSource()
 
 
 def source_of(path: str) -> ReadFileSystem:
-    """Return the source of a path: local, or that of its scheme.
+    """Return the file system of a path: local, or that of its scheme.
 
     Raises:
         EventsError: if no file system for it is installed; the text names the package to install.
@@ -148,5 +148,5 @@ def source_of(path: str) -> ReadFileSystem:
 
 
 def is_regular(status: FileStatus) -> bool:
-    """Say whether a status is a plain file's, which alone can hold events."""
+    """Say whether a status is that of a regular file; nothing else can hold events."""
     return stat.S_ISREG(status.st_mode)

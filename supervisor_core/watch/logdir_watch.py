@@ -85,10 +85,10 @@ class LogdirWatch:
         return self._index.logdir
 
     def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
-        """Return what is there now. Raises nothing: what could not be looked at is a problem in the snapshot.
+        """Return the runs as they are now. Raises nothing: what could not be read is a problem in the snapshot.
 
         Args:
-            on_progress: called after each run with how many are read, and how many there are.
+            on_progress: called after each run with the number of runs read, and of all runs.
         """
         problems: list[str] = []
         unread: str | None = None
@@ -127,9 +127,9 @@ class LogdirWatch:
         )
 
     def so_far(self) -> Snapshot:
-        """Return the runs that the look under way has read to their ends; problems come at its own end.
+        """Return the runs that the refresh under way has read to their ends, without problems.
 
-        To be asked by what `refresh` calls after each run, for the sake of those who would wait for the first look.
+        For ``on_progress``, so that something can be shown before the first refresh of a large logdir ends.
         """
         now = self._clock.wall()
         names = list(self._index.runs)[: self._done]
@@ -142,7 +142,7 @@ class LogdirWatch:
         return watch
 
     def _why_nothing(self) -> list[str]:
-        """Return why there may be no runs at all; nothing where an empty logdir is just that."""
+        """Return the reason for finding no runs; empty for an empty logdir."""
         try:
             status = self._source.stat(self.logdir)
         except FileNotFoundError:
@@ -153,7 +153,7 @@ class LogdirWatch:
 
 
 class _RunWatch:
-    """One run: its fold, and what was last made of it."""
+    """One run: its fold, and the last result."""
 
     def __init__(self, index: RunIndex, presence: CheckpointPresence, kept_ticks: int | None) -> None:
         self.index = index
