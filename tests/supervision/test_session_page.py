@@ -112,7 +112,7 @@ def no_memory(*arguments: Any) -> Any:
 TRAINER = """
 import mmap, os, sys
 from supervisor_core.options import Options
-from supervisor_core.runtime.registry import ServiceRegistry
+from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.supervision.session_recorder import SessionRecorder
 
 logdir, truth, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
