@@ -242,6 +242,7 @@ test("a stall's box says how long it lasted, however narrow it is, and where the
   assert.deepEqual(stacksInOrder(stall).map(([thread]) => thread), ["MainThread", "worker"]);
   assert.ok(stallHover(recorded).rows.some(([name, value]) => name === "It is" && value.startsWith("stuck")));
   assert.equal(stuckOrSlow({ ...stall, same_frames: false }), "slow: other frames 10 s later");
+  assert.equal(stuckOrSlow({ ...stall, blocked_since: 5 }), "blocked: native code holds the interpreter lock");
   assert.equal(ownFrame(stacks.MainThread), 1);
   assert.equal(ownFrame([]), -1);
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from supervisor_core.checkpoint.lease_file import COSTS, LARGEST, LARGEST_ATTEMPT, LATEST, LeaseRecord
 from supervisor_core.process.identity import boot_id
-from supervisor_core.process.progress_page import read_page
+from supervisor_core.process.progress_page import page_of_session
 
 CUT_OFF = ("lost", "signal")
 """Outcomes of a session that had more to do, with an intact model."""
@@ -104,8 +104,8 @@ def as_left(record: LeaseRecord, now_boot_secs: float) -> LeaseRecord:
     """
     if record.ended is not None or record.page is None or record.boot is None or record.boot != boot_id():
         return record
-    page = read_page(record.page)
-    if page is None or page.session != record.session or page.boot != record.boot:
+    page = page_of_session(record.page, record.session)
+    if page is None or page.boot != record.boot:
         return record
     step = record.last_step if page.step is None else page.step
     seen = max(page.tick_boot_secs, page.progress_boot_secs) if page.ticks else 0.0

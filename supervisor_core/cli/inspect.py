@@ -18,7 +18,7 @@ from rich.text import Text
 
 from supervisor_core.cli import WrongInput, directories
 from supervisor_core.cli.text import STATES, Output, literal, overview
-from supervisor_core.cli.timeline import LOSS_IS_NOT_FINITE, timeline, writing_lines
+from supervisor_core.cli.timeline import LOSS_IS_NOT_FINITE, timeline, trouble_lines
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.run.model import Run, RunState
@@ -219,7 +219,7 @@ def _troubles(runs: Sequence[Run]) -> list[RenderableType]:
     """Return what the states of runs that are alive do not show: what they cannot write, a loss that is not finite."""
     lines = []
     for run in runs:
-        texts = writing_lines(run)
+        texts = trouble_lines(run)
         if run.state in ("running", "stalled") and run.loss_finite is False:
             texts.append(LOSS_IS_NOT_FINITE)
         lines += [Text(f"{printable(run.name)}: {printable(text)}", style="bold red") for text in texts]

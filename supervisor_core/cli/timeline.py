@@ -27,7 +27,7 @@ from supervisor_core.cli.text import (
     state,
 )
 from supervisor_core.log import printable
-from supervisor_core.process.stacks import MAIN_THREAD, user_line
+from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, user_line
 from supervisor_core.run.file_fold import LOSS
 from supervisor_core.run.model import (
     Advice,
@@ -74,7 +74,7 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     parts.extend(Text(printable(line), style="dim") for line in _process(run))
     if run.at_risk is not None:
         parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
-    parts.extend(Text(printable(line), style="bold red") for line in [*writing_lines(run), *nonfinite_lines(run)])
+    parts.extend(Text(printable(line), style="bold red") for line in [*trouble_lines(run), *nonfinite_lines(run)])
     parts.extend(Text(printable(line), style="yellow") for line in resume_lines(run))
     parts.append(Text())
     parts.extend(_bars(run, now, width))
@@ -190,8 +190,8 @@ def _process(run: Run) -> list[str]:
     return [f"Process {last.pid} on {last.host}{', has ended' if has_ended else ''}"]
 
 
-def writing_lines(run: Run) -> list[str]:
-    """Return what the newest session cannot write, while it is alive, a line each."""
+def trouble_lines(run: Run) -> list[str]:
+    """Return what the newest session cannot do, while it is alive, a line each."""
     last = run.sessions[-1] if run.sessions else None
     if last is None or not last.is_open:
         return []
@@ -200,6 +200,9 @@ def writing_lines(run: Run) -> list[str]:
         lines.append(f"Events cannot be written; what is shown here may be old: {last.events_error}")
     if last.save_failures_in_a_row > 1:
         lines.append(f"The last {count(last.save_failures_in_a_row)} saves have failed.")
+    stall = run.stalls[-1] if run.stalls else None
+    if stall is not None and stall.until is None and stall.blocked_since is not None:
+        lines.append(f"{BLOCKED} since {moment(stall.blocked_since)}; no thread can run Python.")
     return lines
 
 
@@ -346,7 +349,7 @@ def _stalls(run: Run) -> Table:
             item.phase,
             count(item.step),
             literal(thread),
-            {True: "stuck", False: "slow", None: UNKNOWN}[item.same_frames],
+            "blocked" if item.blocked_since else {True: "stuck", False: "slow", None: UNKNOWN}[item.same_frames],
             literal(line),
         )
     return table

@@ -23,7 +23,7 @@ from supervisor_core.metrics.table import (
     EXPORTER_RUN_READ_SUCCESS,
     RUN_METRICS,
 )
-from supervisor_core.process.stacks import location
+from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory, WorkerHistory
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus, ThreadStatus, WorkerState, WorkerStatus
 
@@ -130,7 +130,7 @@ def _stall(run: Run, last: Session) -> StallStatus | None:
     newest = run.stalls[-1] if run.stalls else None
     if run.state != "stalled" or newest is None or newest.until is not None or newest.session != last.id:
         return None
-    line = newest.location
+    line = newest.location or (None if newest.blocked_since is None else BLOCKED)
     return StallStatus(phase=newest.phase, thread=newest.thread, location=None if line is None else location(line))
 
 

@@ -55,9 +55,15 @@ def started_ticks(pid: int) -> int | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is known to be stopped, by SIGSTOP or a debugger."""
+    """Say whether a process is known to be stopped (SIGSTOP, a debugger), or frozen (``docker pause``)."""
     fields = _stat(pid)
-    return fields is not None and fields[:1] in ([b"T"], [b"t"])
+    if fields is not None and fields[:1] in ([b"T"], [b"t"]):
+        return True
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="ascii") as file:
+            return file.read() in ("do_freezer_trap", "__refrigerator")
+    except (OSError, ValueError):
+        return False
 
 
 def pid_namespace() -> str | None:

@@ -17,6 +17,9 @@ MAX_FRAMES = 40
 MAX_LOCATION = 120
 """Letters of a location; a function's qualified name has no bound."""
 
+BLOCKED = "Native code holds the interpreter lock"
+"""What a stall is, for people, in which no thread can run Python."""
+
 Stacks = Mapping[str, tuple[str, ...]]
 """Name of the thread -> its frames, outermost first."""
 

@@ -306,6 +306,9 @@ class Stall:
     """The innermost line of the program in that thread's stack; None where unknown."""
     same_frames: bool | None = None
     """Whether that stack was the same at a second look: stuck; False: slow; None before it."""
+    blocked_since: float | None = None
+    """Since when native code has held the interpreter lock, so that no thread ran Python; None if it does not, or where
+    it is unknown."""
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """When it began."""
 

@@ -152,6 +152,7 @@ def stall_json(item: Stall) -> dict[str, Any]:
         "thread": item.thread,
         "location": item.location,
         "same_frames": item.same_frames,
+        "blocked_since": item.blocked_since,
         "stacks": {thread: list(frames) for thread, frames in item.stacks.items()},
     }
 

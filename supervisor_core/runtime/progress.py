@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
 from supervisor_core.options import Options
-from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, ProgressPage
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
 from supervisor_core.runtime.budgets import LEAST_PAUSE_SECS, Budgets

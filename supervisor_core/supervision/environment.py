@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from supervisor_core.address import parse_address
 from supervisor_core.options import Options
-from supervisor_core.process.progress_page import ProgressPage, remove_stale
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import remove_stale
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.monitor import SessionIdentity

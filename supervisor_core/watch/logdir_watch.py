@@ -1,7 +1,6 @@
 """`LogdirWatch`: every run below a logdir, read as it grows and understood as it stands.
 
-A run whose events file does not grow is looked up in its logdir's lease as well. That is renewed every second, in
-place, which works on a full disk too: a session that cannot write events is not reported as lost.
+What a session cannot write into its events file is looked up elsewhere, see `live_session`.
 """
 
 from __future__ import annotations
@@ -11,18 +10,14 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.run.bounds import UNSEEN
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.goodput import without_risk
-from supervisor_core.run.model import Run
-from supervisor_core.storage.local import Filesystem, filesystem_for
 from supervisor_core.storage.remote_source import RemoteSource
 from supervisor_core.storage.source import ReadFileSystem, source_of
+from supervisor_core.watch.live_session import LeaseReader, PageReader, with_lease, with_page
 from supervisor_core.watch.presence import CheckpointPresence
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
@@ -109,11 +104,11 @@ class LogdirWatch:
         if not self._index.runs and not problems:
             problems += self._why_nothing()
         self._presence.forget()
-        now = self._clock.wall()
+        now, boot_now = self._clock.wall(), boot_secs(self._clock)
         self._runs = {name: self._run(name) for name in self._index.runs}
         done = len(self._runs) if unread is None else self._done
         runs = {
-            name: watch.look(now, unread if number >= done else None)
+            name: watch.look(now, boot_now, unread if number >= done else None)
             for number, (name, watch) in enumerate(self._runs.items())
         }
         requests = self._source.requests if isinstance(self._source, RemoteSource) else 0
@@ -131,9 +126,9 @@ class LogdirWatch:
 
         For ``on_progress``, so that something can be shown before the first refresh of a large logdir ends.
         """
-        now = self._clock.wall()
+        now, boot_now = self._clock.wall(), boot_secs(self._clock)
         names = list(self._index.runs)[: self._done]
-        return Snapshot(logdir=self.logdir, at=now, runs={name: self._run(name).look(now) for name in names})
+        return Snapshot(logdir=self.logdir, at=now, runs={name: self._run(name).look(now, boot_now) for name in names})
 
     def _run(self, name: str) -> _RunWatch:
         index, watch = self._index.runs[name], self._runs.get(name)
@@ -160,6 +155,7 @@ class _RunWatch:
         self._presence = presence
         self._fold = RunFold(index.name, kept_ticks=kept_ticks)
         self._lease = LeaseReader(index.directory)
+        self._page = PageReader(index.directory)
         self._lost: str | None = None
         self._fresh = True
         self._stamp: object = None
@@ -173,7 +169,7 @@ class _RunWatch:
             _LOG.exception("The events of run %s could not be understood", self.index.name)
             self._lost = f"its events could not be understood: {error!r}"
 
-    def look(self, now: float, unread: str | None = None) -> WatchedRun:
+    def look(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         index = self.index
         files, left_out, identity, unreachable = index.files, index.left_out, index.identity, index.problem is not None
         problem = unread or self._lost or self.index.problem or _unreadable(files)
@@ -191,6 +187,8 @@ class _RunWatch:
             run = self._fold.run(now, self._presence.within(self.index.directory))
             if run.state == "lost":
                 run = with_lease(run, self._lease.read(now), now)
+            if run.state in _MOVING:
+                run = with_page(run, self._page.read(run, now), now, boot_now)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
@@ -213,98 +211,3 @@ def _dropped(watched: WatchedRun) -> str | None:
     found = watched.dropped
     parts = [f"{found[kind]:,} {_UNITS.get(kind, 'mentions of further')} {kind}" for kind in UNSEEN if kind in found]
     return f"more than is kept of one run (docs/limits.md): {', '.join(parts)} were dropped" if parts else None
-
-
-FRESH_SECS = 30.0
-"""The greatest age of a valid renewal: thirty renewals of a local file, two in an object store."""
-MAX_WAIT_SECS = 3600.0
-"""A lease that is not renewed is read after `FRESH_SECS`, then after twice as long each time, up to this."""
-
-_READINGS = 2
-"""A reading that falls into a renewal may hold half of it."""
-
-
-class LeaseReader:
-    """Reads one run's lease, ever more rarely while it is not renewed.
-
-    Args:
-        directory: the run's.
-        filesystem_of: returns the file system of a path, and the path by the name to be used with it.
-    """
-
-    def __init__(self, directory: str, filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for) -> None:
-        self._path = f"{directory.rstrip('/')}/{LEASE_NAME}"
-        self._filesystem_of = filesystem_of
-        self._due = self._wait_secs = 0.0
-
-    def read(self, now: float) -> LeaseRecord | None:
-        """Return the lease of a session that has not ended; None where there is none, or it is not read again yet.
-
-        Args:
-            now: the present wall time.
-        """
-        if now < self._due:
-            return None
-        lease = self._held()
-        if lease is not None and now - lease.renewed_at <= FRESH_SECS:
-            self._due = self._wait_secs = 0.0
-        else:
-            self._wait_secs = min(MAX_WAIT_SECS, max(FRESH_SECS, 2 * self._wait_secs))
-            self._due = now + self._wait_secs
-        return lease
-
-    def _held(self) -> LeaseRecord | None:
-        for _ in range(_READINGS):
-            try:
-                filesystem, name = self._filesystem_of(self._path)
-                lease = decode(filesystem.read(name))
-                return None if lease is None or lease.ended is not None else lease
-            except (OSError, ImportError):
-                return None
-            except ValueError:
-                continue
-        return None
-
-
-def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
-    """Return the run, updated from its lease where that is newer than its events.
-
-    Only a lost run is changed: if its newest session holds the lease and renewed it within `FRESH_SECS` and after the
-    last event, it is running or, without progress within its budget, stalled.
-
-    Args:
-        run: the run from its events.
-        lease: as read from its logdir; None where that could not be read.
-        now: the present wall time.
-    """
-    last = run.sessions[-1] if run.sessions else None
-    if run.state != "lost" or last is None or lease is None or lease.session != last.id:
-        return run
-    if now - lease.renewed_at > FRESH_SECS or (last.ended_at is not None and lease.renewed_at < last.ended_at):
-        return run
-    budget = lease.progress_timeout_secs
-    is_stalled = None not in (budget, lease.progress_at) and now - (lease.progress_at or now) > (budget or 0.0)
-    session = replace(
-        last,
-        outcome="running",
-        ended_at=lease.renewed_at,
-        last_step=last.last_step if lease.last_step is None else lease.last_step,
-        phase=lease.phase or last.phase,
-        last_progress_at=lease.progress_at or last.last_progress_at,
-        progress_timeout_secs=budget,
-        saves=last.saves + max(0, lease.save_failures - last.save_failures),
-        save_failures=max(lease.save_failures, last.save_failures),
-        save_failures_in_a_row=lease.save_failures_in_a_row,
-        events_error=lease.events_error,
-        steps_per_sec=None,
-    )
-    is_unsaved = bool(run.checkpoints) and not any(saved.ok for saved in run.checkpoints)
-    return replace(
-        run,
-        state="stalled" if is_stalled else "running",
-        sessions=(*run.sessions[:-1], session),
-        goodput=run.goodput if is_unsaved else without_risk(run.goodput),
-        at_risk=run.at_risk if is_unsaved else None,
-        step=session.last_step,
-        steps_per_sec=None,
-    )

@@ -271,6 +271,13 @@ def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
     assert shown[shown.index("Stacks when the stall began, innermost line last") + 1] == "  summary"
     slow = text(timeline(run(stalls=(replace(recorded, same_frames=False),)), START + 1000.0, 120))
     assert "slow" in slow and "stuck" not in slow
+    running = session(1, 0.0, 400.0, "running")
+    blocked = run(sessions=(running,), restarts=(), stalls=(replace(stall, blocked_since=START + 7),))
+    shown = text(timeline(blocked, START + 1000.0, 120)).splitlines()
+    [line] = [line for line in shown if line.startswith("Native code holds the interpreter lock since ")]
+    assert line.endswith("; no thread can run Python.")
+    row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
+    assert row.split()[-4:] == ["MainThread", "blocked", "/srv/train.py:88", "main"]
     saving = replace(stall, phase="checkpointing")
     assert "  summary" in text(timeline(run(stalls=(saving,), threads=(summary,)), START + 1000.0, 120)).splitlines()
     over = replace(stall, until=START + 50.0)

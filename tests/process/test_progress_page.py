@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.options import PHASES
-from supervisor_core.process import progress_page
+from supervisor_core.process import page_writer, progress_page
 from supervisor_core.process.identity import boot_id, started_ticks
+from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import (
     LAST_PROGRESS,
     MOST_DEAD,
@@ -27,7 +28,6 @@ from supervisor_core.process.progress_page import (
     STALE_SECS,
     STEPS,
     PageReading,
-    ProgressPage,
     page_for_session,
     read_page,
     remove_stale,
@@ -189,7 +189,7 @@ def test_a_change_that_was_cut_off_is_not_seen(tmp_path: Path, monkeypatch: pyte
     def killed(data: bytes) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(progress_page.zlib, "crc32", killed)
+    monkeypatch.setattr(page_writer.zlib, "crc32", killed)
     with pytest.raises(KeyboardInterrupt):
         page.enter("checkpointing", 1.0)
     monkeypatch.undo()
@@ -254,7 +254,8 @@ def test_a_full_memory_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 FORKS = """
 import json, os, sys
 from pathlib import Path
-from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, ProgressPage, read_page
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, read_page
 
 page = ProgressPage.create(Path(sys.argv[1]), session_id="parent")
 path = page.path

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord
 from supervisor_core.run.model import AtRisk, Run
-from supervisor_core.watch.logdir_watch import with_lease
+from supervisor_core.watch.live_session import with_lease
 
 RunOf = Callable[..., Run]
 FULL = "OSError: [Errno 28] No space left on device"

@@ -91,7 +91,7 @@ def test_training_goes_on_without_a_page(
     if chmod:
         directory.chmod(0o777)
     else:
-        monkeypatch.setattr("supervisor_core.process.progress_page.mmap.mmap", no_memory)
+        monkeypatch.setattr("supervisor_core.process.page_writer.mmap.mmap", no_memory)
     with caplog.at_level(logging.WARNING, "supervisor_core"):
         run = begin()
     run.ready(restored_step=90)

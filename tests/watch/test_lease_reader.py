@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord, encode
 from supervisor_core.storage.local import LOCAL
-from supervisor_core.watch.logdir_watch import MAX_WAIT_SECS, LeaseReader
+from supervisor_core.watch.live_session import MAX_WAIT_SECS, LeaseReader
 
 T0 = 1_700_000_000.0
 

@@ -26,8 +26,9 @@ export function innermost(stall: Stall): string | null {
   return line?.replace(/^.*[\\/]/, "") ?? null;
 }
 
-/** Whether the thread was stuck or slow, by a second look. Null where there was none. */
+/** Whether the thread was stuck or slow, by a second look, or no thread could run. Null where that is not known. */
 export function stuckOrSlow(stall: Stall): string | null {
+  if (stall.blocked_since != null) return "blocked: native code holds the interpreter lock";
   if (stall.same_frames == null) return null;
   return stall.same_frames ? "stuck: the same frames 10 s later" : "slow: other frames 10 s later";
 }

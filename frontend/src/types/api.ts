@@ -269,6 +269,7 @@ export interface Stall {
   thread?: string | null;
   location?: string | null;
   same_frames?: boolean | null;
+  blocked_since?: number | null;
   stacks: Record<string, string[]>;
 }
 

@@ -9,7 +9,7 @@ export class StallList {
   private shown = "";
 
   update(stalls: readonly Stall[]): void {
-    const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames}`).join();
+    const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames} ${stall.blocked_since}`).join();
     if (key === this.shown) return;
     this.shown = key;
     const open = this.items.map((item) => item.open);

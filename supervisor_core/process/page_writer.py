@@ -1,0 +1,272 @@
+"""`ProgressPage`: writes a session's progress page, see `progress_page` for what that is.
+
+The training thread stores into `ProgressPage.counts` and `ProgressPage.times`; the monitor writes the fields of its
+tick; whoever changes the phase, the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import threading
+import time
+import weakref
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from supervisor_core.process.identity import boot_id, pid_namespace, started_ticks
+from supervisor_core.process.progress_page import (
+    ENDED,
+    HEAD,
+    LARGEST,
+    LAST_PROGRESS,
+    LOCATION_BYTES,
+    MAGIC,
+    PAGE_BYTES,
+    PHASES,
+    SELECTOR,
+    SLOT,
+    SLOTS,
+    STALLED,
+    STEP_KNOWN,
+    STEPS,
+    TEXTS,
+    TICK,
+    TICK_BOOT,
+    TICK_MAIN_THREAD,
+    TICK_PROCESS,
+    TICKS,
+    VERSION,
+    page_in,
+)
+
+_PAGES: weakref.WeakSet[ProgressPage] = weakref.WeakSet()
+
+
+class ProgressPage:
+    """The page of one session. Without a file (see `create`) it is plain memory of the process.
+
+    The training thread stores into `counts` and `times` by itself, at the places `STEPS` and `LAST_PROGRESS`: fetch the
+    two from the page for each store, since a forked child's page gets others.
+    """
+
+    __slots__ = ("__weakref__", "_lock", "_path", "_process", "_selector", "_state", "counts", "times")
+
+    def __init__(self) -> None:
+        self.counts: memoryview[int]
+        """The page as signed integers of 8 bytes."""
+        self.times: memoryview[float]
+        """The same bytes as floats."""
+        self._map(memoryview(bytearray(PAGE_BYTES)))
+        self._path: Path | None = None
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._selector = 0
+        self._state = _State()
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        *,
+        session_id: str,
+        pid: int | None = None,
+        attempt: int = 0,
+        started_at: float | None = None,
+        started_boot_secs: float | None = None,
+        logdir: str | None = None,
+    ) -> ProgressPage:
+        """Create the page ``<session id>.page`` in a directory, readable by its user alone.
+
+        Args:
+            directory: where; see `private_directory`.
+            session_id: the session's id.
+            pid: its process. Default: this one.
+            attempt: the number of the session in its run; 0 where unknown.
+            started_at: when the session started, wall time. Default: now.
+            started_boot_secs: the same by `supervisor_core.clock.boot_secs`. Default: now.
+            logdir: the run's directory, for whoever finds the page.
+
+        Raises:
+            OSError: if it cannot be created, for example because the memory is full.
+        """
+        if sys.byteorder != "little":
+            raise OSError("progress pages need a little-endian machine")
+        page, path = cls(), page_in(directory, session_id)
+        image = _image(
+            pid=os.getpid() if pid is None else pid,
+            attempt=attempt,
+            started_at=time.time() if started_at is None else started_at,
+            started_boot_secs=_boot_secs() if started_boot_secs is None else started_boot_secs,
+            texts={
+                "session": session_id,
+                "boot": boot_id() or "",
+                "pids": pid_namespace() or "",
+                "stacks": str(directory / f"{session_id}.stacks"),
+                "logdir": logdir or "",
+            },
+        )
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            # Written, not only made that long: a store into memory that the file system cannot provide is a SIGBUS.
+            if os.write(fd, image) != PAGE_BYTES:
+                raise OSError(f"{path} could not be written in full")
+            page._map(memoryview(mmap.mmap(fd, PAGE_BYTES)))
+        except BaseException:
+            with suppress(OSError):  # the first error is raised
+                os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+        page._path = path
+        page._write()
+        _PAGES.add(page)
+        return page
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None without one, after `close`, and in a forked child."""
+        return self._path
+
+    def take_over(self, other: ProgressPage) -> None:
+        """Continue with the progress that another page of this session has."""
+        with self._lock:
+            self._state = other._state
+            self.counts[STEPS] = other.counts[STEPS]
+            for place in (LAST_PROGRESS, TICKS, TICK, TICK_BOOT, TICK_MAIN_THREAD, TICK_PROCESS):
+                self.times[place] = other.times[place]
+            self._write()
+
+    def tick(self, *, at: float, boot_secs: float, main_thread_secs: float) -> None:
+        """Record that the monitor runs: called by its thread only, about once a second.
+
+        Args:
+            at: monotonic seconds.
+            boot_secs: the same by the clock that counts suspended time as well.
+            main_thread_secs: CPU seconds that the main thread has used.
+        """
+        times = self.times
+        times[TICK_MAIN_THREAD], times[TICK_PROCESS] = main_thread_secs, time.process_time()
+        times[TICK], times[TICK_BOOT] = at, boot_secs
+        self.counts[TICKS] += 1
+
+    def step_is(self, first_step: int, stride: int) -> None:
+        """Set how the global step follows from the steps of this session: ``first_step + stride * steps``."""
+        state = self._state
+        if state.first_step != first_step or state.stride != stride:  # rarely: each reading of the step asks
+            self._change(first_step=first_step, stride=stride)
+
+    def enter(self, phase: str, budget_secs: float | None) -> None:
+        """Set the phase and its stall budget; None if it cannot stall."""
+        state = self._state
+        if state.phase != phase or state.budget_secs != budget_secs:
+            self._change(phase=phase, budget_secs=budget_secs)
+
+    def stalled(self, since: float | None, location: str = "") -> None:
+        """Set a stall, or its end.
+
+        Args:
+            since: monotonic time of the last progress before it; None if there is no stall.
+            location: where the code is, for people: ``MainThread at train.py:88 in step``.
+        """
+        self._change(stalled_since=since, location=location)
+
+    def close(self, *, remove: bool = True) -> None:
+        """Mark the session as ended and give up the file; further changes go nowhere. Closing twice changes nothing.
+
+        Args:
+            remove: delete the file, which nobody needs after a clean end.
+        """
+        self._change(ended=True)
+        path, self._path = self._path, None
+        _PAGES.discard(self)
+        self._map(memoryview(bytearray(PAGE_BYTES)))  # never closed: another thread may be at a store
+        if path is not None and remove and self._process == os.getpid():
+            with suppress(OSError):  # gone, or the directory is: removed with the stale ones
+                os.unlink(path)
+
+    def _change(self, **changes: Any) -> None:
+        with self._lock:
+            self._state = replace(self._state, **changes)
+            self._write()
+
+    def _write(self) -> None:
+        """Write the state into the slot that is not in use, then switch to it with one store: a kill at any moment
+        leaves one that is whole."""
+        data = self._state.encode()
+        self._selector = (self._selector + 1) & 0x7FFFFFFF
+        start = SLOTS[self._selector & 1]
+        self.counts.cast("B")[start : start + SLOT.size] = data
+        self.counts.cast("B").cast("Q")[SELECTOR] = zlib.crc32(data) << 32 | self._selector
+
+    def _map(self, memory: memoryview[int]) -> None:
+        self.counts, self.times = memory.cast("q"), memory.cast("d")
+
+    def _forget(self) -> None:
+        """Leave the file to the parent, in a forked child."""
+        self._lock = threading.Lock()
+        self._path = None
+        self._map(memoryview(bytearray(PAGE_BYTES)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """What changes with the phase, not with each step."""
+
+    first_step: int | None = None
+    stride: int = 1
+    phase: str = "unknown"
+    budget_secs: float | None = None
+    stalled_since: float | None = None
+    location: str = ""
+    ended: bool = False
+
+    def encode(self) -> bytes:
+        known = self.first_step is not None and abs(self.first_step) < LARGEST and abs(self.stride) < LARGEST
+        flags = known * STEP_KNOWN | (self.stalled_since is not None) * STALLED | self.ended * ENDED
+        return SLOT.pack(
+            (self.first_step or 0) if known else 0,
+            self.stride if known else 0,
+            flags,
+            PHASES.index(self.phase) if self.phase in PHASES else 0,
+            math.inf if self.budget_secs is None else self.budget_secs,
+            self.stalled_since or 0.0,
+            _cut(self.location, LOCATION_BYTES),
+        )
+
+
+def _image(*, pid: int, attempt: int, started_at: float, started_boot_secs: float, texts: dict[str, str]) -> bytes:
+    """Return a new page, without a state."""
+    started = started_ticks(pid)
+    image = bytearray(PAGE_BYTES)
+    HEAD.pack_into(
+        image, 0, MAGIC, VERSION, pid, -1 if started is None else started, started_at, started_boot_secs, attempt
+    )
+    for name, text in texts.items():
+        at, length = TEXTS[name]
+        data = text.encode(errors="surrogateescape")
+        if len(data) <= length:  # a cut path is another path
+            image[at : at + len(data)] = data
+    return bytes(image)
+
+
+def _cut(text: str, length: int) -> bytes:
+    return text.encode(errors="replace")[:length].decode(errors="ignore").encode()
+
+
+def _boot_secs() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _after_fork() -> None:
+    for page in list(_PAGES):
+        page._forget()
+    _PAGES.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

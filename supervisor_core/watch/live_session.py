@@ -1,0 +1,212 @@
+"""What a session that is alive cannot write into its events file: from its logdir's lease, and from its progress page.
+
+The lease is renewed every second, in place, which works on a full disk too: a session that cannot write events is not
+reported as lost. The progress page is in the memory of the session's machine: on that machine it shows step and
+progress of a session whose logdir does not answer, and that native code blocks the interpreter, so that nothing in the
+process can write a record of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, peek
+from supervisor_core.process.progress_page import PageReading, page_of_session
+from supervisor_core.run.goodput import without_risk
+from supervisor_core.run.model import Run, Session, Stall
+from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+
+FRESH_SECS = 30.0
+"""The greatest age of a valid renewal: thirty renewals of a local file, two in an object store."""
+MAX_WAIT_SECS = 3600.0
+"""A lease that is not renewed is read after `FRESH_SECS`, then after twice as long each time, up to this."""
+
+_READINGS = 2
+"""A reading that falls into a renewal may hold half of it."""
+
+
+class LeaseReader:
+    """Reads one run's lease, ever more rarely while it is not renewed.
+
+    Args:
+        directory: the run's.
+        filesystem_of: returns the file system of a path, and the path by the name to be used with it.
+    """
+
+    def __init__(self, directory: str, filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for) -> None:
+        self._path = f"{directory.rstrip('/')}/{LEASE_NAME}"
+        self._filesystem_of = filesystem_of
+        self._due = self._wait_secs = 0.0
+
+    def read(self, now: float) -> LeaseRecord | None:
+        """Return the lease of a session that has not ended; None where there is none, or it is not read again yet.
+
+        Args:
+            now: the present wall time.
+        """
+        if now < self._due:
+            return None
+        lease = self._held()
+        if lease is not None and now - lease.renewed_at <= FRESH_SECS:
+            self._due = self._wait_secs = 0.0
+        else:
+            self._wait_secs = min(MAX_WAIT_SECS, max(FRESH_SECS, 2 * self._wait_secs))
+            self._due = now + self._wait_secs
+        return lease
+
+    def _held(self) -> LeaseRecord | None:
+        for _ in range(_READINGS):
+            try:
+                filesystem, name = self._filesystem_of(self._path)
+                lease = decode(filesystem.read(name))
+                return None if lease is None or lease.ended is not None else lease
+            except (OSError, ImportError):
+                return None
+            except ValueError:
+                continue
+        return None
+
+
+def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
+    """Return the run, updated from its lease where that is newer than its events.
+
+    Only a lost run is changed: if its newest session holds the lease and renewed it within `FRESH_SECS` and after the
+    last event, it is running or, without progress within its budget, stalled.
+
+    Args:
+        run: the run from its events.
+        lease: as read from its logdir; None where that could not be read.
+        now: the present wall time.
+    """
+    last = run.sessions[-1] if run.sessions else None
+    if run.state != "lost" or last is None or lease is None or lease.session != last.id:
+        return run
+    if now - lease.renewed_at > FRESH_SECS or (last.ended_at is not None and lease.renewed_at < last.ended_at):
+        return run
+    budget = lease.progress_timeout_secs
+    session = replace(
+        _alive(last, lease.renewed_at, lease.last_step),
+        phase=lease.phase or last.phase,
+        last_progress_at=lease.progress_at or last.last_progress_at,
+        progress_timeout_secs=budget,
+        saves=last.saves + max(0, lease.save_failures - last.save_failures),
+        save_failures=max(lease.save_failures, last.save_failures),
+        save_failures_in_a_row=lease.save_failures_in_a_row,
+        events_error=lease.events_error,
+    )
+    age = None if lease.progress_at is None else now - lease.progress_at
+    return _running(run, session, is_stalled=None not in (age, budget) and (age or 0.0) > (budget or 0.0))
+
+
+BLOCKED_SECS = 5.0
+"""The monitor of a session ticks once a second: without a tick for longer than this its process runs no Python."""
+
+
+class PageReader:
+    """Reads the progress page of one run's newest session, where that runs on this machine.
+
+    Args:
+        directory: the run's. Its lease names the page.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = local_path(directory)
+        self._session: str | None = None
+        self._path: str | None = None
+        self._due = 0.0
+
+    def read(self, run: Run, now: float) -> PageReading | None:
+        """Return the page if its process runs; None otherwise, and where that is unknown.
+
+        Args:
+            run: the run from its events.
+            now: the present wall time.
+        """
+        last = run.sessions[-1] if run.sessions else None
+        if self._directory is None or last is None or last.inferred:
+            return None
+        if last.id != self._session:
+            self._session, self._path, self._due = last.id, None, 0.0
+        if self._path is None and now >= self._due:
+            self._due = now + FRESH_SECS
+            lease = peek(self._directory)
+            self._path = lease.page if lease is not None and lease.session == last.id else None
+        page = None if self._path is None else page_of_session(self._path, last.id)
+        return page if page is not None and page.is_running and not page.is_stopped else None
+
+
+def with_page(run: Run, page: PageReading | None, now: float, boot_now: float) -> Run:
+    """Return the run, updated from the page of its newest session where the session cannot write events.
+
+    That is: the run is lost by its events, though its process runs; or the interpreter is blocked, so that no progress
+    for longer than the budget is a stall that no record shows.
+
+    Args:
+        run: the run from its events and lease.
+        page: of a process that runs; None without one.
+        now: the present wall time.
+        boot_now: the same by `supervisor_core.clock.boot_secs`.
+    """
+    if page is None or not page.ticks:
+        return run
+    age, tick_age = boot_now - page.progress_boot_secs, boot_now - page.tick_boot_secs
+    is_stalled = page.budget_secs is not None and age > page.budget_secs
+    is_blocked = tick_age > BLOCKED_SECS
+    if run.state != "lost" and not (is_blocked and is_stalled):
+        return run
+    session = replace(
+        _alive(run.sessions[-1], now, page.step),
+        steps=page.steps,
+        phase=page.phase,
+        last_progress_at=now - age,
+        progress_timeout_secs=page.budget_secs,
+    )
+    if not is_stalled:
+        return _running(run, session, is_stalled=False)
+    thread, _, place = page.location.partition(" at ")
+    earlier = run.stalls
+    stall = Stall(
+        session=session.id,
+        phase=page.phase,
+        since=now - age,
+        until=None,
+        step=page.step,
+        secs=age,
+        timeout_secs=page.budget_secs,
+        thread=thread or None,
+        location=place or None,
+    )
+    if earlier and earlier[-1].until is None and earlier[-1].session == session.id:
+        stall, earlier = replace(earlier[-1], secs=age), earlier[:-1]
+    stall = replace(stall, blocked_since=now - tick_age if is_blocked else None)
+    return _running(replace(run, stalls=(*earlier, stall)), session, is_stalled=True)
+
+
+def _alive(session: Session, seen_at: float, step: int | None) -> Session:
+    return replace(
+        session,
+        outcome="running",
+        ended_at=seen_at,
+        last_step=session.last_step if step is None else step,
+        steps_per_sec=None,
+    )
+
+
+def _running(run: Run, session: Session, *, is_stalled: bool) -> Run:
+    """Return the run with its newest session alive."""
+    if run.state == "lost":
+        is_unsaved = bool(run.checkpoints) and not any(saved.ok for saved in run.checkpoints)
+        run = replace(
+            run,
+            goodput=run.goodput if is_unsaved else without_risk(run.goodput),
+            at_risk=run.at_risk if is_unsaved else None,
+        )
+    return replace(
+        run,
+        state="stalled" if is_stalled else "running",
+        sessions=(*run.sessions[:-1], session),
+        step=session.last_step,
+        steps_per_sec=None,
+    )

@@ -1,0 +1,185 @@
+"""A session that cannot write its events: what its progress page shows, and when that counts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
+from supervisor_core.exporter.page import run_status
+from supervisor_core.process import progress_page
+from supervisor_core.process.identity import boot_id
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageReading, read_page
+from supervisor_core.run.model import Run
+from supervisor_core.watch.live_session import BLOCKED_SECS, PageReader, with_page
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
+
+NOW, BOOT_NOW = 1_700_000_000.0, 5000.0
+SESSION = "6f1d3c0a9b7e4d21"
+
+
+def page_with(tmp_path: Path, *, progress_age: float, tick_age: float) -> PageReading:
+    """The page of this process at step 142, in training with a budget of 60 s."""
+    page = ProgressPage.create(tmp_path, session_id=SESSION)
+    page.step_is(100, 1)
+    page.enter("training", 60.0)
+    page.tick(at=BOOT_NOW - 900.0 - tick_age, boot_secs=BOOT_NOW - tick_age, main_thread_secs=1.0)
+    page.counts[STEPS], page.times[LAST_PROGRESS] = 42, BOOT_NOW - 900.0 - progress_age
+    assert page.path is not None
+    found = read_page(page.path)
+    page.close()
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path, writing: ModuleType) -> Run:
+    """A run at step 90 that is lost by its events."""
+    writing.RunFile(tmp_path / "run", NOW - 900.0, SESSION).ready().beat(NOW - 890.0, steps=90)
+    [found] = LogdirWatch(str(tmp_path / "run")).refresh().runs.values()
+    return found.run
+
+
+def test_a_process_that_runs_is_not_lost(run: Run, tmp_path: Path) -> None:
+    """Its logdir does not answer; the page has its step, phase and progress."""
+    found = with_page(run, page_with(tmp_path, progress_age=3.0, tick_age=0.5), NOW, BOOT_NOW)
+    last = found.sessions[-1]
+    assert (found.state, found.step, last.outcome, last.phase) == ("running", 142, "running", "training")
+    assert (last.last_progress_at, last.progress_timeout_secs, last.steps) == (NOW - 3.0, 60.0, 42)
+    assert found.stalls == ()
+
+
+def test_no_progress_for_longer_than_the_budget_is_a_stall(run: Run, tmp_path: Path) -> None:
+    """With the place that the page names; the interpreter is not blocked while the monitor ticks."""
+    page = replace(page_with(tmp_path, progress_age=70.0, tick_age=0.5), location="MainThread at train.py:8 in step")
+    found = with_page(run, page, NOW, BOOT_NOW)
+    [stall] = found.stalls
+    assert (found.state, stall.since, stall.secs, stall.until) == ("stalled", NOW - 70.0, 70.0, None)
+    assert (stall.thread, stall.location, stall.blocked_since) == ("MainThread", "train.py:8 in step", None)
+
+
+@pytest.mark.parametrize("state", ["running", "stalled", "lost"])
+def test_a_blocked_interpreter_is_a_stall_whatever_the_events_say(run: Run, tmp_path: Path, state: Any) -> None:
+    """No tick and no progress: native code holds the interpreter lock. The exporter serves it as the stall's place."""
+    page = page_with(tmp_path, progress_age=70.0, tick_age=69.0)
+    found = with_page(replace(run, state=state), page, NOW, BOOT_NOW)
+    [stall] = found.stalls
+    assert (found.state, stall.blocked_since, stall.step) == ("stalled", NOW - 69.0, 142)
+    status = run_status(found, NOW)
+    assert status.stalled and status.stall is not None
+    assert (status.stall.phase, status.stall.location) == ("training", "Native code holds the interpreter lock")
+
+
+def test_a_stall_that_was_recorded_before_the_interpreter_blocked_is_the_same_one(run: Run, tmp_path: Path) -> None:
+    """Its stacks stay."""
+    first = with_page(run, page_with(tmp_path, progress_age=70.0, tick_age=0.5), NOW, BOOT_NOW)
+    recorded = replace(first, stalls=(replace(first.stalls[0], stacks={"MainThread": ("train.py:8 step",)}),))
+    found = with_page(recorded, page_with(tmp_path, progress_age=90.0, tick_age=10.0), NOW + 20, BOOT_NOW)
+    [stall] = found.stalls
+    assert (stall.stacks, stall.secs) == ({"MainThread": ("train.py:8 step",)}, 90.0)
+    assert (stall.since, stall.blocked_since) == (NOW - 70.0, NOW + 10.0)
+
+
+def test_a_run_whose_events_are_written_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
+    """The page does not override records: not in a stall that the monitor sees, nor in a short block."""
+    live = replace(run, state="running")
+    for ages in ({"progress_age": 70.0, "tick_age": 0.5}, {"progress_age": 50.0, "tick_age": BLOCKED_SECS + 1}):
+        assert with_page(live, page_with(tmp_path, **ages), NOW, BOOT_NOW) is live
+    assert with_page(run, None, NOW, BOOT_NOW) is run
+    fresh = replace(page_with(tmp_path, progress_age=1.0, tick_age=1.0), ticks=0)
+    assert with_page(run, fresh, NOW, BOOT_NOW) is run
+
+
+def test_only_the_page_of_that_session_is_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease names it. A stopped process is none that runs; a lease of another session is asked again later."""
+    lock = LogdirLock(tmp_path / "run")
+    lock.acquire("another", page=str(tmp_path / "another.page"))
+    reader = PageReader(str(tmp_path / "run"))
+    assert reader.read(run, NOW) is None
+    lock.release("completed")
+    lock = LogdirLock(tmp_path / "run")
+    page = ProgressPage.create(tmp_path, session_id=SESSION)
+    lock.acquire(SESSION, page=str(page.path))
+    assert reader.read(run, NOW + 1.0) is None
+    found = reader.read(run, NOW + 31.0)
+    assert found is not None and found.session == SESSION
+    monkeypatch.setattr(progress_page, "is_stopped", lambda pid: True)
+    assert reader.read(run, NOW + 32.0) is None
+    lock.release("completed")
+    assert PageReader("gs://bucket/run").read(run, NOW) is None
+    page.close()
+
+
+TRAINER = """
+import ctypes, sys
+from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.options import Options
+from supervisor_core.runtime.service import ServiceRegistry
+from supervisor_core.supervision.session_recorder import SessionRecorder
+
+options = Options(stall_timeout_secs={"training": 10.0})
+run = SessionRecorder(
+    logdir=sys.argv[1], facade="Test", options=options, writer=FileWriter(sys.argv[1]), services=ServiceRegistry()
+)
+run.begin()
+run.ready(restored_step=1000)
+run.enter("training")
+now = run._clock.monotonic()
+for _ in range(7):
+    run.progress.run_ended(True, now, now)
+run.beat()
+run._writer.flush()
+run.progress.sample()
+print("hangs", flush=True)
+ctypes.PyDLL(None).sleep(600)  # holds the interpreter lock
+"""
+
+
+class Later:
+    """The machine's clocks, some seconds ahead."""
+
+    def __init__(self, secs: float) -> None:
+        self.secs = secs
+
+    def wall(self) -> float:
+        return time.time() + self.secs
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self.secs
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Iterator[Path]:
+    """The logdir of a process that hangs with the interpreter lock held."""
+    logdir = tmp_path / "run"
+    with subprocess.Popen([sys.executable, "-c", TRAINER, str(logdir)], stdout=subprocess.PIPE) as trainer:
+        assert trainer.stdout is not None and trainer.stdout.readline() == b"hangs\n"
+        yield logdir
+        trainer.kill()
+
+
+def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen(blocked: Path) -> None:
+    """Nothing in it can write a record; from outside it is a stall, soon after its budget and when all records are old.
+
+    At first its records do not show it: they are younger than its budget."""
+    [early] = LogdirWatch(str(blocked)).refresh().runs.values()
+    assert early.run.state == "running"
+    lease = json.loads((blocked / LEASE_NAME).read_bytes())
+    for secs in (12.0, 3600.0):
+        [found] = LogdirWatch(str(blocked), clock=Later(secs)).refresh().runs.values()
+        assert (found.run.state, found.run.step, found.run.sessions[-1].pid) == ("stalled", 1007, lease["pid"])
+        stall = found.run.stalls[-1]
+        assert stall.until is None and stall.blocked_since is not None
+        assert stall.secs == pytest.approx(secs, abs=60)
