@@ -350,16 +350,42 @@ def remote_append_filesystem(path: str) -> RemoteAppendFilesystem:
     Raises:
         EventsError: if none is installed for its scheme.
     """
-    scheme = path.partition("::")[0].partition("://")[0]
+    gfile = tensorflow_gfile(path)
+    if gfile is not None:
+        return RemoteAppendFilesystem(_TensorFlowClient(gfile))
+    return RemoteAppendFilesystem(_TensorBoardClient(tensorboard_filesystem(path, "write events to")))
+
+
+def scheme_of(path: str) -> str:
+    """Return the scheme of a remote path; of a chained one (``simplecache::gs://...``) the first."""
+    return path.partition("::")[0].partition("://")[0]
+
+
+def tensorflow_gfile(path: str) -> Any | None:
+    """Return TensorFlow's gfile; None where TensorFlow is not loaded or does not know the path's scheme."""
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and scheme in tensorflow.io.gfile.get_registered_schemes():
-        return RemoteAppendFilesystem(_TensorFlowClient(tensorflow.io.gfile))
+    if tensorflow is None or scheme_of(path) not in tensorflow.io.gfile.get_registered_schemes():
+        return None
+    return tensorflow.io.gfile
+
+
+def tensorboard_filesystem(path: str, task: str) -> Any:
+    """Return TensorBoard's own file system of a path.
+
+    Args:
+        path: one with ``://`` in it.
+        task: for the error's text: what the path is for.
+
+    Raises:
+        EventsError: if none is installed for its scheme; the text names the package to install.
+    """
     from tensorboard.compat.tensorflow_stub.io import gfile
 
     try:
-        return RemoteAppendFilesystem(_TensorBoardClient(gfile.get_filesystem(path)))
+        return gfile.get_filesystem(path)
     except (ImportError, ValueError) as error:
+        scheme = scheme_of(path)
         raise EventsError(
-            f"Cannot write events to {path!r}: no file system for {scheme}:// is installed ({error}). Install fsspec "
+            f"Cannot {task} {path!r}: no file system for {scheme}:// is installed ({error}). Install fsspec "
             f"and its package for {scheme}:// (for gs:// that is gcsfs, for s3:// s3fs), or give a local directory."
         ) from error

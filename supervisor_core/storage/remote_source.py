@@ -11,13 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from supervisor_core.errors import EventsError
+from supervisor_core.storage.remote import scheme_of, tensorboard_filesystem, tensorflow_gfile
 from supervisor_core.storage.source import FIRST_BYTES, Entry
 
 NAMES_OF_A_REQUEST = 1000
@@ -266,22 +265,13 @@ def remote_source(path: str) -> RemoteSource:
     Raises:
         EventsError: if no file system for its scheme is installed.
     """
-    scheme = path.partition("::")[0].partition("://")[0]
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and scheme in tensorflow.io.gfile.get_registered_schemes():
-        return RemoteSource(_TensorFlowClient(tensorflow.io.gfile))
-    filesystem = _fsspec_filesystem(path, scheme)
+    gfile = tensorflow_gfile(path)
+    if gfile is not None:
+        return RemoteSource(_TensorFlowClient(gfile))
+    filesystem = _fsspec_filesystem(path, scheme_of(path))
     if filesystem is not None:
         return RemoteSource(_FsspecClient(filesystem))
-    from tensorboard.compat.tensorflow_stub.io import gfile
-
-    try:
-        return RemoteSource(_TensorBoardClient(gfile.get_filesystem(path)))
-    except (ImportError, ValueError) as error:
-        raise EventsError(
-            f"Cannot read events from {path!r}: no file system for {scheme}:// is installed ({error}). Install fsspec "
-            f"and its package for {scheme}:// (for gs:// that is gcsfs, for s3:// s3fs), or give a local directory."
-        ) from error
+    return RemoteSource(_TensorBoardClient(tensorboard_filesystem(path, "read events from")))
 
 
 def _fsspec_filesystem(path: str, scheme: str) -> Any | None:
