@@ -136,7 +136,7 @@ def test_wrong_graphs_are_refused_as_the_original_does(tmp_path: Path) -> None:
     [
         ("add_summary", "text", "summary must be a Summary"),
         ("add_summary", Event(), "summary must be a Summary"),
-        ("add_session_log", b"bytes", "session_log must be a SessionLog"),
+        ("add_session_log", "text", "session_log must be a SessionLog"),
         ("add_event", simple(), "event must be a Event"),
     ],
 )
