@@ -25,8 +25,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = f"{ROOT}/supervisor_core/"
+import supervisor_core
+
+PACKAGE = f"{Path(supervisor_core.__file__).parent}/"
 DECIDING = ("MainThread", "signal-watch", "signal-act")
 STEP, SAVE, WRITER = "tf1/session.py", "tf1/checkpoint_manager.py", "events/"
 
@@ -66,9 +67,7 @@ def train_until_stopped(logdir: str, calls: Calls, *, with_functions: bool) -> N
     """Train, be stopped by a SIGTERM in the tenth step, print the report, and end as the signal ends the process."""
     import tensorflow as tf
 
-    from supervisor_core import Supervisor
-
-    class Recorded(Supervisor):
+    class Recorded(supervisor_core.Supervisor):
         """Reports when it has stopped."""
 
         def stop(self, *args: Any, **kwargs: Any) -> None:
@@ -93,7 +92,7 @@ def report(calls: Calls, *, with_functions: bool) -> None:
         files: dict[str, Counter[str]] = {}
         for code, count in counted.items():
             files.setdefault(_file(code), Counter())[code.co_name] += count
-        print(f"{name}: {len(files)} files, {counted.total()} calls")
+        print(f"{name}: {len(files)} files, {sum(counted.values())} calls")
         for file in sorted(files):
             print(f"    {file}" + (f"    {', '.join(files[file])}" if with_functions else ""), flush=True)
 

@@ -1,0 +1,25 @@
+"""The files that a SIGTERM passes through, until STOP is written and the lease released."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+from forked import ForkServer
+
+SCRIPT = Path(__file__).parents[3] / "scripts/stop_path.py"
+MOST_FILES = 25
+"""Of the set that the script calls ``ending``; a few calls depend on which thread comes first."""
+
+
+def test_a_signal_passes_through_few_files(fork_server: ForkServer) -> None:
+    """The script sees the whole way, and the way stays short."""
+    with closing(fork_server.start([str(SCRIPT)])) as process:
+        report = process.stdout.read()
+        assert process.wait() == 0
+    sets = {name: set(files.split()) for name, files in re.findall(r"^(\w+): .*((?:\n    .*)*)", report, re.MULTILINE)}
+    assert sets["ending"] < sets["deciding"] < sets["all"]
+    passed = {"runtime/signals.py", "tf1/stop_signals.py", "tf1/stopping.py", "checkpoint/logdir_lock.py"}
+    assert passed < sets["ending"]
+    assert len(sets["ending"]) <= MOST_FILES
