@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from supervisor_core.options import Options
+from supervisor_core.options import PHASES, Options
 
 FLOOR_SECS = 6.0
 """No learned budget is shorter."""
@@ -52,7 +52,8 @@ class Budgets:
     """
 
     def __init__(self, options: Options) -> None:
-        self._options = options
+        self._fixed = frozenset(options.stall_timeout_secs)
+        self._defaults = {phase: options.stall_timeout(phase) for phase in PHASES}
         self._longest: dict[str, float] = {}
         self._pauses: Counter[int] = Counter()
         """Pauses of training from `LEAST_PAUSE_SECS`, by bucket."""
@@ -89,8 +90,8 @@ class Budgets:
             is_held: whether something outside this thread may keep training waiting (a save, other processes of the
                 cluster): the budget is not below the default then.
         """
-        default = self._options.stall_timeout(phase)
-        if default is None or phase in self._options.stall_timeout_secs:
+        default = self._defaults[phase]
+        if default is None or phase in self._fixed:
             return default
         longest = self._longest.get(phase, 0.0)
         learned = TIMES_LONGEST * longest
