@@ -1,8 +1,8 @@
 """A training of any framework, supervised: `supervise`, and what its checkpoints hold.
 
-    run        one session of it            state         what a checkpoint holds, and whether a resume was exact
-    saver      its checkpoints              tree          state trees, copied and written
-    stopping   SIGTERM, Ctrl-C, the end     random_state  the random states of the process
+run        one session of it            state         what a checkpoint holds, and whether a resume was exact
+saver      its checkpoints              tree          state trees, copied and written
+stopping   SIGTERM, Ctrl-C, the end     random_state  the random states of the process
 """
 
 from __future__ import annotations
