@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from supervisor_core.address import parse_address
 from supervisor_core.errors import OptionsError
 
 PHASES = ("starting", "restoring", "training", "checkpointing", "evaluating", "stopping", "stopped")
 """What a session can be doing; exactly one at a time."""
+
+StallAction = Literal["observe", "stop", "abort", "kill"]
+"""What to do about a stall."""
 
 SAVE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP")
 """Which signals may ask for a checkpoint."""
@@ -131,6 +134,11 @@ class Options:
     stall_timeout_secs: Mapping[str, float] = field(default_factory=dict)
     """Stall budgets by phase, in seconds. Those of the phases left out are learned, from `STALL_TIMEOUT_SECS`."""
 
+    stall_action: StallAction = "observe"
+    """What to do about a stall that has lasted for the default budget or the given one, and 10 s at least.
+    ``"observe"``: count it. ``"stop"``: request a stop, with a `StalledError`. ``"abort"``: save a checkpoint if no
+    step is under way, write the stop record, end the process by SIGABRT. ``"kill"``: end it by SIGKILL."""
+
     def __post_init__(self) -> None:
         for name in (
             "heartbeat_secs",
@@ -153,6 +161,9 @@ class Options:
             )
         if self.service_errors not in ("stop", "continue"):
             raise OptionsError(f"Options.service_errors is {self.service_errors!r}; expected 'stop' or 'continue'.")
+        if self.stall_action not in get_args(StallAction):
+            expected = ", ".join(map(repr, get_args(StallAction)))
+            raise OptionsError(f"Options.stall_action is {self.stall_action!r}; expected one of {expected}.")
         if self.unusable_checkpoints not in ("stop", "start_over"):
             raise OptionsError(
                 f"Options.unusable_checkpoints is {self.unusable_checkpoints!r}; expected 'stop' or 'start_over'."

@@ -146,6 +146,10 @@ class HeartbeatRecord:
     events_dropped: int = 0
     loss_finite: bool | None = None
     """Whether the watched loss is finite; None where none is watched, or none was read yet."""
+    watchdog_would_act: int = 0
+    """How many stalls of this session the watchdog would have ended, under ``stall_action="observe"``."""
+    watchdog_acted: Mapping[str, int] = field(default_factory=dict)
+    """How many it has acted upon, by action."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,7 @@ def run_status(
             checkpoint=_NOTHING_SAVED,
             steps_lost=None,
             events_dropped=None,
+            watchdog_would_act=None,
         )
     last = run.sessions[-1]
     has_telemetry = not last.inferred
@@ -118,6 +119,8 @@ def run_status(
         activity_secs=last.reported_secs if has_telemetry else {},
         goodput=None if run.inferred else run.goodput.ratio,
         events_dropped=last.events_dropped if has_telemetry else None,
+        watchdog_would_act=last.watchdog_would_act if has_telemetry else None,
+        watchdog_acted=last.watchdog_acted,
         loss_finite=run.loss_finite,
         events_failing=last.events_error is not None if has_telemetry and run.state in ("running", "stalled") else None,
         versions=last.versions,

@@ -148,6 +148,17 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "Where the run hangs, while it is stalled: thread, location (its innermost line of the program), phase.",
         _stall,
     ),
+    counter(
+        "supervisor_watchdog_would_act_total",
+        "Stalls of this session that the watchdog would have ended; its stall_action is observe.",
+        lambda s: s.watchdog_would_act,
+    ),
+    per_key(
+        "supervisor_watchdog_acted_total",
+        "Stalls of this session that the watchdog has acted upon.",
+        "action",
+        lambda s: s.watchdog_acted,
+    ),
     histogram(
         "supervisor_step_duration_seconds",
         "Duration of the training steps, and of nothing else.",

@@ -107,6 +107,10 @@ class Session:
     checkpoint_interval_secs: float | None = None
     heartbeat_secs: float | None = None
     events_dropped: int = 0
+    watchdog_would_act: int = 0
+    """How many of its stalls the watchdog would have ended, had it been allowed to."""
+    watchdog_acted: Mapping[str, int] = field(default_factory=dict)
+    """How many it has acted upon, by action: ``stop``, ``abort``, ``kill``."""
     host: str | None = None
     pid: int | None = None
     facade: str | None = None

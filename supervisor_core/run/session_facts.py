@@ -151,6 +151,8 @@ def telemetry_facts(
             checkpoint_interval_secs=number(record.checkpoint_interval_secs) if record else None,
             heartbeat_secs=number(record.heartbeat_secs) if record else None,
             events_dropped=(whole(beat.events_dropped) if beat else None) or 0,
+            watchdog_would_act=(whole(beat.watchdog_would_act) if beat else None) or 0,
+            watchdog_acted=beat.watchdog_acted if beat else {},
             host=text(record.host) if record else None,
             pid=whole(record.pid) if record else None,
             facade=text(record.facade) if record else None,

@@ -163,6 +163,10 @@ class RunStatus:
     """Seconds by goodput bucket; they sum to the wall time covered."""
     goodput: float | None = None
     """Share of the wall time spent on steps that were not repeated, from 0 to 1."""
+    watchdog_would_act: int | None = 0
+    """How many stalls of the session the watchdog would have ended; None where unknown."""
+    watchdog_acted: Mapping[str, int] = field(default_factory=dict)
+    """How many it has acted upon, by action."""
     events_dropped: int | None = 0
     """Events that could not be written; None where unknown."""
     loss_finite: bool | None = None

@@ -102,6 +102,11 @@ class Budgets:
             return learned
         return max(default, learned)
 
+    def act_after(self, phase: str, *, steps: int) -> float | None:
+        """Return after how many seconds without progress `Options.stall_action` is taken; None: never. It is the given
+        budget, or the learned one where that is not below the default."""
+        return self.secs(phase, steps=steps, is_held=True)
+
     def _p99(self, steps: int) -> float:
         """Return the 99th percentile of the pauses of training, or `LEAST_PAUSE_SECS` where it is not above that."""
         above, allowed = 0, steps // 100

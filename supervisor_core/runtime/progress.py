@@ -60,6 +60,8 @@ class ProgressSnapshot:
     progress_age_secs: float
     progress_timeout_secs: float | None
     """The stall budget in effect; None if the phase cannot stall."""
+    act_after_secs: float | None
+    """After how many seconds without progress the watchdog acts; see `Budgets.act_after`."""
     step_secs: Distribution
     activity_secs: Mapping[str, float]
     """Seconds by bucket; their sum is the time up to the last progress, or up to now while stalled."""
@@ -312,6 +314,7 @@ class Progress:
                 last_progress_at=wall - (now - self._last_progress),
                 progress_age_secs=max(0.0, now - self._last_progress),
                 progress_timeout_secs=None if self._budget == math.inf else self._budget,
+                act_after_secs=self._budgets.act_after(self._phase, steps=self._steps),
                 step_secs=self._step_secs.snapshot(),
                 activity_secs=dict(self._booked),
             )
