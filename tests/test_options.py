@@ -38,6 +38,7 @@ from supervisor_core.options import PHASES, STALL_TIMEOUT_SECS, Options
         {"stall_timeout_secs": [("training", 1)]},
         {"stall_timeout_secs": {"trainig": 1}},
         {"stall_timeout_secs": {"training": 0}},
+        {"stall_action": "restart"},
     ],
     ids=str,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.telemetry import (
@@ -16,6 +16,7 @@ from supervisor_core.events.telemetry import (
     StallRecord,
     StopRecord,
 )
+from supervisor_core.options import StallAction
 from supervisor_core.run.bounds import (
     MAX_LOCATION_CHARS,
     MAX_NAME_CHARS,
@@ -45,6 +46,8 @@ Silent = tuple[float, float, float]
 """Wall time of the report; total seconds in which the process did not run, before the report and by then."""
 
 NOTHING: Mapping[str, float] = {}
+
+_ACTIONS = tuple(action for action in get_args(StallAction) if action != "observe")
 
 CLOCK_SET_SECS = 2.0
 """The wall clock was set if it moved by more than this against the monotonic clock."""
@@ -263,7 +266,20 @@ class SessionFold:
         self.update_progress(at - age)
         self.is_stalled = is_over_budget(beat)
         # The long fields are folded below; only the short ones are kept.
-        self.beat, self.beat_at = replace(beat, session=self.id, threads=(), workers=None, activity_secs=NOTHING), at
+        acted = mapping(beat.watchdog_acted)
+        self.beat, self.beat_at = (
+            replace(
+                beat,
+                session=self.id,
+                threads=(),
+                workers=None,
+                activity_secs=NOTHING,
+                watchdog_acted={
+                    action: count for action in _ACTIONS if (count := whole(acted.get(action))) is not None
+                },
+            ),
+            at,
+        )
         self.threads.touch()
         for entry in beat.threads if isinstance(beat.threads, tuple) else ():
             name = text(entry.get("name"), MAX_NAME_CHARS) if isinstance(entry, Mapping) else None

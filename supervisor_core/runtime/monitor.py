@@ -21,9 +21,10 @@ from supervisor_core.run.model import PRODUCTIVE, SILENT
 from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.runtime.progress import Progress
+from supervisor_core.runtime.progress import Progress, ProgressSnapshot
 from supervisor_core.runtime.recorder import TelemetrySink
 from supervisor_core.runtime.stall_report import StallReport
+from supervisor_core.runtime.watchdog import NO_RESPONSE, StallResponse, Watchdog
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -68,6 +69,7 @@ class SessionMonitor:
         heartbeat_secs: seconds between heartbeats; 0: only at changes of phase. Default: the options'.
         on_renewal: called with the step at an interval; must not block.
         renewal_secs: that interval.
+        response: what the session does where `Options.stall_action` asks for it.
         clock: replaced in tests.
     """
 
@@ -84,6 +86,7 @@ class SessionMonitor:
         heartbeat_secs: float | None = None,
         on_renewal: Callable[[int | None], None] = lambda step: None,
         renewal_secs: float = TICK_SECS,
+        response: StallResponse = NO_RESPONSE,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._identity = identity
@@ -99,6 +102,7 @@ class SessionMonitor:
         self._is_in_cluster = False
         self._stalls = StallDetector()
         self._report = StallReport(identity.session_id, recorder, clock)
+        self._watchdog = Watchdog(options.stall_action, response, grace_secs=options.signal_grace_secs)
         self._loss_finite: bool | None = None
         self._silent_secs = 0.0
         self._ended: ServedState | None = None
@@ -181,8 +185,12 @@ class SessionMonitor:
             self._next_renewal = now + self._renewal_secs
             self._on_renewal(self._progress.snapshot().global_step)
 
-    def beat(self) -> None:
-        """Write a heartbeat record now."""
+    def beat(self, durable_by: Deadline | None = None) -> None:
+        """Write a heartbeat record now.
+
+        Args:
+            durable_by: wait for the disk until then. Default: do not wait.
+        """
         now = self._progress.snapshot()
         with self._beat_lock:
             record = HeartbeatRecord(
@@ -200,8 +208,13 @@ class SessionMonitor:
                 workers=self._worker_changes.take(),
                 events_dropped=self._recorder.dropped,
                 loss_finite=self._loss_finite,
+                watchdog_would_act=self._watchdog.would_act,
+                watchdog_acted=self._watchdog.acted,
             )
-            self._recorder.write(record, now.global_step)
+            if durable_by is None:
+                self._recorder.write(record, now.global_step)
+            else:
+                self._recorder.write(record, now.global_step, durable=True, deadline=durable_by)
 
     def status(self) -> RunStatus:
         """Return the session's status, as in a scrape. Cheap; called from any thread."""
@@ -233,6 +246,8 @@ class SessionMonitor:
             workers=tuple(self._workers()),
             steps_lost=who.steps_lost,
             activity_secs=now.activity_secs,
+            watchdog_would_act=self._watchdog.would_act,
+            watchdog_acted=self._watchdog.acted,
             events_dropped=self._recorder.dropped,
             events_failing=self._recorder.error is not None,
             loss_finite=self._loss_finite,
@@ -274,6 +289,7 @@ class SessionMonitor:
             if self._stalls.stalled:
                 age = now.progress_age_secs
                 self._report.goes_on(since=monotonic - age, step=now.global_step, secs=age, timeout_secs=timeout)
+                self._let_watchdog_act(monotonic, now)
             return
         reported: dict[str, Any] = {
             "since": change.since,
@@ -283,12 +299,23 @@ class SessionMonitor:
         }
         if change.state == "begin":
             self._report.begin(phase=now.phase, **reported)
+            self._watchdog.begin(monotonic)
             stall = self._report.status
             at = "" if stall is None or stall.location is None else f"{stall.thread} at {stall.location}"
             self._progress.page.stalled(change.since, at)
         else:
             self._report.end(**reported)
+            self._watchdog.end()
             self._progress.page.stalled(None)
+
+    def _let_watchdog_act(self, monotonic: float, now: ProgressSnapshot) -> None:
+        at = "" if (stall := self._report.status) is None or stall.location is None else f" at {stall.location}"
+        text = f"No progress for {now.progress_age_secs:.0f} s in the phase {now.phase}, step {now.global_step}{at}."
+        has_acted = self._watchdog.look(
+            monotonic, age_secs=now.progress_age_secs, act_after_secs=now.act_after_secs, text=text
+        )
+        if has_acted:
+            self.beat()
 
     def _tick_until_stopped(self) -> None:
         while not self._stop.wait(TICK_SECS):

@@ -65,6 +65,11 @@ class StepLock:
         self._pending: _Pending | None = None
         self._exclusive_lock = threading.RLock()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether no thread holds it shared at this moment."""
+        return not self._holders
+
     def acquire_shared(self) -> None:
         """Acquire; every call is followed by `release_shared` in the same thread, even if it was interrupted."""
         self._holders.append(get_ident())

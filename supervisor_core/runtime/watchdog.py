@@ -54,6 +54,10 @@ class StallResponse:
     """Writes a heartbeat, durably, until the deadline."""
 
 
+NO_RESPONSE = StallResponse(stop=lambda error: None, end=lambda error, deadline: None, record=lambda deadline: None)
+"""Of a session that nothing but a signal can end."""
+
+
 class Watchdog:
     """The watchdog of one session; called by its monitor's thread.
 
@@ -103,8 +107,8 @@ class Watchdog:
         """The stall has ended by itself."""
         self._began_at = None
 
-    def look(self, now: float, *, age_secs: float, act_after_secs: float | None, text: str) -> None:
-        """Act if the stall has lasted for long enough; call it while a stall lasts.
+    def look(self, now: float, *, age_secs: float, act_after_secs: float | None, text: str) -> bool:
+        """Act if the stall has lasted for long enough; return whether it did. Call it while a stall lasts.
 
         Args:
             now: monotonic seconds.
@@ -113,25 +117,26 @@ class Watchdog:
             text: what stalls, and where.
         """
         if self._began_at is None or self._has_acted or act_after_secs is None:
-            return
+            return False
         if now - self._began_at < SECOND_LOOK_SECS or age_secs <= act_after_secs:
-            return
+            return False
         self._has_acted = True
         if self._action == "observe":
             self._would_act += 1
             _LOG.warning("%s Options.stall_action is 'observe': nothing is done about it.", text)
-            return
+            return True
         self._acted[self._action] += 1
         error = StalledError(text)
         if self._action == "stop":
             _LOG.error("%s The training is asked to stop.", text)
             self._response.stop(error)
-            return
+            return True
         signum = signal.SIGABRT if self._action == "abort" else signal.SIGKILL
         _LOG.error("%s The process is ended by %s.", text, signum.name)
         thread = threading.Thread(target=self._end_process, args=(error, signum), name="supervisor_watchdog")
         thread.daemon = True
         thread.start()
+        return True
 
     def _end_process(self, error: StalledError, signum: signal.Signals) -> None:
         try:

@@ -22,7 +22,7 @@ from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
-from supervisor_core.errors import LogdirInUseError
+from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
 from supervisor_core.options import Options
@@ -37,6 +37,7 @@ from supervisor_core.runtime.monitor import TICK_SECS, SessionIdentity, SessionM
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import SummaryWriter, TelemetryRecorder, TelemetrySink
 from supervisor_core.runtime.service import ServiceRegistry
+from supervisor_core.runtime.watchdog import RECORD_SECS, StallResponse
 from supervisor_core.storage.local import local_path
 from supervisor_core.supervision.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
 from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
@@ -80,6 +81,9 @@ class SessionRecorder:
         task: a worker's name in the cluster, ``worker:1``; None for a chief, and for a process of no cluster.
         gives_way: whether this chief saves no checkpoints, so that one that does may take the logdir over.
         on_taken_over: called with the error when another chief has taken the logdir over; in any thread.
+        on_stalled: requests a stop with an error, for ``stall_action="stop"``; in any thread.
+        save_stalled: saves a checkpoint for ``stall_action="abort"``, if that is possible, until the deadline; returns
+            path and step of the newest one, as far as they are known.
         clock: replaced in tests.
     """
 
@@ -96,11 +100,14 @@ class SessionRecorder:
         task: str | None = None,
         gives_way: bool = False,
         on_taken_over: Callable[[BaseException], None] = lambda error: None,
+        on_stalled: Callable[[StalledError], object] = lambda error: None,
+        save_stalled: Callable[[Deadline], tuple[str | None, int | None]] = lambda deadline: (None, None),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.options = options
         self.progress = Progress(clock, Budgets(options))
         self.saves = CheckpointStats(checkpoint_interval_secs)
+        self._save_stalled = save_stalled
         self._facade = facade
         self._interval_secs = checkpoint_interval_secs
         self._clock = clock
@@ -154,6 +161,7 @@ class SessionRecorder:
             heartbeat_secs=None if self._heartbeat_writer is None else TICK_SECS,
             on_renewal=self._renew_lock,
             renewal_secs=TICK_SECS if self._logdir_lock is None else self._logdir_lock.renewal_secs,
+            response=StallResponse(stop=on_stalled, end=self._end_stalled, record=lambda by: self._monitor.beat(by)),
             clock=clock,
         )
         self._endpoint: MetricsEndpoint | None = None
@@ -394,6 +402,16 @@ class SessionRecorder:
                 for directory in self._guarded:
                     guard_directory(directory, None)
         self.progress.page.close()
+
+    def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:
+        """End the session of a process that the watchdog is about to end."""
+        path, step = None, None
+        try:
+            path, step = self._save_stalled(deadline.earlier(RECORD_SECS))
+        finally:
+            text = f"{type(error).__name__}: {error}"
+            stop = StopInfo(reason="error", error=text, final_checkpoint=path, final_checkpoint_step=step)
+            self.end(stop, deadline)
 
     def close(self, linger_secs: float | None = None) -> None:
         """Stop serving metrics after Prometheus has had time for a last scrape.

@@ -80,6 +80,7 @@ class CheckpointManager:
         self._options = options
         self._save_path = save_path
         self._clock = clock
+        self._step_lock = step_lock
         place = place or SavePlace(save_path)
         self._checkpoint_writer = CheckpointWriter(
             graph=graph,
@@ -159,6 +160,16 @@ class CheckpointManager:
                 and self._counts_all
                 and self._recorder.progress.changes == self._counted[0]
             )
+
+    @property
+    def newest(self) -> tuple[str, int | None] | None:
+        """Path and step of the newest checkpoint; None without one."""
+        return self._newest
+
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether no step is under way, as far as steps are counted."""
+        return self._counts_all and self._step_lock.is_free
 
     @property
     def _counts_all(self) -> bool:

@@ -239,6 +239,8 @@ class Lifecycle:
             task=self._task,
             gives_way=gives_way,
             on_taken_over=self._become_guest if gives_way else lambda error: self.state.coord.request_stop(error),
+            on_stalled=lambda error: self.state.coord.request_stop(error),
+            save_stalled=self.stopping.save_stalled,
             clock=self._clock,
         )
 

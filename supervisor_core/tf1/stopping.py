@@ -34,7 +34,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.clock import Clock
-from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, WaitTimeoutError
+from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, StalledError, WaitTimeoutError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.deadline import Deadline
@@ -209,6 +209,21 @@ class Stopping:
         except Exception as error:  # the process is about to end; the loop may still get to its own save
             self._give_up_save(error)
 
+    def save_stalled(self, deadline: Deadline) -> tuple[str | None, int | None]:
+        """Save a checkpoint of a loop that has stalled, unless it is in the middle of a step: no snapshot of that is of
+        one step. Return path and step of the newest one; None without.
+
+        Raises:
+            SaveFailedError: if it could not be saved, or not in time.
+        """
+        checkpoints = self.serving()
+        if checkpoints is None or not self._is_save_wanted():
+            return None, None
+        if not checkpoints.is_between_steps:
+            _LOG.warning("The loop hangs in the middle of a step: no final checkpoint is saved.")
+            return checkpoints.newest or (None, None)
+        return checkpoints.save_last("final", lambda: False, lambda: deadline, deadline)
+
     def write_last_records(self) -> None:
         """Write what the loop's thread writes at its end."""
         self.record(None)
@@ -229,6 +244,8 @@ class Stopping:
         failure = self._failure()
         if isinstance(failure, LogdirInUseError):
             return False  # another chief's logdir by now
+        if isinstance(failure, StalledError):
+            failure = None  # the model is as good as ever
         return self._options.save_on_stop if failure is None else self._options.save_on_error
 
     def _save(self, checkpoints: CheckpointManager) -> None:

@@ -83,6 +83,8 @@ def running() -> RunStatus:
         activity_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},
         run_activity_secs={"productive": 9000.5, "infrastructure_recovery_from_disruption": 60.0},
         goodput=0.875,
+        watchdog_would_act=1,
+        watchdog_acted={"stop": 2},
         events_dropped=2,
         events_failing=False,
         loss_finite=True,

@@ -24,7 +24,7 @@ class Heard(TelemetryRecorder):
         super().__init__(None)
         self.records: list[Record] = []
 
-    def write(self, record: Record, step: int | None = None, *, durable: bool = False) -> None:
+    def write(self, record: Record, step: int | None = None, **how: Any) -> None:
         self.records.append(record)
 
     def of(self, kind: type) -> list[Any]:
@@ -225,3 +225,21 @@ def test_a_phase_that_another_one_has_ended_stays_ended(make) -> None:
         monitor.enter("training")
     phases = [record.phase for record in heard.of(HeartbeatRecord)]
     assert phases == ["training", "evaluating", "restoring", "evaluating", "restoring", "training"]
+
+
+def test_the_watchdog_s_count_is_in_the_next_heartbeat(make, clock) -> None:
+    """Written at once, and in the metrics: by default a stall beyond the default budget is counted."""
+    monitor, heard, progress, _ = make(Options(heartbeat_secs=0))
+    monitor.enter("training")
+    for _ in range(30):
+        clock.advance(0.1)
+        progress.run_ended(True, clock.now - 0.1, clock.now)
+    monitor.tick()
+    for _ in range(305):
+        clock.advance(1)
+        monitor.tick()
+    assert (monitor.status().stalled, monitor.status().watchdog_would_act) == (True, 0)
+    for _ in range(10):
+        clock.advance(1)
+        monitor.tick()
+    assert monitor.status().watchdog_would_act == heard.of(HeartbeatRecord)[-1].watchdog_would_act == 1
