@@ -19,9 +19,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Row, print_table
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 
 OURS = "ours"
 OURS_MONITORED = "our MonitoredTrainingSession"
@@ -31,6 +34,7 @@ ORIGINAL = "original Supervisor"
 MONITORED = "original MonitoredTrainingSession"
 FLOOR = "a prepared callable (the floor)"
 BOOKKEEPING_GOAL_US = 2.0
+PAGE_GOAL_US = 0.3
 
 # Enough for our session to have moved on to prepared callables.
 WARM_UP_SECS = 4.0
@@ -45,6 +49,7 @@ def rows(quick: bool) -> Iterator[Row]:
     note = f"{turns} turns of {steps} steps"
     yield from totals(in_process(turns, steps, in_caller=False), note)
     yield from above_floor(in_process(turns, steps, in_caller=True), note)
+    yield from progress_page(turns, steps)
 
 
 def in_process(turns: int, steps: int, in_caller: bool) -> Taken:
@@ -112,6 +117,29 @@ def above_floor(taken: Taken, note: str) -> Iterator[Row]:
             what = f"{BOTH[name]} above the floor: {case}"
             met = ours <= BOOKKEEPING_GOAL_US
             yield Row("step", what, "us", ours, above, goal, met, f"best of {note}, in the caller's thread")
+
+
+def progress_page(turns: int, steps: int) -> Iterator[Row]:
+    """Measure the two stores that a step costs for the progress page."""
+    directory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=directory if directory.is_dir() else None) as place:
+        page = ProgressPage.create(Path(place), session_id="benchmark")
+        taken: dict[str, list[float]] = {"stores": [], "none": []}
+        for _ in range(turns):
+            started = time.perf_counter()
+            for step in range(steps):
+                written = page
+                written.times[LAST_PROGRESS] = 1.5
+                written.counts[STEPS] = step
+            between = time.perf_counter()
+            for _step in range(steps):
+                written = page
+            taken["stores"].append((between - started) / steps * 1e6)
+            taken["none"].append((time.perf_counter() - between) / steps * 1e6)
+        page.close()
+    ours = min(taken["stores"]) - min(taken["none"])
+    what, goal = "the progress page's share of a step", f"at most {PAGE_GOAL_US:g} us"
+    yield Row("step", what, "us", ours, {}, goal, ours <= PAGE_GOAL_US, f"best of {turns} turns of {steps} steps")
 
 
 def config(in_caller: bool) -> Any:

@@ -1,8 +1,14 @@
-"""The small JSON files of a logdir: the lease, the heartbeats of a cluster's tasks, the pages of the ledger."""
+"""The small files of sessions: lease, heartbeats of a cluster's tasks, pages of the ledger (JSON); progress pages."""
 
 from __future__ import annotations
 
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+
 from supervisor_core.checkpoint import lease_file, ledger
+from supervisor_core.process import progress_page
 from supervisor_core.supervision import task_record
 
 
@@ -45,3 +51,26 @@ def check_ledger(data: bytes) -> None:
         *(path for item in page.deletions for path in (item.path, *item.files)),
     ]:
         assert path and not path.startswith("/") and ".." not in path.split("/") and "://" not in path, path
+
+
+def check_page(data: bytes) -> None:
+    """Read a page as it is, and with the checksum of its slot put right."""
+    image = bytearray(data[: progress_page.PAGE_BYTES].ljust(progress_page.PAGE_BYTES, b"\0"))
+    image[:16] = progress_page.MAGIC + struct.pack("<Q", progress_page.VERSION)
+    (number,) = struct.unpack_from("<I", image, 64)
+    at = 512 * (1 + number % 2)
+    mended = bytearray(image)
+    struct.pack_into("<I", mended, 68, zlib.crc32(image[at : at + 512]))
+    with tempfile.NamedTemporaryFile(dir=_MEMORY if _MEMORY.is_dir() else None) as file:
+        for content in (image, mended):
+            file.seek(0)
+            file.write(content)
+            file.flush()
+            found = progress_page.read_page(file.name)
+            if found is not None:
+                assert 0 <= found.steps <= 10**15 and (found.step is None or 0 <= found.step <= 10**15)
+                assert abs(found.progress_at) <= 2.5e11 and abs(found.tick_boot_secs) <= 2.5e11
+                assert found.session and found.phase in progress_page.PHASES
+
+
+_MEMORY = Path("/dev/shm")

@@ -22,6 +22,8 @@ from fuzz.targets import HERE, TARGETS
 from supervisor_core.checkpoint import lease_file, ledger
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
 from supervisor_core.events import event_format, telemetry
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.supervision import task_record
 
 TESTS = HERE.parent / "tests"
@@ -170,6 +172,26 @@ def of_lease() -> Seeds:
     yield "ended", lease_file.encode(replace(record, ended="signal", ended_at=1.7e9, predecessor="t")).strip()
     yield "spaces", b" " * 8
     yield "deep", b'{"v":1,"restarts":' + b"[" * 300
+
+
+def of_page() -> Seeds:
+    """A page that was just begun, one in training, one in a stall; without what is of this machine."""
+
+    def seed() -> bytes:
+        assert page.path is not None
+        data = page.path.read_bytes()
+        return (data[:24] + bytes(8) + data[32:192] + b"b".ljust(128, b"\0") + data[320:1536]).rstrip(b"\0")
+
+    with tempfile.TemporaryDirectory() as directory:
+        page = ProgressPage.create(Path(directory), session_id="s", pid=7, started_at=1.7e9, started_boot_secs=5.0)
+        yield "new", seed()
+        page.step_is(100, 1)
+        page.enter("training", 300.0)
+        page.counts[STEPS], page.times[LAST_PROGRESS] = 42, 77.5
+        yield "training", seed()
+        page.stalled(77.5, "MainThread at train.py:88 in step")
+        yield "stalled", seed()
+        page.close()
 
 
 def of_task() -> Seeds:

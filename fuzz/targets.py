@@ -109,6 +109,13 @@ TARGETS = {
             is_json=True,
         ),
         Target(
+            name="page",
+            reads="progress page",
+            promise="no error; counts and times are bounded, and the step follows from them",
+            module="fuzz.records",
+            max_bytes=4 << 10,
+        ),
+        Target(
             name="http",
             reads="HTTP requests to the exporter",
             promise="no error, no status 500; each answer is whole, of the stated length; no page without a password",

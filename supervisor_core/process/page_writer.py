@@ -227,7 +227,7 @@ class _State:
     ended: bool = False
 
     def encode(self) -> bytes:
-        known = self.first_step is not None and abs(self.first_step) < LARGEST and abs(self.stride) < LARGEST
+        known = self.first_step is not None and abs(self.first_step) <= LARGEST and abs(self.stride) <= LARGEST
         flags = known * STEP_KNOWN | (self.stalled_since is not None) * STALLED | self.ended * ENDED
         return SLOT.pack(
             (self.first_step or 0) if known else 0,

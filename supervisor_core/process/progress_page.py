@@ -9,7 +9,6 @@ Here are its format and its reader, `read_page`; `page_writer` writes one.
 
 from __future__ import annotations
 
-import math
 import os
 import struct
 import zlib
@@ -59,7 +58,10 @@ STALE_SECS = 7 * 86400.0
 MOST_DEAD = 100
 """And before that all but the newest: a run that crashes again and again must not fill the memory."""
 
-LARGEST = 1 << 62
+LARGEST = 10**15
+"""No step or other count is larger; a global step that is counts as unknown."""
+LATEST = 2.5e11
+"""No time is longer, in seconds."""
 _READINGS = 20
 
 
@@ -234,8 +236,10 @@ def _decode(path: Path, data: bytes) -> PageReading | None:
         raise _TornError
     first_step, stride, flags, phase, budget_secs, stalled_since, location = SLOT.unpack(slot)
     times = (started_at, started_boot_secs, progress_at, tick_at, tick_boot_secs, main_thread_secs, process_secs)
-    if not all(map(math.isfinite, (*times, stalled_since))) or math.isnan(budget_secs) or steps >= LARGEST:
+    counts = (steps, abs(first_step), abs(stride), attempt, ticks)
+    if max(counts) > LARGEST or not all(abs(secs) <= LATEST for secs in (*times, stalled_since)):  # NaN is not, either
         return None
+    step = first_step + stride * steps if flags & STEP_KNOWN else -1
     texts = {name: _text(data[at : at + length]) for name, (at, length) in TEXTS.items()}
     if not texts["session"]:
         return None
@@ -250,9 +254,9 @@ def _decode(path: Path, data: bytes) -> PageReading | None:
         started_at=started_at,
         started_boot_secs=started_boot_secs,
         steps=steps,
-        step=first_step + stride * steps if flags & STEP_KNOWN else None,
+        step=step if 0 <= step <= LARGEST else None,
         phase=PHASES[phase] if phase < len(PHASES) else PHASES[0],
-        budget_secs=None if math.isinf(budget_secs) else budget_secs,
+        budget_secs=budget_secs if 0 <= budget_secs <= LATEST else None,
         progress_at=progress_at,
         ticks=ticks,
         tick_at=tick_at,
