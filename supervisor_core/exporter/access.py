@@ -9,7 +9,6 @@ theirs, fewer still of one client: a flood of wrong passwords costs neither thre
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import logging
@@ -23,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.exporter.web_config import WebConfig, read_web_config
+from supervisor_core.exporter.web_config import read_web_config, tls_context
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -51,21 +50,15 @@ class WebAccess:
     def __init__(self, path: str | None) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._watched: tuple[str, ...] = () if path is None else (path,)
-        self._stamps: tuple[object, ...] = ()
+        self._stamps: dict[str, object] = {}
         self._rules = _Rules(BasicAuth({}), {}, None)
         if path is not None:
             try:
                 self._rules = self._read(path)
-            except OSError as error:
-                raise OptionsError(f"The web configuration {path} cannot be read: {error.strerror}.") from error
             except OptionsError as error:
                 raise OptionsError(f"The web configuration {path} cannot be used: {error}.") from error
-
-    @property
-    def tls(self) -> bool:
+        self.tls = self._rules.context is not None
         """Whether TLS is spoken."""
-        return self._rules.context is not None
 
     def admits(
         self, authorization: str | None, *, client: str = "", is_gone: Callable[[], bool] = lambda: False
@@ -84,46 +77,25 @@ class WebAccess:
         return context
 
     def _present(self) -> _Rules:
-        if self._path is None:
-            return self._rules
         with self._lock:
-            stamps = _stamps(self._watched)
-            if stamps != self._stamps:
-                self._take_over(self._path)
+            if self._path is not None and any(_stamp(path) != stamp for path, stamp in self._stamps.items()):
+                try:
+                    rules = self._read(self._path)
+                    if (rules.context is not None) != self.tls:
+                        raise OptionsError("TLS is switched on or off by a restart only")
+                    self._rules = rules
+                    _LOG.info("The web configuration %s has changed and is in force", self._path)
+                except OptionsError as error:
+                    text = "The web configuration %s has changed and cannot be used, the old one stays: %s"
+                    _LOG.error(text, self._path, error)
             return self._rules
-
-    def _take_over(self, path: str) -> None:
-        before = self._rules
-        try:
-            rules = self._read(path)
-            if (rules.context is None) != (before.context is None):
-                raise OptionsError("TLS is switched on or off by a restart only")
-        except (OSError, OptionsError) as error:
-            _LOG.error("The web configuration %s has changed and cannot be used, the old one stays: %s", path, error)
-            return
-        self._rules = rules
-        _LOG.info("The web configuration %s has changed and is in force", path)
 
     def _read(self, path: str) -> _Rules:
         # The dates are taken before the contents: what changes in between is read once more, not missed.
-        self._stamps = _stamps(self._watched)
+        before = self._stamps = {watched: _stamp(watched) for watched in self._stamps or [path]}
         config = read_web_config(path)
-        watched = (path, *_files_of(config))
-        if watched != self._watched:
-            self._watched, self._stamps = watched, _stamps(watched)
-        context = None if config.tls is None else config.tls.context()
-        return _Rules(BasicAuth(config.users), config.headers, context)
-
-
-def _files_of(config: WebConfig) -> tuple[str, ...]:
-    if config.tls is None:
-        return ()
-    files = (config.tls.cert_file, config.tls.key_file, config.tls.client_ca_file)
-    return tuple(path for path in files if path is not None)
-
-
-def _stamps(paths: tuple[str, ...]) -> tuple[object, ...]:
-    return tuple(_stamp(path) for path in paths)
+        self._stamps = {watched: before.get(watched) or _stamp(watched) for watched in (path, *config.files)}
+        return _Rules(BasicAuth(config.users), config.headers, tls_context(config.tls) if config.tls else None)
 
 
 def _stamp(path: str) -> object:
@@ -143,15 +115,13 @@ MAX_WAITING = 32
 """How many requests may wait for a check of their password; at a quarter of a second each, 8 s for the last one."""
 MAX_WAITING_PER_CLIENT = 8
 """How many of them may come from one address, so that one client's flood leaves room for others."""
+RETRY_SECS = 5
 _BCRYPT_BYTES = 72
 """What bcrypt uses of a password; longer ones count by their beginning, as in every other exporter."""
 
 
 class TooManyWaitError(Exception):
     """The password was not checked: too many others wait for that. It may be sent again in `RETRY_SECS`."""
-
-
-RETRY_SECS = 5
 
 
 class BasicAuth:
@@ -170,23 +140,20 @@ class BasicAuth:
     """
 
     def __init__(self, users: Mapping[str, str]) -> None:
-        costs = []
         for user, known in users.items():
-            match = _HASH.fullmatch(known)
-            if match is None:
+            if not _HASH.fullmatch(known):
                 raise OptionsError(
                     f"the password of user {user!r} is not a bcrypt hash ($2b$12$ and 53 more characters); "
                     f"`htpasswd -nBC 12 {user}` writes one"
                 )
-            costs.append(match[1])
         self._users = {user.encode(): known.encode() for user, known in users.items()}
-        self._unknown_user = f"$2b${max(costs, default='10')}${_UNKNOWN_USERS}".encode()
+        cost = max((known[4:6] for known in users.values()), default="10")
+        self._unknown_user = f"$2b${cost}${_UNKNOWN_USERS}".encode()
         self._key = os.urandom(32)
         self._remembered: dict[bytes, None] = {}
-        self._remembered_lock = threading.Lock()
-        self._checking = threading.Lock()
         self._waiting: Counter[str] = Counter()
         self._waiting_lock = threading.Lock()
+        self._checking = threading.Lock()
 
     def admits(
         self, authorization: str | None, *, client: str = "", is_gone: Callable[[], bool] = lambda: False
@@ -209,33 +176,29 @@ class BasicAuth:
         user, password = credentials
         known = self._users.get(user)
         mark = hmac.digest(self._key, b"%d:%b%b%b" % (len(user), user, known or b"", password), hashlib.sha256)
-        if self._is_remembered(mark):
+        if mark in self._remembered:
             return True
         import bcrypt
 
-        with self._turn(client):  # one at a time: guessing must not take every core from those who are right
-            if self._is_remembered(mark):  # by another request, while this one waited
+        with self._turn(client):
+            if mark in self._remembered:  # by another request, while this one waited
                 return True
             if is_gone():
                 return False
             try:
                 matches = bcrypt.checkpw(password[:_BCRYPT_BYTES], known or self._unknown_user)
             except ValueError:  # no password that bcrypt takes
-                matches = False
-        if not matches or known is None:
-            return False
-        with self._remembered_lock:
+                return False
+            if not matches or known is None:
+                return False
             self._remembered[mark] = None
             if len(self._remembered) > _REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
-        return True
-
-    def _is_remembered(self, mark: bytes) -> bool:
-        with self._remembered_lock:
-            return mark in self._remembered
+            return True
 
     @contextmanager
     def _turn(self, client: str) -> Iterator[None]:
+        """Wait for the one check at a time: guessing must not take every core from those who are right."""
         with self._waiting_lock:
             if self._waiting.total() >= MAX_WAITING or self._waiting[client] >= MAX_WAITING_PER_CLIENT:
                 raise TooManyWaitError
@@ -245,17 +208,13 @@ class BasicAuth:
                 yield
         finally:
             with self._waiting_lock:
-                self._waiting[client] -= 1
-                if not self._waiting[client]:
-                    del self._waiting[client]
+                self._waiting -= Counter([client])  # which drops a client without any
 
 
 def _credentials(authorization: str | None) -> tuple[bytes, bytes] | None:
     scheme, _, encoded = (authorization or "").partition(" ")
-    if scheme.lower() != "basic":
-        return None
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-    except (binascii.Error, ValueError):  # ValueError: letters that are not ASCII
+    except ValueError:  # no base64, or letters that are not ASCII
         return None
-    return (user, password) if colon else None
+    return (user, password) if colon and scheme.lower() == "basic" else None

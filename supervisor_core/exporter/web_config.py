@@ -1,7 +1,6 @@
-"""TLS and passwords of the exporter, from a file that is read strictly, and what it means in terms of Python's ssl.
+"""The exporter's web configuration: a file in the format of Prometheus's exporter-toolkit, read as strictly as there.
 
-The format is that of Prometheus's exporter-toolkit; ``promtool check web-config`` reads it too. docs/exporter.md says
-what of it is supported and what is refused.
+``promtool check web-config`` reads it too; docs/exporter.md says what of it is supported and what is refused.
 """
 
 from __future__ import annotations
@@ -9,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from supervisor_core.errors import OptionsError
@@ -18,119 +18,98 @@ from supervisor_core.errors import OptionsError
 _LOG = logging.getLogger("supervisor_core")
 
 MAX_BYTES = 1 << 20
-"""Of a web configuration."""
-_NAMED_KEYS = 5
-
-_SSL_VERSIONS = {
+VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
     "TLS11": ssl.TLSVersion.TLSv1_1,
     "TLS12": ssl.TLSVersion.TLSv1_2,
     "TLS13": ssl.TLSVersion.TLSv1_3,
 }
-VERSIONS = tuple(_SSL_VERSIONS)
-CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
-"""As the file calls them -> as OpenSSL does."""
-
-_VERIFY_MODES = {
+CLIENT_AUTH_TYPES = {
     "NoClientCert": ssl.CERT_NONE,
-    "RequestClientCert": ssl.CERT_NONE,  # one that is asked for and not looked at changes nothing
+    "RequestClientCert": ssl.CERT_NONE,  # a certificate that is requested and not verified changes nothing
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
-CLIENT_AUTH_TYPES = tuple(_VERIFY_MODES)
-_UNVERIFIED = ("RequireAnyClientCert", "RequireClientCert")
-
-_AES = ("AES_128_CBC_SHA", "AES_256_CBC_SHA", "AES_128_GCM_SHA256", "AES_256_GCM_SHA384")
-_CHACHA = "CHACHA20_POLY1305_SHA256"
-
-
-def _openssl_name(keys: str, suite: str) -> str:
-    cipher = "CHACHA20-POLY1305" if suite == _CHACHA else suite.replace("CBC_", "").replace("AES_", "AES")
-    return f"{'' if keys == 'RSA' else f'{keys}-'}{cipher}".replace("_", "-")
-
-
-CIPHERS = {
-    f"TLS_{keys}_WITH_{suite}": _openssl_name(keys, suite)
-    for keys in ("RSA", "ECDHE_RSA", "ECDHE_ECDSA")
-    for suite in (_AES if keys == "RSA" else (*_AES, _CHACHA))
+CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
+_SUITES = {
+    "AES_128_CBC_SHA": "AES128-SHA",
+    "AES_256_CBC_SHA": "AES256-SHA",
+    "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
 }
-"""Cipher suites up to TLS 1.2: by their IANA names -> as OpenSSL calls them."""
-_MODERN_CIPHERS = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", f"TLS_{_CHACHA}")
+CIPHERS = {
+    f"TLS_{keys}_WITH_{suite}": name if keys == "RSA" else f"{keys.replace('_', '-')}-{name}"
+    for keys in ("RSA", "ECDHE_RSA", "ECDHE_ECDSA")
+    for suite, name in _SUITES.items()
+    if (keys, name) != ("RSA", "CHACHA20-POLY1305")
+}
+"""Cipher suites up to TLS 1.2: IANA's name -> OpenSSL's."""
+_TLS13_CIPHERS = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 """Those of TLS 1.3, which are always on offer with it."""
 
-HEADERS: Mapping[str, tuple[str, ...]] = {
-    "Content-Security-Policy": (),
-    "Strict-Transport-Security": (),
-    "X-Content-Type-Options": ("nosniff",),
-    "X-Frame-Options": ("deny", "sameorigin"),
-    "X-XSS-Protection": (),
-}
-"""What may be added to every answer -> the values that it may have; none named: any."""
 
-_STRINGS = {str: str}
-_SCHEMA: Mapping[Any, Any] = {
+def _one_of(*names: str) -> tuple[str, Callable[[Any], bool]]:
+    return f"one of {', '.join(names)}", lambda value: value in names
+
+
+def _in_any_case(*names: str) -> tuple[str, Callable[[Any], bool]]:
+    return " or ".join(names), lambda value: isinstance(value, str) and value.lower() in names
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable()
+
+
+_TEXT = ("printable text; write it in quotes", _is_text)
+_ASCII = ("printable ASCII text; write it in quotes", lambda value: _is_text(value) and value.isascii())
+_FLAG = ("true or false", lambda value: isinstance(value, bool))
+_USERS = (  # whose values are never shown: they may be passwords in the clear
+    "names and bcrypt hashes; write them in quotes",
+    lambda value: isinstance(value, dict) and all(map(_is_text, [*value, *value.values()])),
+)
+SCHEMA: Mapping[str, Any] = {
     "tls_server_config": {
-        "cert_file": str,
-        "key_file": str,
-        "client_auth_type": (*CLIENT_AUTH_TYPES, *_UNVERIFIED),
-        "client_ca_file": str,
-        "min_version": VERSIONS,
-        "max_version": VERSIONS,
-        "cipher_suites": list,
-        "prefer_server_cipher_suites": bool,
-        "curve_preferences": list,
+        "cert_file": _TEXT,
+        "key_file": _TEXT,
+        "client_ca_file": _TEXT,
+        "client_auth_type": _one_of(*CLIENT_AUTH_TYPES),
+        "min_version": _one_of(*VERSIONS),
+        "max_version": _one_of(*VERSIONS),
+        "cipher_suites": [_one_of(*CIPHERS, *_TLS13_CIPHERS)],
+        "prefer_server_cipher_suites": _FLAG,
+        "curve_preferences": [_one_of(*CURVES)],
     },
-    "http_server_config": {"http2": bool, "headers": _STRINGS},  # http2: there is no HTTP/2 here to switch off
-    "basic_auth_users": _STRINGS,
+    "http_server_config": {
+        "http2": _FLAG,  # there is no HTTP/2 here to switch off
+        "headers": {
+            "Content-Security-Policy": _ASCII,
+            "Strict-Transport-Security": _ASCII,
+            "X-Content-Type-Options": _in_any_case("nosniff"),
+            "X-Frame-Options": _in_any_case("deny", "sameorigin"),
+            "X-XSS-Protection": _ASCII,
+        },
+    },
+    "basic_auth_users": _USERS,
 }
-"""The keys of the file: a type, words to choose from, or further keys."""
-_KINDS: Mapping[type, str] = {str: "a string", bool: "true or false", list: "a list"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TlsConfig:
-    """The section ``tls_server_config``, with absolute paths."""
-
-    cert_file: str
-    key_file: str
-    client_auth_type: str = "NoClientCert"
-    client_ca_file: str | None = None
-    min_version: str = "TLS12"
-    max_version: str = "TLS13"
-    cipher_suites: tuple[str, ...] = ()
-    """By their IANA names; empty for OpenSSL's own choice."""
-    prefer_server_cipher_suites: bool = True
-    curve_preferences: tuple[str, ...] = ()
-
-    def context(self) -> ssl.SSLContext:
-        """Return a server's context.
-
-        Raises:
-            OptionsError: in one line, what cannot be used: a file, a cipher suite, a curve.
-        """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = _SSL_VERSIONS[self.min_version]
-        context.maximum_version = _SSL_VERSIONS[self.max_version]
-        if self.prefer_server_cipher_suites:
-            context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-        else:
-            context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
-        _load(context, self)
-        _choose_ciphers(context, self)
-        _choose_curves(context, self.curve_preferences)
-        context.verify_mode = _VERIFY_MODES[self.client_auth_type]
-        return context
+"""Key -> what its value is: a section, a list, or what is expected and the function that says whether it is that."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebConfig:
-    """The whole file."""
+    """What a file says; `tls_context` makes a context of ``tls``."""
 
-    tls: TlsConfig | None = None
-    """None: plain HTTP."""
-    users: Mapping[str, str] = field(default_factory=dict)
-    """User name -> bcrypt hash; empty: no password is asked."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    tls: Mapping[str, Any]
+    """The section ``tls_server_config``, with absolute paths; empty for plain HTTP."""
+    users: Mapping[str, str]
+    """User name -> bcrypt hash; empty: no password is needed."""
+    headers: Mapping[str, str]
+    """What is added to every answer."""
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of certificates and keys."""
+        return [self.tls[key] for key in ("cert_file", "key_file", "client_ca_file") if key in self.tls]
 
 
 def read_web_config(path: str) -> WebConfig:
@@ -138,18 +117,17 @@ def read_web_config(path: str) -> WebConfig:
 
     Raises:
         OptionsError: in one line, what about it cannot be used.
-        OSError: if the file cannot be read.
     """
-    with open(path, "rb") as file:
+    with _explained(f"{path} cannot be read"), open(path, "rb") as file:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise OptionsError(f"it is longer than {MAX_BYTES:,} bytes")
-    content = _checked(_parse(text), _SCHEMA, "")
-    headers = content["http_server_config"].get("headers", {})
-    for name, value in headers.items():
-        _check_header(name, value)
-    tls = _tls(content["tls_server_config"], os.path.dirname(path))
-    return WebConfig(tls=tls, users=content["basic_auth_users"], headers=headers)
+    content = _checked(_parse(text), SCHEMA, "")
+    tls = content.get("tls_server_config", {})
+    for key in tls.keys() & {"cert_file", "key_file", "client_ca_file"}:
+        tls[key] = os.path.join(os.path.dirname(path), tls[key])
+    headers = content.get("http_server_config", {}).get("headers", {})
+    return WebConfig(tls=tls, users=content.get("basic_auth_users", {}), headers=headers)
 
 
 def _parse(text: bytes) -> Any:
@@ -164,12 +142,6 @@ def _parse(text: bytes) -> Any:
                 raise yaml.constructor.ConstructorError(None, None, "a key is there twice", node.start_mark)
             return mapping
 
-        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-            value = super().construct_scalar(node)
-            if isinstance(value, str) and ("\0" in value or not _is_text(value)):
-                raise yaml.constructor.ConstructorError(None, None, "a NUL or half a character", node.start_mark)
-            return value
-
     try:
         return yaml.load(text, Loader)
     except Exception as error:  # ill-formed numbers and dates raise what the parsing of their parts raises
@@ -178,146 +150,90 @@ def _parse(text: bytes) -> Any:
         raise OptionsError(f"{where}it is no YAML: {problem or ' '.join(str(error).split())}") from error
 
 
-def _checked(value: Any, schema: Any, name: str) -> Any:
-    """Return a value of the file, without the keys that are given nothing; every section is there, if empty."""
-    if isinstance(schema, Mapping):
-        value = {} if value is None else value
-        if not isinstance(value, dict):
-            raise OptionsError(f"{name or 'the file'} is {_shown(value)}; expected keys and values")
-        if schema is _STRINGS:
-            for key, text in value.items():
-                if not isinstance(key, str) or not isinstance(text, str):
-                    raise OptionsError(
-                        f"{name} has a name or a value that is no string ({_shown(key)}); write it in quotes"
-                    )
-            return value
-        prefix = f"{name}." if name else ""
-        if strangers := [key for key in value if key not in schema]:
-            unknown = ", ".join(f"{prefix}{_named(key)}" for key in strangers[:_NAMED_KEYS])
-            raise OptionsError(f"unknown: {unknown}; docs/exporter.md lists the known keys")
-        return {
-            key: _checked(value.get(key), kind, f"{prefix}{key}")
-            for key, kind in schema.items()
-            if isinstance(kind, Mapping) or value.get(key) not in (None, "")
-        }
-    if isinstance(schema, tuple):
-        if value not in schema:
-            raise OptionsError(f"{name} is {_shown(value)}; expected one of {', '.join(schema)}")
-    elif not isinstance(value, schema):
-        raise OptionsError(f"{name} is {_shown(value)}; expected {_KINDS[schema]}")
-    elif schema is list and (strange := [item for item in value if not isinstance(item, str)]):
-        raise OptionsError(f"{name} holds {_shown(strange[0])}; expected strings")
+def _checked(value: Any, kind: Any, name: str) -> Any:
+    """Return a value of the file, sections without the keys that have no value."""
+    if isinstance(kind, dict):
+        _expect(value is None or isinstance(value, dict), value, name or "the file", "keys and values")
+        for key in value or ():
+            if key not in kind:
+                raise OptionsError(f"{name or 'the file'} has the unknown key {_shown(key)}; see docs/exporter.md")
+        given = {key: item for key, item in (value or {}).items() if item is not None and not (name and item == "")}
+        return {key: _checked(item, kind[key], f"{name}.{key}" if name else key) for key, item in given.items()}
+    if isinstance(kind, list):
+        _expect(isinstance(value, list), value, name, "a list")
+        return [_checked(item, kind[0], f"an item of {name}") for item in value]
+    expected, holds = kind
+    _expect(holds(value), value, name, expected)
     return value
 
 
-def _shown(value: Any) -> str:
-    return f"a {type(value).__name__}" if isinstance(value, (dict, list)) else repr(value)
+def _expect(holds: bool, value: object, name: str, expected: str) -> None:
+    if not holds:
+        raise OptionsError(f"{name} is {_shown(value)}; expected {expected}")
 
 
-def _named(key: Any) -> str:
-    return key if isinstance(key, str) and key.isprintable() else repr(key)
+def _shown(value: object) -> str:
+    """Return what a line can hold of a value: a string, or the type of anything else."""
+    return repr(value[:100]) if isinstance(value, str) else f"of type {type(value).__name__}"
 
 
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
+    """Return a server's context for a section ``tls_server_config``.
 
-
-def _tls(values: dict[str, Any], directory: str) -> TlsConfig | None:
-    if not values:
-        return None
+    Raises:
+        OptionsError: in one line, what cannot be used: a file, a cipher suite, a curve.
+    """
     for key in ("cert_file", "key_file"):
-        if key not in values:
+        if key not in tls:
             raise OptionsError(f"tls_server_config.{key} is missing")
-    for key in ("cert_file", "key_file", "client_ca_file"):
-        if key in values:
-            values[key] = os.path.join(directory, values[key])
-    lists: dict[str, Any] = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
-    config = TlsConfig(**values | lists)
-    kind = config.client_auth_type
-    if kind in _UNVERIFIED:
-        raise OptionsError(
-            f"tls_server_config.client_auth_type is {kind!r}: a certificate that is not verified keeps no one out, and "
-            "it cannot be asked for here; write RequireAndVerifyClientCert and a client_ca_file"
-        )
-    if config.client_ca_file and kind == "NoClientCert":
+    authorities, kind = tls.get("client_ca_file"), tls.get("client_auth_type", "NoClientCert")
+    if authorities and kind == "NoClientCert":
         raise OptionsError("tls_server_config.client_ca_file is given, but client_auth_type asks for no certificate")
-    if VERSIONS.index(config.min_version) > VERSIONS.index(config.max_version):
-        raise OptionsError(
-            f"tls_server_config.min_version is {config.min_version!r}, above max_version, {config.max_version!r}"
-        )
-    for key, given, known in (
-        ("curve_preferences", config.curve_preferences, CURVES),
-        ("cipher_suites", config.cipher_suites, {**CIPHERS, **dict.fromkeys(_MODERN_CIPHERS)}),
-    ):
-        for name in given:
-            if name not in known:
-                raise OptionsError(f"tls_server_config.{key} has {name!r}; expected some of {', '.join(known)}")
-    return config
+    lowest, highest = tls.get("min_version", "TLS12"), tls.get("max_version", "TLS13")
+    if VERSIONS[lowest] > VERSIONS[highest]:
+        raise OptionsError(f"tls_server_config.min_version is {lowest!r}, above max_version, {highest!r}")
 
-
-def _check_header(name: str, value: str) -> None:
-    if name not in HEADERS:
-        raise OptionsError(f"http_server_config.headers has {name!r}; expected some of {', '.join(HEADERS)}")
-    if HEADERS[name] and value.lower() not in HEADERS[name]:
-        raise OptionsError(f"http_server_config.headers: {name} is {value!r}; expected {' or '.join(HEADERS[name])}")
-    if not value.isprintable() or not value.isascii():
-        raise OptionsError(f"http_server_config.headers: {name} has characters that a header cannot hold")
-
-
-def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
-    for path in (config.cert_file, config.key_file, config.client_ca_file):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version, context.maximum_version = VERSIONS[lowest], VERSIONS[highest]
+    if tls.get("prefer_server_cipher_suites", True):
+        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    else:
+        context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    for path in (tls["cert_file"], tls["key_file"], authorities):
         if path:
-            try:
+            with _explained(f"{path} cannot be read"):
                 open(path, "rb").close()
-            except OSError as error:
-                raise OptionsError(f"{path} cannot be read: {error.strerror}") from error
-    try:
+    with _explained(f"{tls['cert_file']} and {tls['key_file']} are no certificate and its key in PEM"):
         # The empty password: a key that needs one is an error, not a question on the terminal.
-        context.load_cert_chain(config.cert_file, config.key_file, password=lambda: "")
-    except (OSError, ValueError) as error:
-        raise OptionsError(
-            f"{config.cert_file} and {config.key_file} are no certificate and its key in PEM: {_reason(error)}"
-        ) from error
-    try:
-        if config.client_ca_file:
-            context.load_verify_locations(config.client_ca_file)
-        elif _VERIFY_MODES[config.client_auth_type] != ssl.CERT_NONE:
-            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-    except (OSError, ValueError) as error:
-        raise OptionsError(f"{config.client_ca_file} holds no certificates in PEM: {_reason(error)}") from error
+        context.load_cert_chain(tls["cert_file"], tls["key_file"], password=lambda: "")
+    if authorities:
+        with _explained(f"{authorities} holds no certificates in PEM"):
+            context.load_verify_locations(authorities)
+    elif CLIENT_AUTH_TYPES[kind] != ssl.CERT_NONE:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    context.verify_mode = CLIENT_AUTH_TYPES[kind]
 
-
-def _choose_ciphers(context: ssl.SSLContext, config: TlsConfig) -> None:
-    chosen = [CIPHERS[name] for name in config.cipher_suites if name in CIPHERS]
-    if chosen:
-        try:
-            context.set_ciphers(":".join(chosen))
-        except ssl.SSLError as error:
-            raise OptionsError(
-                f"tls_server_config.cipher_suites: this OpenSSL has none of {', '.join(chosen)}"
-            ) from error
-    elif config.cipher_suites:
-        if config.max_version != "TLS13":
-            raise OptionsError(f"tls_server_config.cipher_suites has none that {config.max_version} knows")
+    suites, curves = tls.get("cipher_suites", []), tls.get("curve_preferences", [])
+    if chosen := ":".join(CIPHERS[name] for name in suites if name in CIPHERS):
+        with _explained(f"tls_server_config.cipher_suites: this OpenSSL has none of {chosen}"):
+            context.set_ciphers(chosen)
+    elif suites and highest != "TLS13":
+        raise OptionsError(f"tls_server_config.cipher_suites has none that {highest} knows")
+    elif suites:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-
-
-def _choose_curves(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
-    if len(names) > 1:
+    if len(curves) > 1:
         _LOG.info("Web configuration: of curve_preferences only a single curve can be chosen here; all are on offer")
-    elif names:
-        try:
-            context.set_ecdh_curve(CURVES[names[0]])
-        except (ssl.SSLError, ValueError) as error:
-            raise OptionsError(
-                f"tls_server_config.curve_preferences: this Python cannot choose {names[0]} alone; leave it out"
-            ) from error
+    elif curves:
+        with _explained(f"tls_server_config.curve_preferences: this Python cannot choose {curves[0]}; leave it out"):
+            context.set_ecdh_curve(CURVES[curves[0]])
+    return context
 
 
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-    return str(reason).replace("_", " ").lower()
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Raise errors of files and of OpenSSL as what they mean, with their cause, in one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = str(getattr(error, "reason", None) or "").lower().replace("_", " ")  # OpenSSL's: KEY_VALUES_MISMATCH
+        raise OptionsError(f"{what}: {reason or getattr(error, 'strerror', None) or error}") from error

@@ -80,6 +80,19 @@ def test_a_new_certificate_takes_effect(file: Path, certificates) -> None:
     assert access.context() is not before
 
 
+def test_a_certificate_may_come_after_the_configuration_that_names_it(file: Path, certificates) -> None:
+    """A changed configuration that names files which are not there yet is in force as soon as they are."""
+    write(file, "max-age=1", 2, TLS)
+    access = WebAccess(str(file))
+    before = access.context()
+    write(file, "max-age=2", 3, TLS.replace("server.", "new."))
+    assert (access.context() is before, access.headers()) == (True, {"Strict-Transport-Security": "max-age=1"})
+    for name in ("crt", "key"):
+        shutil.copy(certificates.directory / f"client.{name}", file.parent / f"new.{name}")
+    assert access.context() is not before
+    assert access.headers() == {"Strict-Transport-Security": "max-age=2"}
+
+
 def test_half_a_change_of_certificate_is_waited_for(file: Path, certificates) -> None:
     """While the certificate is new and its key still old, the old pair stays in force; then the new one is."""
     write(file, "max-age=1", 2, TLS)

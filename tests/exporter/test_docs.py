@@ -8,13 +8,12 @@ import re
 import shutil
 import subprocess
 import textwrap
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from supervisor_core.exporter.access import WebAccess
-from supervisor_core.exporter.web_config import CLIENT_AUTH_TYPES, CURVES, HEADERS, VERSIONS, TlsConfig
+from supervisor_core.exporter.web_config import CLIENT_AUTH_TYPES, CURVES, SCHEMA, VERSIONS
 from supervisor_core.options import OPTION_NAMES
 
 DOCS = Path(__file__).parents[2] / "docs" / "exporter.md"
@@ -40,14 +39,15 @@ def test_the_web_configuration_works(tmp_path: Path, certificates) -> None:
 
 def test_every_choice_is_documented() -> None:
     """Versions, curves, headers and kinds of client certificates are named as they are written."""
-    for name in (*CURVES, *HEADERS, *CLIENT_AUTH_TYPES, VERSIONS[0], VERSIONS[-1]):
+    headers = SCHEMA["http_server_config"]["headers"]
+    for name in (*CURVES, *headers, *CLIENT_AUTH_TYPES, min(VERSIONS), max(VERSIONS)):
         assert f"`{name}`" in TEXT, name
 
 
 def test_every_key_is_documented() -> None:
     """The keys of the web configuration are those that the code takes."""
     keys = set(re.findall(r"`\.?(?:tls_server_config\.|http_server_config\.)?(\w+)`", TEXT))
-    assert {*(item.name for item in fields(TlsConfig)), "headers", "http2", "basic_auth_users"} <= keys
+    assert {*SCHEMA["tls_server_config"], *SCHEMA["http_server_config"], "basic_auth_users"} <= keys
 
 
 def test_every_option_exists() -> None:

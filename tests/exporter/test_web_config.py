@@ -12,7 +12,7 @@ import pytest
 
 from supervisor_core.errors import OptionsError
 from supervisor_core.exporter.access import WebAccess
-from supervisor_core.exporter.web_config import CIPHERS, read_web_config
+from supervisor_core.exporter.web_config import CIPHERS, read_web_config, tls_context
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
 HASH = "$2b$04$S0zX7iW0vcJ9HIf9an1.F.7s.jcDQfNiph64mtcovReKse7dDOaW6"
@@ -37,10 +37,10 @@ GOOD = {
 
 BAD = {
     "no yaml": ("a: [", "no YAML"),
-    "not a mapping": ("- a\n", "the file is a list; expected keys and values"),
-    "unknown section": ("tls: {}\n", "unknown: tls"),
-    "unknown key": (TLS + "  certfile: x\n", "unknown: tls_server_config.certfile"),
-    "unknown key for http": ("http_server_config:\n  http3: true\n", "unknown: http_server_config.http3"),
+    "not a mapping": ("- a\n", "the file is of type list; expected keys and values"),
+    "unknown section": ("tls: {}\n", "the file has the unknown key 'tls'"),
+    "unknown key": (TLS + "  certfile: x\n", "tls_server_config has the unknown key 'certfile'"),
+    "unknown key for http": ("http_server_config:\n  http3: true\n", "http_server_config has the unknown key 'http3'"),
     "a key twice": (f"basic_auth_users:\n  ann: {HASH}\n  ann: {HASH}\n", "line 2, column 3: .*a key is there twice"),
     "no key file": ("tls_server_config:\n  cert_file: server.crt\n", "tls_server_config.key_file is missing"),
     "no cert file": ("tls_server_config:\n  key_file: server.key\n", "tls_server_config.cert_file is missing"),
@@ -48,25 +48,35 @@ BAD = {
     "no certificate": (TLS.replace("server.crt", "web.yml"), "no certificate and its key"),
     "another's key": (TLS.replace("server.key", "client.key"), "no certificate and its key"),
     "unknown version": (TLS + "  min_version: TLS14\n", "min_version is 'TLS14'; expected one of TLS10"),
-    "unknown cipher": (TLS + "  cipher_suites: [RC4]\n", "cipher_suites has 'RC4'"),
-    "unknown curve": (TLS + "  curve_preferences: [P256]\n", "curve_preferences has 'P256'"),
+    "unknown cipher": (TLS + "  cipher_suites: [RC4]\n", "cipher_suites is 'RC4'; expected one of"),
+    "unknown curve": (TLS + "  curve_preferences: [P256]\n", "curve_preferences is 'P256'; expected one of"),
     "unknown client auth": (TLS + "  client_auth_type: Maybe\n", "client_auth_type is 'Maybe'"),
     "an authority for nothing": (TLS + "  client_ca_file: client.crt\n", "asks for no certificate"),
     "a password in the clear": ("basic_auth_users:\n  ann: secret\n", "user 'ann' is not a bcrypt hash"),
-    "unknown header": ("http_server_config:\n  headers:\n    Server: x\n", "has 'Server'; expected some of"),
-    "a header's value": ("http_server_config:\n  headers:\n    X-Frame-Options: no\n", "in quotes|expected deny"),
-    "a text for a list": (TLS + "  cipher_suites: {a: b}\n", "is a dict; expected a list"),
-    "a number for a list": (TLS + "  cipher_suites: 5\n", "is 5; expected a list"),
+    "unknown header": ("http_server_config:\n  headers:\n    Server: x\n", "headers has the unknown key 'Server'"),
+    "a header's value": (
+        "http_server_config:\n  headers:\n    X-Frame-Options: no\n",
+        "X-Frame-Options is of type bool; expected deny or sameorigin",
+    ),
+    "an empty text for users": ('basic_auth_users: ""\n', "expected names and bcrypt hashes"),
+    "an empty hash": ('basic_auth_users: {ann: ""}\n', "user 'ann' is not a bcrypt hash"),
+    "a text for a list": (TLS + "  cipher_suites: {a: b}\n", "is of type dict; expected a list"),
+    "a number for a list": (TLS + "  cipher_suites: 5\n", "is of type int; expected a list"),
 }
 
 STRICTER = {
     "versions upside down": (TLS + "  min_version: TLS13\n  max_version: TLS12\n", "above max_version"),
-    "any certificate": (TLS + "  client_auth_type: RequireAnyClientCert\n", "write RequireAndVerifyClientCert"),
+    "any certificate": (
+        TLS + "  client_auth_type: RequireAnyClientCert\n",
+        "'RequireAnyClientCert'; expected .* RequireAndVerifyClientCert",
+    ),
     "ciphers of another version": (
         TLS + "  max_version: TLS12\n  cipher_suites: [TLS_AES_128_GCM_SHA256]\n",
         "none that TLS12 knows",
     ),
-    "a number for a name": (f"basic_auth_users:\n  1: {HASH}\n", "write it in quotes"),
+    "a number for a name": (f"basic_auth_users:\n  1: {HASH}\n", "write them in quotes"),
+    "a password that is a number": ("basic_auth_users:\n  ann: 12345\n", "is of type dict; expected names"),
+    "a header of other letters": ("http_server_config:\n  headers:\n    X-XSS-Protection: ä\n", "printable ASCII"),
 }
 """What Prometheus takes and what cannot work, or not here."""
 
@@ -139,6 +149,10 @@ ODD = {
     "not UTF-8": b"basic_auth_users: {\xe9: x}",
     "half a character": 'basic_auth_users: {"\\ud800": x}',
     "a path with NUL": 'tls_server_config: {cert_file: "a\\0b", key_file: k}',
+    "a long number for a word": f"tls_server_config: {{min_version: 0x{'f' * 5_000}}}",
+    "aliases of aliases for a path": "tls_server_config: {cert_file: ["
+    + ", ".join(f"&a{level} [{', '.join([f'*a{level - 1}'] * 9 if level else ['x'])}]" for level in range(12))
+    + "]}",
     "many keys": "".join(f"k{number}: v\n" for number in range(2_000)),
     "a key of controls": '"\\e[31m\\n": x',
     "very long": f"a: {'x' * (1 << 20)}",
@@ -155,6 +169,12 @@ def test_whatever_it_holds_is_refused_in_one_line(tmp_path: Path, text: str | by
     assert len(said) < 500 and said.isprintable()
 
 
+def test_values_of_headers_in_capitals(written) -> None:
+    """Taken, as browsers take them, though Prometheus wants small letters."""
+    text = "http_server_config:\n  headers:\n    X-Frame-Options: DENY\n    X-Content-Type-Options: NoSniff\n"
+    assert WebAccess(written(text)).headers() == {"X-Frame-Options": "DENY", "X-Content-Type-Options": "NoSniff"}
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     """A configuration that is not there is said in one line."""
     with pytest.raises(OptionsError, match=r"web\.yml cannot be read: No such file or directory\.$"):
@@ -164,15 +184,13 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_paths_are_relative_to_the_file(written) -> None:
     """Certificates are looked for beside the configuration, wherever the exporter was started."""
     path = written(TLS)
-    config = read_web_config(path).tls
-    assert config is not None
-    assert config.cert_file == str(Path(path).parent / "server.crt")
-    assert read_web_config(written(TLS.replace("server.crt", "/x/y.crt"))).tls.cert_file == "/x/y.crt"
+    assert read_web_config(path).files == [str(Path(path).parent / name) for name in ("server.crt", "server.key")]
+    assert read_web_config(written(TLS.replace("server.crt", "/x/y.crt"))).files[0] == "/x/y.crt"
 
 
 def test_the_defaults_are_prometheus_own(written) -> None:
     """Without further words it is TLS 1.2 to 1.3, the server's choice of cipher, and no client certificate."""
-    context = read_web_config(written(TLS)).tls.context()
+    context = tls_context(read_web_config(written(TLS)).tls)
     assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
     assert context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
     assert context.verify_mode == ssl.CERT_NONE
@@ -181,11 +199,11 @@ def test_the_defaults_are_prometheus_own(written) -> None:
 def test_ciphers_and_versions_take_effect(written) -> None:
     """What is on offer is what was chosen, and what of TLS 1.3 cannot be switched off."""
     chosen = "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]\n  prefer_server_cipher_suites: false\n"
-    context = read_web_config(written(TLS + chosen)).tls.context()
+    context = tls_context(read_web_config(written(TLS + chosen)).tls)
     offered = {cipher["name"] for cipher in context.get_ciphers() if not cipher["name"].startswith("TLS_")}
     assert offered == {"ECDHE-ECDSA-AES128-GCM-SHA256"}
     assert not context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
-    newest = read_web_config(written(TLS + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n")).tls.context()
+    newest = tls_context(read_web_config(written(TLS + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n")).tls)
     assert newest.minimum_version == ssl.TLSVersion.TLSv1_3
 
 
