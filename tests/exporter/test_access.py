@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.exporter.access import WebAccess
+from supervisor_core.exporter.web_config import read_web_config
 
 ANN = "Basic YW5uOngK"
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
@@ -42,6 +43,20 @@ def test_a_change_takes_effect(file: Path, password_hash: str) -> None:
     assert (access.headers(), access.admits(None)) == ({"Strict-Transport-Security": "max-age=1"}, True)
     write(file, "max-age=2", 2, f"basic_auth_users:\n  ann: {password_hash}\n")
     assert (access.headers(), access.admits(None)) == ({"Strict-Transport-Security": "max-age=2"}, False)
+
+
+def test_a_change_while_the_file_is_read_takes_effect(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes between the reading and the answer is read once more."""
+    changes = [lambda: write(file, "max-age=3", 3)]
+
+    def read(path: str) -> object:
+        config = read_web_config(path)
+        if changes:
+            changes.pop()()
+        return config
+
+    monkeypatch.setattr("supervisor_core.exporter.access.read_web_config", read)
+    assert WebAccess(str(file)).headers() == {"Strict-Transport-Security": "max-age=3"}
 
 
 def test_a_file_that_stays_is_not_read_again(file: Path, caplog: pytest.LogCaptureFixture) -> None:

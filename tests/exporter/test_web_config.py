@@ -6,6 +6,7 @@ import os
 import shutil
 import ssl
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,7 @@ ODD = {
     "not UTF-8": b"basic_auth_users: {\xe9: x}",
     "half a character": 'basic_auth_users: {"\\ud800": x}',
     "a path with NUL": 'tls_server_config: {cert_file: "a\\0b", key_file: k}',
+    "a long word": f"tls_server_config: {{min_version: {'x' * 1_000}}}",
     "a long number for a word": f"tls_server_config: {{min_version: 0x{'f' * 5_000}}}",
     "aliases of aliases for a path": "tls_server_config: {cert_file: ["
     + ", ".join(f"&a{level} [{', '.join([f'*a{level - 1}'] * 9 if level else ['x'])}]" for level in range(12))
@@ -205,6 +207,21 @@ def test_ciphers_and_versions_take_effect(written) -> None:
     assert not context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
     newest = tls_context(read_web_config(written(TLS + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n")).tls)
     assert newest.minimum_version == ssl.TLSVersion.TLSv1_3
+
+
+@pytest.mark.parametrize(("curve", "agreed"), [("prime256v1", False), ("secp384r1", True)])
+def test_a_single_curve_takes_effect(written, curve: str, agreed: bool) -> None:
+    """A client that offers another curve than the chosen one gets no connection."""
+    server = tls_context(read_web_config(written(TLS + "  curve_preferences: [CurveP384]\n")).tls)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    client.set_ecdh_curve(curve)
+    upwards, downwards = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        client.wrap_bio(downwards, upwards).do_handshake()
+    with pytest.raises(ssl.SSLWantReadError if agreed else ssl.SSLError) as raised:
+        server.wrap_bio(upwards, downwards, server_side=True).do_handshake()
+    assert isinstance(raised.value, ssl.SSLWantReadError) == agreed
 
 
 @pytest.mark.parametrize("suite", CIPHERS)
