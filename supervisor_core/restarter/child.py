@@ -1,0 +1,182 @@
+"""`Child`: one launch of the program, as the restarter sees it: started by a keeper, and over when all of it is."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from supervisor_core.restarter import keeper
+
+MAX_REPORT = 1 << 20
+"""The longest line that is taken from a keeper."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildEnd:
+    """How a launch ended."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    core: bool = False
+    """Whether the kernel wrote a core file."""
+    stderr: bytes = b""
+    """The end of its standard error."""
+    oom_kills: int = 0
+    """Processes that the kernel killed for want of memory meanwhile, in this control group."""
+    not_started: str | None = None
+    """Why the program could not be run."""
+    keeper_died: bool = False
+    """Whether the keeper was killed; the kernel has then killed the program."""
+
+
+class Child:
+    """A launch. Everything it started is gone once `end` is known.
+
+    Args:
+        command: the program and its arguments.
+        environment: its environment.
+
+    Raises:
+        OSError: if not even the keeper can be started.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.leader: int | None = None
+        """Its process id; None before it has started."""
+        self.started_at = time.monotonic()
+        self._kills_before = oom_kills()
+        self._data = b""
+        self._control, theirs = socket.socketpair()
+        try:
+            self._keeper = subprocess.Popen(
+                # Neither site-packages nor the environment's modules: it starts in a third of the time.
+                [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), str(os.getpid()), *command],
+                env=dict(environment),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        except OSError:
+            self._control.close()
+            raise
+        finally:
+            theirs.close()
+        self._control.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `look` has something new."""
+        return self._control.fileno()
+
+    def look(self) -> ChildEnd | None:
+        """Take what the keeper reports; return how the launch ended, once it has."""
+        try:
+            data = self._control.recv(1 << 16)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            return self._without_keeper()
+        self._data += data
+        *lines, self._data = self._data.split(b"\n")
+        if len(self._data) > MAX_REPORT:
+            return self._without_keeper()
+        for line in lines:
+            kind, *words = line.split(b" ")
+            if kind == b"started":
+                self.leader = int(words[0])
+            elif kind == b"failed":
+                self._close()
+                number = int(words[0])
+                return ChildEnd(exit_code=126 if number == 13 else 127, not_started=os.strerror(number))
+            elif kind == b"ended":
+                self._close()
+                return self._end(int(words[0]), words[1] == b"1", words[2] if len(words) > 2 else b"")
+        return None
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal to the program alone, not to what it started."""
+        self._command(f"signal {int(signum)}")
+
+    def resize(self) -> None:
+        """Have the program's terminal take the size of ours."""
+        self._command("resize")
+
+    def kill(self) -> None:
+        """Kill the program and everything it started."""
+        self._command("kill")
+
+    def _command(self, line: str) -> None:
+        with suppress(OSError):  # the keeper is gone: `look` says so
+            self._control.sendall(line.encode() + b"\n")
+
+    def _end(self, status: int, core: bool, stderr: bytes) -> ChildEnd:
+        with suppress(binascii.Error):
+            stderr = base64.b64decode(stderr)
+        killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        return ChildEnd(
+            exit_code=None if killed is not None else os.WEXITSTATUS(status),
+            signal=killed,
+            core=core,
+            stderr=stderr,
+            oom_kills=max(0, oom_kills() - self._kills_before),
+        )
+
+    def _without_keeper(self) -> ChildEnd:
+        """Kill what a killed keeper has left: this process is the parent of its orphans."""
+        self._keeper.kill()
+        self._close()
+        kill_all_descendants()
+        return ChildEnd(signal=signal.SIGKILL, keeper_died=True, oom_kills=max(0, oom_kills() - self._kills_before))
+
+    def _close(self) -> None:
+        self._control.close()
+        self._keeper.wait()
+
+
+def kill_all_descendants() -> None:
+    """Kill every process below this one, and reap those that became its children; return when none is left."""
+    pause_secs = 0.001
+    while keeper.signal_descendants(signal.SIGKILL):
+        reap_orphans()
+        time.sleep(pause_secs)
+        pause_secs = min(1.0, 2 * pause_secs)
+    reap_orphans()
+
+
+def reap_orphans() -> None:
+    """Reap the children that have ended, except none: the duty of process 1, and of every subreaper."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def oom_kills() -> int:
+    """Return how many processes of this control group the kernel has killed for want of memory; 0 where unknown."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            groups = dict(line.rstrip("\n").split(":", 2)[1:] for line in file if line.count(":") >= 2)
+    except (OSError, ValueError):
+        return 0
+    # In a container the paths name the host's groups, and its own is mounted at the top.
+    own, memory = groups.get("", "").lstrip("/"), groups.get("memory", "").lstrip("/")
+    for path in (
+        os.path.join("/sys/fs/cgroup", own, "memory.events"),
+        "/sys/fs/cgroup/memory.events",
+        os.path.join("/sys/fs/cgroup/memory", memory, "memory.oom_control"),
+        "/sys/fs/cgroup/memory/memory.oom_control",
+    ):
+        with suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+            for line in file:
+                name, _, count = line.partition(" ")
+                if name == "oom_kill":
+                    return int(count)
+    return 0

@@ -1,0 +1,133 @@
+"""Why a launch ended: its `Cause`, and what two failures have in common, from the end of its standard error."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+
+from supervisor_core.process.stacks import location, user_line
+from supervisor_core.restarter.child import ChildEnd
+from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, Failure
+
+_PREFIX = re.compile(r"^\[rank\d+\]:\s?")
+"""Written before each line of a traceback by PyTorch's distributed package."""
+_BEGIN = "Traceback (most recent call last):"
+_FATAL = re.compile(r"Fatal Python error: ([^\n]{1,100})")
+_THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
+_FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+)| in (?P<other>.+))?$')
+_ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(:|$)")
+_IN_USE = "LogdirInUseError"
+
+
+def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failure | None:
+    """Return what identifies a failure: the type of the last exception that was printed, and the innermost line of the
+    program itself; of a process killed by a signal the signal's name. None of a process that failed without a word.
+
+    Args:
+        stderr: the end of what it wrote to standard error.
+        killed_by: the signal that killed it; None if none did.
+        step: the last step that it reached, where that is known.
+
+    Example:
+        >>> text = b'Traceback (most recent call last):\\n  File "/x/train.py", line 8, in step\\nValueError: no\\n'
+        >>> failure_of(text, None, 5)
+        Failure(type='ValueError', where='train.py:8 in step', step=5)
+    """
+    lines = [_PREFIX.sub("", line) for line in stderr.decode("utf-8", "replace").splitlines()]
+    if killed_by is not None:
+        return Failure(type=signal_name(killed_by), where=_fatal_place(lines), step=step)
+    begins = [number for number, line in enumerate(lines) if line.strip() == _BEGIN]
+    if begins:
+        frames, error = _traceback(lines[begins[-1] + 1 :])
+    else:  # a syntax error of the program's own file has no traceback
+        frames, error = [], next((line for line in reversed(lines) if line.strip()), "")
+        if not error.startswith(("SyntaxError:", "IndentationError:", "TabError:")):
+            return None
+    found = _ERROR.match(error)
+    if found is None:
+        return None
+    line = user_line(frames)
+    return Failure(type=found["type"].rpartition(".")[2], where=None if line is None else location(line), step=step)
+
+
+def _traceback(lines: Sequence[str]) -> tuple[list[str], str]:
+    """Return the frames of a traceback, outermost first, and the line with the error."""
+    frames = []
+    for line in lines:
+        if frame := _FRAME.match(line):
+            frames.append(f"{frame['file']}:{frame['line']} {frame['function'] or '<module>'}")
+        elif line and not line[0].isspace():
+            return frames, line
+    return frames, ""
+
+
+def _fatal_place(lines: Sequence[str]) -> str | None:
+    """Return the innermost line of the program in what Python's fault handler printed of the current thread."""
+    begins = [number for number, line in enumerate(lines) if _THREAD.match(line)]
+    if not begins:
+        return None
+    frames = []
+    for line in lines[begins[-1] + 1 :]:
+        if (frame := _FRAME.match(line)) is None:
+            break
+        frames.append(f"{frame['file']}:{frame['line']} {frame['other'] or frame['function'] or '<module>'}")
+    found = user_line(frames[::-1])
+    return None if found is None else location(found)
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; its number where it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def cause_of(
+    end: ChildEnd,
+    failure: Failure | None,
+    *,
+    asked_to_stop: bool,
+    is_hung: bool,
+    never: Sequence[int],
+    stopped_by_signal: bool = False,
+) -> Cause:
+    """Return why a launch ended.
+
+    Args:
+        end: how it ended.
+        failure: what identifies its failure.
+        asked_to_stop: whether the restarter had passed a stop signal on to it.
+        is_hung: whether the restarter ended it because it hung.
+        never: exit statuses after which there is no restart.
+        stopped_by_signal: whether the session's own record says that a signal stopped it.
+    """
+    if asked_to_stop:
+        return "stopped"
+    if end.not_started is not None:
+        return "not_started"
+    if is_hung:
+        return "hang"
+    if end.exit_code == AGAIN_STATUS:
+        return "requested"
+    if end.exit_code in never:
+        return "refused"
+    if end.signal == signal.SIGTERM or end.exit_code == 128 + signal.SIGTERM:
+        return "preempted"
+    if end.exit_code == 0:
+        return "preempted" if stopped_by_signal else "completed"
+    if end.oom_kills:
+        return "oom"
+    if failure is not None and failure.type == _IN_USE:
+        return "in_use"
+    return "error" if end.signal is None else "signal"
+
+
+def last_words(stderr: bytes, limit: int = 2000) -> str:
+    """Return the end of standard error as text, from the beginning of a line."""
+    text = stderr[-4 * limit :].decode("utf-8", "replace")
+    if len(text) > limit:
+        text = text[-limit:]
+        text = text.partition("\n")[2] or text
+    return text.rstrip()

@@ -1,0 +1,96 @@
+"""Why a launch ended, by its status and the end of its standard error."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.restarter.child import ChildEnd
+from supervisor_core.restarter.failure import cause_of, failure_of, last_words
+from supervisor_core.restarter.policy import Failure
+
+PROGRAM = """
+import json
+def step():
+    json.loads("{")
+try:
+    step()
+except ValueError as error:
+    raise RuntimeError("of a step") from error
+"""
+
+
+def test_the_last_exception_and_the_programs_own_line_identify_a_failure(tmp_path: Path) -> None:
+    """What Python itself prints: of chained errors the last one, of its frames the innermost outside the library."""
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "load.py").write_text("import json\ndef load():\n    json.loads('{')\nload()\n")
+    (tmp_path / "wrong.py").write_text("def step(:\n")
+    printed = {
+        name: subprocess.run([sys.executable, str(tmp_path / name)], capture_output=True).stderr
+        for name in ("train.py", "load.py", "wrong.py")
+    }
+    assert failure_of(printed["train.py"], None, 7) == Failure(
+        type="RuntimeError", where="train.py:8 in <module>", step=7
+    )
+    assert failure_of(printed["load.py"], None, None) == Failure(type="JSONDecodeError", where="load.py:3 in load")
+    syntax = failure_of(printed["wrong.py"], None, None)
+    assert syntax is not None and syntax.type == "SyntaxError"
+
+
+def test_the_prefix_of_a_rank_is_no_part_of_a_traceback() -> None:
+    """PyTorch writes [rank0]: before each line of an uncaught error."""
+    text = (
+        b'[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/a.py", line 3, in f\n[rank0]: KeyError: 1\n'
+    )
+    assert failure_of(text, None, None) == Failure(type="KeyError", where="a.py:3 in f")
+
+
+def test_a_fatal_signal_has_the_line_that_the_fault_handler_printed(tmp_path: Path) -> None:
+    """Else two segmentation faults have nothing in common but the signal."""
+    code = "import ctypes, faulthandler\nfaulthandler.enable()\ndef step():\n    ctypes.string_at(0)\nstep()\n"
+    (tmp_path / "train.py").write_text(code)
+    done = subprocess.run([sys.executable, str(tmp_path / "train.py")], capture_output=True)
+    assert failure_of(done.stderr, -done.returncode, 3) == Failure(type="SIGSEGV", where="train.py:4 in step", step=3)
+
+
+def test_a_process_that_fails_without_a_word_has_no_failure_to_compare() -> None:
+    """Status 1 alone says nothing."""
+    assert failure_of(b"loss 0.5\nloss 0.4\n", None, 3) is None
+    assert failure_of(b"", None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("end", "given", "cause"),
+    [
+        ({"exit_code": 0}, {}, "completed"),
+        ({"exit_code": 0}, {"stopped_by_signal": True}, "preempted"),
+        ({"signal": signal.SIGTERM}, {}, "preempted"),
+        ({"exit_code": 143}, {}, "preempted"),
+        ({"signal": signal.SIGTERM}, {"asked_to_stop": True}, "stopped"),
+        ({"signal": signal.SIGTERM}, {"is_hung": True}, "hang"),
+        ({"exit_code": 75}, {}, "requested"),
+        ({"exit_code": 93}, {}, "refused"),
+        ({"exit_code": 127, "not_started": "No such file or directory"}, {}, "not_started"),
+        ({"signal": signal.SIGKILL, "oom_kills": 1}, {}, "oom"),
+        ({"exit_code": 1, "oom_kills": 1}, {}, "oom"),
+        ({"signal": signal.SIGKILL}, {}, "signal"),
+        ({"exit_code": 1}, {"failure": Failure(type="LogdirInUseError")}, "in_use"),
+        ({"exit_code": 1}, {}, "error"),
+    ],
+)
+def test_the_cause_of_an_end(end: dict[str, Any], given: dict[str, Any], cause: str) -> None:
+    """Each by what sets it apart."""
+    values: dict[str, Any] = {"failure": None, "asked_to_stop": False, "is_hung": False, "never": (93,), **given}
+    assert cause_of(ChildEnd(**end), **values) == cause
+
+
+def test_the_last_words_begin_with_a_line() -> None:
+    """The rest of a line that was cut is left out."""
+    text = b"".join(b"line %d\n" % number for number in range(1000))
+    words = last_words(text, 100)
+    assert words.endswith("line 999") and words.startswith("line 9") and len(words) <= 100
