@@ -139,6 +139,7 @@ COMMANDS = {
     "inspect": "supervisor_core.cli.inspect",
     "manifests": "supervisor_core.cli.render",
     "rules": "supervisor_core.cli.render",
+    "run": "supervisor_core.cli.run",
     "verify": "supervisor_core.cli.verify",
 }
 """Command -> the module that defines it."""

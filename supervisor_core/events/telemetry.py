@@ -218,9 +218,71 @@ class StopRecord:
     activity_secs: Mapping[str, float] = field(default_factory=dict)
 
 
-Record = SessionRecord | CheckpointRecord | HeartbeatRecord | StallRecord | RecoveryRecord | StopRecord
+@dataclass(frozen=True, kw_only=True)
+class LaunchRecord:
+    """A restarter (``tb-supervisor run``) has started the program, or it has ended. In events files of the restarter's
+    own."""
+
+    kind: ClassVar[str] = "launch"
+
+    launch: str
+    """The launch's id, unique; the same when it begins and when it ends."""
+    state: Literal["begin", "end"]
+    attempt: int
+    """1 for the first launch in the logdir, one more for each later one, whichever restarter started it."""
+    started_at: float
+    """Wall time."""
+    host: str | None = None
+    pid: int | None = None
+    """Of the program."""
+    command: str | None = None
+    """At most 200 characters of it."""
+    session: str | None = None
+    """The program's newest session, where it wrote telemetry; only at the end, as all that follows."""
+    cause: str | None = None
+    """Why it ended: one of `supervisor_core.restarter.policy.Cause`."""
+    exit_code: int | None = None
+    signal: str | None = None
+    """Name of the signal that killed it."""
+    core_dumped: bool = False
+    oom_kills: int = 0
+    """Processes of its control group that the kernel killed meanwhile for want of memory."""
+    decided_by: Literal["program", "watchdog", "signal", "machine"] | None = None
+    """Who ended it: itself, the restarter because it hung, a stop signal, or the machine (memory, a lost restarter)."""
+    error: str | None = None
+    """Type of the last exception it printed, and the innermost line of the program."""
+    step: int | None = None
+    """The last step it reached."""
+    saved_step: int | None = None
+    """Step of the best verified checkpoint in the logdir."""
+    progress: bool | None = None
+    """Whether it got the run further than ever; None where unknown."""
+    action: Literal["restart", "end"] | None = None
+    """What the restarter does next."""
+    reason: str | None = None
+    """Why, in half a sentence."""
+    counted: bool = False
+    """Whether the restart counts towards the limits."""
+    backoff_secs: float = 0.0
+    """Seconds until the restart."""
+    stacks: str | None = None
+    """File with the stacks of a program that hung."""
+    stderr: str | None = None
+    """The end of its standard error: at most 64 KiB."""
+
+
+Record = SessionRecord | CheckpointRecord | HeartbeatRecord | StallRecord | RecoveryRecord | StopRecord | LaunchRecord
 KINDS: Mapping[str, type[Any]] = {
-    cls.kind: cls for cls in (SessionRecord, CheckpointRecord, HeartbeatRecord, StallRecord, RecoveryRecord, StopRecord)
+    cls.kind: cls
+    for cls in (
+        SessionRecord,
+        CheckpointRecord,
+        HeartbeatRecord,
+        StallRecord,
+        RecoveryRecord,
+        StopRecord,
+        LaunchRecord,
+    )
 }
 """Record classes by kind."""
 

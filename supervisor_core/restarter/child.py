@@ -71,6 +71,11 @@ class Child:
             theirs.close()
         self._control.setblocking(False)
 
+    @property
+    def keeper_pid(self) -> int:
+        """The keeper's process id."""
+        return self._keeper.pid
+
     def fileno(self) -> int:
         """Return the descriptor that is readable when `look` has something new."""
         return self._control.fileno()
@@ -142,6 +147,20 @@ class Child:
         self._keeper.wait()
 
 
+def reap_others(child: Child) -> None:
+    """Reap what has ended and is none of a launch's own: the duty of process 1."""
+    while (found := _ended_child()) is not None and found != child.keeper_pid:
+        os.waitpid(found, 0)
+
+
+def _ended_child() -> int | None:
+    """Return the id of a child that has ended and was not reaped; None without one."""
+    with suppress(ChildProcessError):
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return None if found is None else found.si_pid
+    return None
+
+
 def kill_all_descendants() -> None:
     """Kill every process below this one, and reap those that became its children; return when none is left."""
     pause_secs = 0.001
@@ -153,7 +172,7 @@ def kill_all_descendants() -> None:
 
 
 def reap_orphans() -> None:
-    """Reap the children that have ended, except none: the duty of process 1, and of every subreaper."""
+    """Reap all children that have ended."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -60,6 +60,23 @@ class Deadline:
 NEVER = Deadline(math.inf)
 """No deadline."""
 
+STOP_DEADLINE_VARIABLE = "SUPERVISOR_STOP_DEADLINE_SECS"
+"""Environment variable with the seconds that a program has after a stop signal, set by whoever would kill it then."""
+
+
+def granted_secs(given_secs: float) -> float:
+    """Return how long a session may take to end after a signal: what its options say, or less where
+    ``SUPERVISOR_STOP_DEADLINE_SECS`` says that the process is killed earlier.
+
+    Args:
+        given_secs: `Options.signal_grace_secs`.
+    """
+    try:
+        handed_down = float(os.environ.get(STOP_DEADLINE_VARIABLE, "inf"))
+    except ValueError:
+        return given_secs
+    return min(given_secs, handed_down) if handed_down > 0 else given_secs
+
 
 RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
 """The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""

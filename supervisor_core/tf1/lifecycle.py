@@ -16,7 +16,7 @@ from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.deadline import StopDeadline
+from supervisor_core.runtime.deadline import StopDeadline, granted_secs
 from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.supervision.chief_status import ChiefStatus
 from supervisor_core.supervision.session_recorder import SessionRecorder
@@ -74,7 +74,7 @@ class Lifecycle:
         self.services = ServiceRegistry()
         self.options = options
         """How the run behaves."""
-        deadline = StopDeadline(options.signal_grace_secs, clock)
+        deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
         self.state = SessionState(coord=coord, logdir=logdir, writer=writer, checkpoints=checkpoints, deadline=deadline)
         """The session under way, or the last one."""
         self.stopping = Stopping(self.state, options, clock)

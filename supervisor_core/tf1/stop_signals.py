@@ -24,7 +24,7 @@ import tensorflow as tf
 from supervisor_core.clock import Clock
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
-from supervisor_core.runtime.deadline import JOIN_SECS, ExitTimer
+from supervisor_core.runtime.deadline import JOIN_SECS, ExitTimer, granted_secs
 from supervisor_core.runtime.signals import SignalWatch
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.session_state import SessionState
@@ -189,7 +189,7 @@ class StopSignals:
         elif (watch := self._watch) is None or watch.interrupted:  # the program has taken what time it wanted
             deadline.stopped(AGAIN_SECS if watch is not None and watch.received_again else JOIN_SECS)
         elif not watch.ends_process(reason.signum):  # likewise: a handler of its own has let it go on
-            deadline.stopped(self._options.signal_grace_secs)
+            deadline.stopped(granted_secs(self._options.signal_grace_secs))
 
     def _forget_if_gone_on(self) -> None:
         """End as without a signal, where the program has caught its `KeyboardInterrupt` and trained on."""
@@ -232,7 +232,7 @@ class StopSignals:
         watch, coord, name = self._watch, self._state.coord, signal.Signals(signum).name
         if watch is None:  # the block has just been left
             return
-        grace_secs = self._options.signal_grace_secs
+        grace_secs = granted_secs(self._options.signal_grace_secs)
         self._note(watch, signum)
         heeded = coord.is_heeded or stopping.others_heeded()
         ends = watch.ends_process(signum)

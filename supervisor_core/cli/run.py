@@ -1,0 +1,199 @@
+"""``tb-supervisor run``: starts a training, and starts it again when it has died or hangs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from supervisor_core.cli.exporter import configure_log
+from supervisor_core.cli.parameters import Duration, WrongInput, directories
+from supervisor_core.errors import SupervisorError
+from supervisor_core.log import printable
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+
+@click.command(
+    short_help="Start a training, and start it again when it has died or hangs.",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor run --logdir /runs/mnist -- python train.py --logdir /runs/mnist\n"
+    "  tb-supervisor run --logdir /runs/mnist -- torchrun --max-restarts=0 train.py",
+)
+@click.option(
+    "--logdir",
+    required=True,
+    metavar="DIR",
+    shell_complete=directories,
+    help="Where the program writes its events and checkpoints: they show whether it makes progress.",
+)
+@click.option(
+    "--no-progress-limit",
+    type=click.IntRange(1, 1000),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="End after N launches in a row without progress.",
+)
+@click.option(
+    "--identical-limit",
+    type=click.IntRange(1, 1000),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="End after N identical failures in a row.",
+)
+@click.option(
+    "--restarts-per-hour",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="End when more than N restarts are needed within an hour without progress.",
+)
+@click.option(
+    "--max-backoff",
+    "backoff_max_secs",
+    type=Duration(least=0.0, most=86_400.0),
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="The longest wait before a restart.",
+)
+@click.option(
+    "--never-restart",
+    "never",
+    type=click.IntRange(1, 255),
+    multiple=True,
+    metavar="STATUS",
+    help="Exit status of the program after which it is not started again, besides 93. Repeatable.",
+)
+@click.option(
+    "--stop-timeout",
+    "stop_timeout_secs",
+    type=Duration(least=0.1, most=86_400.0),
+    default="28s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the program may take to end after a stop signal.",
+)
+@click.option(
+    "--stall-timeout",
+    "stall_timeout_secs",
+    type=Duration(least=1.0, most=864_000.0),
+    metavar="DURATION",
+    help="Take a program without a progress page for hung if it writes no events for this long.",
+)
+@click.option(
+    "--on-hang",
+    type=click.Choice(["restart", "observe"]),
+    default="restart",
+    show_default=True,
+    help="What to do with a program that hangs, after its stacks were taken.",
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    logdir: str,
+    no_progress_limit: int,
+    identical_limit: int,
+    restarts_per_hour: int,
+    backoff_max_secs: float,
+    never: tuple[int, ...],
+    stop_timeout_secs: float,
+    stall_timeout_secs: float | None,
+    on_hang: Literal["restart", "observe"],
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
+
+    Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it,
+    and are passed on to the program first.
+
+    Exit status: 0 when the program is done; after a stop signal that of the program; 93 if another restart would not
+    help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.
+    """
+    from supervisor_core.restarter.journal import LaunchJournal
+    from supervisor_core.restarter.logdir_view import LogdirView
+    from supervisor_core.restarter.policy import NEVER_STATUS, Limits
+    from supervisor_core.restarter.restarter import Restarter, RestarterOptions, end_process, outer_restarter
+
+    configure_log()
+    options = RestarterOptions(
+        logdir=logdir,
+        command=command,
+        limits=Limits(
+            no_progress=no_progress_limit,
+            identical=identical_limit,
+            per_hour=restarts_per_hour,
+            backoff_max_secs=backoff_max_secs,
+            never=(NEVER_STATUS, *never),
+        ),
+        stop_timeout_secs=stop_timeout_secs,
+        stall_timeout_secs=stall_timeout_secs,
+        on_hang=on_hang,
+    )
+    display = TerminalDisplay() if sys.stderr.isatty() else LogDisplay()
+    if (warning := outer_restarter(os.environ)) is not None:
+        display.line(f"warning: {warning}")
+    try:
+        view = LogdirView(logdir)
+        end = Restarter(options, view, display=display, journal=LaunchJournal(command)).run()
+    except SupervisorError as error:
+        raise WrongInput(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"Cannot start the program: {error}.") from error
+    end_process(end)
+
+
+class LogDisplay:
+    """Lines in a log, with their time."""
+
+    def line(self, text: str) -> None:
+        """Show what has happened, in one line."""
+        logging.getLogger("supervisor_core").info("%s", text)
+
+    def waiting(self, text: str, secs: float) -> None:
+        """A log has no lines for what has not happened yet."""
+
+    def done(self) -> None:
+        """Nothing was shown."""
+
+
+class TerminalDisplay:
+    """Lines on a terminal, and a status line while no program runs that writes to it, too."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False)
+        self._status: Status | None = None
+
+    def line(self, text: str) -> None:
+        """Show what has happened, in one line."""
+        with suppress(OSError):  # a terminal that is gone does not end the training
+            self._console.print(f"[bold cyan]tb-supervisor[/bold cyan] {_literal(text)}", soft_wrap=True)
+
+    def waiting(self, text: str, secs: float) -> None:
+        """Show for how long the next launch is waited for."""
+        with suppress(OSError):
+            self._status = self._console.status(f"{_literal(text)} in {secs:.0f} s (Ctrl-C ends it)")
+            self._status.start()
+
+    def done(self) -> None:
+        """Stop showing a wait."""
+        if self._status is not None:
+            with suppress(OSError):
+                self._status.stop()
+        self._status = None
+
+
+def _literal(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(printable(text))

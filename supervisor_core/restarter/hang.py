@@ -1,0 +1,179 @@
+"""`HangWatch`: whether a running program has made no progress for too long, seen from outside.
+
+A session's progress page says how far it is, and what its phase may take; it is memory, so it answers while the logdir
+hangs and while the program's interpreter is blocked. Of a program without a page the events files are what shows
+progress, and only a timeout that was given says what is too long.
+
+Silence is counted by this watch's own ticks: time in which the restarter did not run either (a suspended machine) does
+not count, nor does the time for which someone has stopped the program (SIGSTOP, a debugger).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supervisor_core.process.identity import is_stopped
+from supervisor_core.process.progress_page import PageReading, read_page
+from supervisor_core.process.runtime_directory import private_directory
+
+MOST_TICK_SECS = 2.0
+"""A longer time between two ticks counts as this: the restarter did not run."""
+WAITS_FOR_NOTHING = ("stopped",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hang:
+    """A program that makes no progress."""
+
+    phase: str | None
+    """None where only its events files show that it is silent."""
+    secs: float
+    budget_secs: float
+    pid: int
+    session: str | None = None
+    step: int | None = None
+    location: str = ""
+    """Where it hangs, if the program itself could say so."""
+    stacks: str | None = None
+    """The file in memory with its own stacks."""
+
+    @property
+    def text(self) -> str:
+        """What happened, in half a sentence."""
+        where = f", {self.location}" if self.location else ""
+        what = "no events" if self.phase is None else f"no progress in phase {self.phase}"
+        return f"{what} for {self.secs:.0f} s (budget {self.budget_secs:.0f} s){where}"
+
+
+class HangWatch:
+    """Watches one launch.
+
+    Args:
+        leader: process id of the program.
+        stall_timeout_secs: how long the events files may stay as they are; None: not judged by them.
+        pages: returns the pages there are; replaced in tests.
+        is_of: says whether a process belongs to the launch; replaced in tests.
+        stopped: says whether a process is stopped; replaced in tests.
+        running: says whether the process of a page runs; replaced in tests.
+    """
+
+    def __init__(
+        self,
+        leader: int,
+        stall_timeout_secs: float | None = None,
+        *,
+        pages: Callable[[], list[PageReading]] | None = None,
+        is_of: Callable[[int, int], bool] | None = None,
+        stopped: Callable[[int], bool] = is_stopped,
+        running: Callable[[PageReading], bool] = lambda page: page.is_running,
+    ) -> None:
+        self._leader = leader
+        self._stall_timeout_secs = stall_timeout_secs
+        self._pages = pages_here if pages is None else pages
+        self._is_of = is_descendant if is_of is None else is_of
+        self._stopped = stopped
+        self._running = running
+        self._ours: dict[str, bool] = {}
+        self._silences: dict[str, tuple[object, float]] = {}
+        self._records: int | None = None
+        self._records_silent_secs = 0.0
+        self.readings: dict[str, PageReading] = {}
+        """The newest reading of each session of this launch, by its id."""
+
+    @property
+    def step(self) -> int | None:
+        """The highest step that a session of this launch has reached; None where no page says so."""
+        return max((page.step for page in self.readings.values() if page.step is not None), default=None)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that the sessions of this launch have done, as far as pages say so."""
+        return sum(page.steps for page in self.readings.values())
+
+    def tick(self, passed_secs: float, records: int | None) -> Hang | None:
+        """Look again; return the worst hang.
+
+        Args:
+            passed_secs: since the tick before.
+            records: number of events in the logdir; None where unknown.
+        """
+        secs = min(max(0.0, passed_secs), MOST_TICK_SECS)
+        hangs = [hang for page in self.read() if (hang := self._judge(page, secs)) is not None]
+        if not self.readings and (hang := self._judge_records(records, secs)) is not None:
+            hangs.append(hang)
+        return max(hangs, key=lambda hang: hang.secs - hang.budget_secs, default=None)
+
+    def read(self) -> list[PageReading]:
+        """Return the pages of this launch as they are now."""
+        found = []
+        for page in self._pages():
+            if page.session not in self._ours:
+                self._ours[page.session] = self._is_of(page.pid, self._leader)
+            if self._ours[page.session]:
+                self.readings[page.session] = page
+                found.append(page)
+        return found
+
+    def _judge(self, page: PageReading, secs: float) -> Hang | None:
+        now = (page.steps, page.progress_at, page.phase, page.attempt)
+        before, silent_secs = self._silences.get(page.session, (None, 0.0))
+        if before != now or self._stopped(page.pid):
+            silent_secs = 0.0
+        else:
+            silent_secs += secs
+        self._silences[page.session] = (now, silent_secs)
+        if page.ended or page.budget_secs is None or page.phase in WAITS_FOR_NOTHING:
+            return None
+        if silent_secs <= page.budget_secs or not self._running(page):
+            return None
+        return Hang(
+            phase=page.phase,
+            secs=silent_secs,
+            budget_secs=page.budget_secs,
+            pid=page.pid,
+            session=page.session,
+            step=page.step,
+            location=page.location,
+            stacks=None if page.stacks is None else str(page.stacks),
+        )
+
+    def _judge_records(self, records: int | None, secs: float) -> Hang | None:
+        if self._stall_timeout_secs is None or records is None:
+            return None
+        if records != self._records or self._stopped(self._leader):
+            self._records, self._records_silent_secs = records, 0.0
+        else:
+            self._records_silent_secs += secs
+        if self._records_silent_secs <= self._stall_timeout_secs:
+            return None
+        return Hang(
+            phase=None, secs=self._records_silent_secs, budget_secs=self._stall_timeout_secs, pid=self._leader
+        )
+
+
+def pages_here() -> list[PageReading]:
+    """Return the pages of this user that were written on this machine since it started."""
+    try:
+        paths = [entry.path for entry in os.scandir(private_directory()) if entry.name.endswith(".page")]
+    except OSError:
+        return []
+    return [page for path in paths if (page := read_page(path)) is not None and page.is_here]
+
+
+def is_descendant(pid: int, ancestor: int) -> bool:
+    """Say whether a process is another one, or one that it started, directly or not."""
+    for _ in range(64):
+        if pid == ancestor:
+            return True
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+        if parent <= 1:
+            return False
+        pid = parent
+    return False
+

@@ -1,0 +1,150 @@
+"""`LaunchJournal`: each launch of the program in an events file of the restarter's own.
+
+One file for each time between two launches: opened when a launch has ended, closed when the next one has begun. Its
+name has an earlier time than the next session's file. TensorBoard reads one file of a directory at a time, in the order
+of the names, and never goes back: a later name would let it miss what the session writes in that second.
+
+Everything is written by a thread of its own. What cannot be written (a full disk, a dead mount) is logged, and no
+restart waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+from typing import Literal
+
+from supervisor_core.clock import SystemClock
+from supervisor_core.errors import SupervisorError
+from supervisor_core.events.telemetry import LaunchRecord, summary_bytes
+from supervisor_core.events.writer import EventsWriter
+from supervisor_core.restarter.failure import signal_name
+from supervisor_core.restarter.restarter import LaunchFacts, command_text
+
+WRITE_SECS, CLOSE_SECS = 10.0, 5.0
+"""Limits of the time for one record, in the journal's thread, and for all of them when the restarter ends."""
+FILENAME_SUFFIX = ".restarter"
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+class LaunchJournal:
+    """Writes launches.
+
+    Args:
+        command: the program and its arguments.
+    """
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self._command = command_text(command)
+        self._host = socket.gethostname()
+        self._writer: EventsWriter | None = None
+        self._work: queue.SimpleQueue[tuple[LaunchRecord, float, str] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="restarter-journal", daemon=True)
+        self._thread.start()
+
+    def begun(self, launch: LaunchFacts) -> None:
+        """Record that a launch has begun."""
+        self._work.put((self._record(launch, "begin"), launch.started_at, launch.directory))
+
+    def ended(self, launch: LaunchFacts) -> None:
+        """Record how one has ended, and what was decided."""
+        self._work.put((self._record(launch, "end"), launch.ended_at or time.time(), launch.directory))
+
+    def close(self) -> None:
+        """Write what is left; wait for at most `CLOSE_SECS`."""
+        self._work.put(None)
+        self._thread.join(CLOSE_SECS)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            record, at, directory = work
+            try:
+                self._write(record, at, directory)
+            except (SupervisorError, OSError, ValueError) as error:
+                self._writer = None
+                _LOG.warning("Launch %d cannot be recorded in %s: %s", record.attempt, directory, error)
+        if self._writer is not None:
+            self._close(self._writer)
+
+    def _write(self, record: LaunchRecord, at: float, directory: str) -> None:
+        writer = self._writer
+        if writer is None:
+            # Of the launch that has ended, or is about to begin: before whatever a later session writes.
+            writer = self._writer = EventsWriter(
+                directory, clock=_NameClock(record.started_at - 1.0), filename_suffix=FILENAME_SUFFIX
+            )
+        writer.summary(summary_bytes(record), step=record.step, wall_time=at)
+        writer.sync(WRITE_SECS)
+        if record.state == "begin":
+            self._writer = None
+            self._close(writer)
+
+    def _close(self, writer: EventsWriter) -> None:
+        try:
+            writer.close(WRITE_SECS)
+        except SupervisorError as error:
+            _LOG.warning("A record of a launch may be lost: %s", error)
+
+    def _record(self, launch: LaunchFacts, state: Literal["begin", "end"]) -> LaunchRecord:
+        begun = LaunchRecord(
+            launch=f"{self._host}-{os.getpid()}-{launch.attempt}",
+            state=state,
+            attempt=launch.attempt,
+            started_at=launch.started_at,
+            host=self._host,
+            pid=launch.pid,
+            command=self._command,
+        )
+        if state == "begin":
+            return begun
+        end, decision = launch.end, launch.decision
+        return LaunchRecord(
+            launch=begun.launch,
+            state="end",
+            attempt=begun.attempt,
+            started_at=begun.started_at,
+            host=begun.host,
+            pid=begun.pid,
+            command=begun.command,
+            session=launch.session,
+            cause=launch.cause,
+            exit_code=None if end is None else end.exit_code,
+            signal=None if end is None or end.signal is None else signal_name(end.signal),
+            core_dumped=end is not None and end.core,
+            oom_kills=0 if end is None else end.oom_kills,
+            decided_by=_decided_by(launch),
+            error=launch.error,
+            step=launch.step,
+            saved_step=launch.saved_step,
+            progress=None if decision is None else decision.progress,
+            action=None if decision is None else decision.action,
+            reason=None if decision is None else decision.reason,
+            counted=decision is not None and decision.counted,
+            backoff_secs=0.0 if decision is None else decision.delay_secs,
+            stacks=launch.stacks,
+            stderr=end.stderr.decode("utf-8", "replace") if end is not None and end.stderr else None,
+        )
+
+
+def _decided_by(launch: LaunchFacts) -> Literal["program", "watchdog", "signal", "machine"]:
+    if launch.cause == "hang":
+        return "watchdog"
+    if launch.cause in ("stopped", "preempted"):
+        return "signal"
+    return "machine" if launch.cause in ("oom", "lost") else "program"
+
+
+class _NameClock(SystemClock):
+    """Gives a fixed wall time: that in the file's name. Records have their own."""
+
+    def __init__(self, wall: float) -> None:
+        self._wall = max(0.0, wall)
+
+    def wall(self) -> float:
+        """Return the fixed time."""
+        return self._wall

@@ -1,0 +1,232 @@
+"""What a restarter reads from a logdir, and keeps in it: all in one thread of its own, since a logdir may hang.
+
+`LogdirView.look` says how far the run is. ``<logdir>/.supervisor.restarts`` holds one JSON object: ``"v": 1``, the
+`RestartState` as ``state``, and as ``launch`` the one under way, so that the next restarter knows of a launch whose
+restarter died with it; null between launches. It is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.recovery import find_runs
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import CheckpointError
+from supervisor_core.restarter.policy import RestartState, state_from_json, state_json
+from supervisor_core.storage.local import filesystem_for, local_path
+from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.watch.snapshot import Snapshot
+
+STATE_NAME, LOCK_NAME = ".supervisor.restarts", ".supervisor.restarts.lock"
+VERSION = 1
+
+_LOG = logging.getLogger("supervisor_core")
+_T = TypeVar("_T")
+
+
+class LogdirThread:
+    """Makes calls in their order, in a daemon thread; waits for each as long as the caller likes."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="restarter-logdir", daemon=True).start()
+
+    def do(self, call: Callable[[], _T], wait_secs: float) -> _T | None:
+        """Return what a call returns; None if it takes longer than this, and is then made all the same, or raised an
+        `OSError`, which is logged."""
+        results: list[_T] = []
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                results.append(call())
+            except (OSError, CheckpointError) as error:
+                _LOG.warning("%s", error)
+            except Exception:  # of a client of an object store: the training goes on
+                _LOG.exception("The logdir could not be read or written")
+            finally:
+                done.set()
+
+        self._calls.put(run)
+        done.wait(wait_secs)
+        return results[0] if results else None
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get()()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenLaunch:
+    """A launch under way, as it is kept on disk."""
+
+    started_at: float
+    host: str
+    boot: str | None
+    pid: int
+    """Of the restarter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogdirLook:
+    """How far the run is."""
+
+    is_known: bool
+    """Whether everything could be read, and there was something to read."""
+    saved_step: int | None
+    """Step of the best checkpoint that verifies."""
+    reached_step: int | None
+    records: int
+    """Number of events so far: it rises while the program writes."""
+    session: str | None
+    """Id of the newest session with telemetry."""
+    session_step: int | None
+    """Its last step."""
+    session_outcome: str | None
+    last_event_at: float | None
+    has_scalars: bool
+    directory: str
+    """Where the newest run is: the logdir, or below it."""
+    newest_session_at: float | None = None
+    session_steps: int = 0
+
+
+class LogdirView:
+    """One logdir. Each method may take as long as its storage does.
+
+    Args:
+        logdir: its path.
+    """
+
+    def __init__(self, logdir: str) -> None:
+        local = local_path(logdir)
+        self.logdir = logdir if local is None else os.path.abspath(local)
+        self._filesystem, self._top = filesystem_for(self.logdir)
+        self._watch = LogdirWatch(self.logdir, kept_ticks=1)
+        self._verified: dict[tuple[str, float | None], bundle.VerifiedCheckpoint] = {}
+        self._lock: int | None = None
+
+    def take(self) -> bool:
+        """Create the logdir where it is missing, and lock out other restarters; return whether there was none.
+
+        An object store has no locks: there the sessions' own lease keeps two trainings apart.
+        """
+        if local_path(self.logdir) is None:
+            return True
+        os.makedirs(self.logdir, exist_ok=True)
+        lock = os.open(os.path.join(self.logdir, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        except OSError as error:
+            _LOG.warning("%s has no file locks (%s): a second restarter is not kept out", self.logdir, error.strerror)
+        self._lock = lock  # open for as long as this process lives
+        return True
+
+    def read_state(self) -> tuple[RestartState | None, OpenLaunch | None]:
+        """Return what is on disk; None for each that is not there."""
+        try:
+            values = json.loads(self._filesystem.read(self._state_path))
+            if not isinstance(values, dict) or values.get("v") != VERSION:
+                raise ValueError(f"it is not of version {VERSION}")
+            return state_from_json(values.get("state")), _open_launch(values.get("launch"))
+        except FileNotFoundError:
+            return None, None
+        except (ValueError, RecursionError) as error:
+            _LOG.warning("%s is not used, so the counts begin again: %s", self._state_path, error)
+            return None, None
+
+    def write_state(self, state: RestartState, launch: OpenLaunch | None) -> None:
+        """Replace what is on disk."""
+        values = {"v": VERSION, "state": state_json(state), "launch": None if launch is None else asdict(launch)}
+        self._filesystem.replace(self._state_path, json.dumps(values, indent=1).encode() + b"\n")
+
+    def follow(self) -> int:
+        """Read what is new in the events files; return the number of all events so far."""
+        return sum(item.records for item in self._watch.refresh().runs.values())
+
+    def look(self) -> LogdirLook:
+        """Return how far the run is. May read a whole checkpoint."""
+        snapshot = self._watch.refresh()
+        saved_step, is_listed, has_checkpoints = self._saved_step(snapshot)
+        runs = [item.run for item in snapshot.runs.values()]
+        steps = [step for run in runs for step in (run.max_step, run.step) if step is not None]
+        newest = max(runs, key=lambda run: run.last_event_at or 0.0, default=None)
+        own = [run for run in runs if run.sessions and not run.sessions[-1].inferred]
+        last = max((run.sessions[-1] for run in own), key=lambda item: item.started_at or 0.0, default=None)
+        is_read = all(item.read_ok for item in snapshot.runs.values()) and snapshot.reachable
+        here = newest is None or "." in snapshot.runs
+        return LogdirLook(
+            is_known=is_read and is_listed and bool(runs or has_checkpoints),
+            saved_step=saved_step,
+            reached_step=max(steps, default=None),
+            records=sum(item.records for item in snapshot.runs.values()),
+            session=None if last is None else last.id,
+            session_step=None if last is None else last.last_step,
+            session_outcome=None if last is None else last.outcome,
+            last_event_at=None if newest is None else newest.last_event_at,
+            has_scalars=any(run.scalar_tags for run in runs),
+            directory=self.logdir if newest is None or here else f"{self.logdir.rstrip('/')}/{newest.name}",
+            newest_session_at=None if last is None else last.started_at,
+            session_steps=0 if last is None else last.steps or 0,
+        )
+
+    def _saved_step(self, snapshot: Snapshot) -> tuple[int | None, bool, bool]:
+        """Return the best step of a checkpoint that verifies, whether all could be looked at, and whether there are
+        any."""
+        errors: list[OSError] = []
+        best: list[int] = []
+        has_any = False
+        recorded = {
+            os.path.basename(item.path)
+            for run in snapshot.runs.values()
+            for item in run.run.checkpoints
+            if item.verified and item.path is not None
+        }
+        for run in find_runs(self._filesystem, self._top, on_error=errors.append):
+            for basename in run.basenames:
+                store = CheckpointStore(run.path, basename, filesystem=self._filesystem)
+                found = store.newest_usable(verify=partial(self._verify, recorded), start_over=True)
+                if found.chosen is not None and found.verified is not None:
+                    has_any = True
+                    step = found.chosen.step if found.verified.step is None else found.verified.step
+                    best += [] if step is None else [step]
+        return max(best, default=None), not errors, has_any
+
+    def _verify(self, recorded: Collection[str], path: str) -> bundle.VerifiedCheckpoint:
+        """Verify a checkpoint, once. Of one that its session has read back the index and the sizes are enough."""
+        index = f"{path}.index"
+        key = (path, self._filesystem.modified_at(index) if self._filesystem.is_file(index) else None)
+        if key not in self._verified:
+            found = bundle.verify(path, data=os.path.basename(path) not in recorded)
+            self._verified = {key: found}
+        return self._verified[key]
+
+    @property
+    def _state_path(self) -> str:
+        return f"{self._top.rstrip('/')}/{STATE_NAME}"
+
+
+def _open_launch(values: Any) -> OpenLaunch | None:
+    with suppress(TypeError, KeyError, ValueError):
+        boot = values["boot"]
+        return OpenLaunch(
+            started_at=float(values["started_at"]),
+            host=str(values["host"]),
+            boot=None if boot is None else str(boot),
+            pid=int(values["pid"]),
+        )
+    return None
