@@ -173,7 +173,7 @@ else:
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _TAKEN = frozenset(
-    ("run", "job", "instance", "logdir", "phase", "thread", "worker", "activity", "reason", "le", "state")
+    ("run", "job", "instance", "logdir", "phase", "thread", "worker", "activity", "reason", "le", "state", "cause")
 )
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from supervisor_core.cli import Duration, WrongInput, directories
 from supervisor_core.cli.exporter import configure_log
-from supervisor_core.cli.parameters import Duration, WrongInput, directories
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 
 if TYPE_CHECKING:
     from rich.status import Status
+
+    from supervisor_core.restarter.restarter import RestarterEnd
 
 
 @click.command(
@@ -121,7 +125,7 @@ def run(
     from supervisor_core.restarter.journal import LaunchJournal
     from supervisor_core.restarter.logdir_view import LogdirView
     from supervisor_core.restarter.policy import NEVER_STATUS, Limits
-    from supervisor_core.restarter.restarter import Restarter, RestarterOptions, end_process, outer_restarter
+    from supervisor_core.restarter.restarter import Restarter, RestarterOptions
 
     configure_log()
     options = RestarterOptions(
@@ -139,7 +143,7 @@ def run(
         on_hang=on_hang,
     )
     display = TerminalDisplay() if sys.stderr.isatty() else LogDisplay()
-    if (warning := outer_restarter(os.environ)) is not None:
+    if (warning := _outer_restarter(os.environ)) is not None:
         display.line(f"warning: {warning}")
     try:
         view = LogdirView(logdir)
@@ -148,7 +152,7 @@ def run(
         raise WrongInput(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"Cannot start the program: {error}.") from error
-    end_process(end)
+    _end_process(end)
 
 
 class LogDisplay:
@@ -197,3 +201,24 @@ def _literal(text: str) -> str:
     from rich.markup import escape
 
     return escape(printable(text))
+
+
+def _end_process(end: RestarterEnd) -> None:
+    """End this process as its end says: with a status, or by a signal, so that whoever waits for it sees that one."""
+    if end.signal is not None:
+        with suppress(OSError, ValueError):
+            signal.signal(end.signal, signal.SIG_DFL)
+            sys.stdout.flush()
+            os.kill(os.getpid(), end.signal)
+        sys.exit(128 + end.signal)  # process 1 does not die of it
+    sys.exit(end.status)
+
+
+def _outer_restarter(environment: Mapping[str, str]) -> str | None:
+    """Return a warning where another restarter would restart this one's program as well; None where none would."""
+    if "TORCHELASTIC_RUN_ID" in environment and environment.get("TORCHELASTIC_MAX_RESTARTS") != "0":
+        return (
+            "this runs inside torchrun, which restarts its ranks itself: run torchrun inside tb-supervisor run, or "
+            "give it --max-restarts=0"
+        )
+    return None

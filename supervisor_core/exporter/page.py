@@ -80,6 +80,7 @@ def run_status(
             phase=None,
             state=run.state,
             sessions=0,
+            launches=_launches(run),
             recoveries=None,
             global_step=run.step,
             steps=None,
@@ -103,6 +104,7 @@ def run_status(
         session_seen_at=min(last.ended_at, now) if has_telemetry and last.ended_at is not None else None,
         sessions=last.attempt,
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
+        launches=_launches(run),
         recoveries=last.recoveries if has_telemetry else None,
         global_step=run.step,
         steps=last.steps,
@@ -135,6 +137,10 @@ def _stall(run: Run, last: Session) -> StallStatus | None:
         return None
     line = newest.location or (None if newest.blocked_since is None else BLOCKED)
     return StallStatus(phase=newest.phase, thread=newest.thread, location=None if line is None else location(line))
+
+
+def _launches(run: Run) -> dict[str, int]:
+    return dict(Counter(launch.cause or "unknown" for launch in run.launches if launch.ended_at is not None))
 
 
 def _progress_at(run: Run, last: Session, now: float) -> float | None:

@@ -111,6 +111,13 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "reason",
         lambda s: s.restarts,
     ),
+    per_key(
+        "supervisor_launches_total",
+        "Ended launches of the program by tb-supervisor run, by why they ended.",
+        "cause",
+        lambda s: s.launches,
+        served_by="exporter",
+    ),
     counter(
         "supervisor_recoveries_total",
         "Recoveries: how often TensorFlow's session was lost and created again within this session.",

@@ -148,9 +148,7 @@ class HangWatch:
             self._records_silent_secs += secs
         if self._records_silent_secs <= self._stall_timeout_secs:
             return None
-        return Hang(
-            phase=None, secs=self._records_silent_secs, budget_secs=self._stall_timeout_secs, pid=self._leader
-        )
+        return Hang(phase=None, secs=self._records_silent_secs, budget_secs=self._stall_timeout_secs, pid=self._leader)
 
 
 def pages_here() -> list[PageReading]:
@@ -176,4 +174,3 @@ def is_descendant(pid: int, ancestor: int) -> bool:
             return False
         pid = parent
     return False
-

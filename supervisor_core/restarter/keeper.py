@@ -54,7 +54,8 @@ def descendants() -> list[tuple[int, int]]:
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := _parent_and_start(int(name))) is not None:
             parents[int(name)] = found
-    known, mine = {os.getpid()}, []
+    known = {os.getpid()}
+    mine: list[tuple[int, int]] = []
     while True:
         new = [pid for pid, (parent, _) in parents.items() if parent in known and pid not in known]
         if not new:
@@ -97,6 +98,7 @@ def _prctl(option: int, value: int) -> None:
 def main() -> None:
     """Run the program of the command line: FD PARENT COMMAND..."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)  # its end must be ours
     become_subreaper()
     if os.getppid() != int(sys.argv[2]):  # the restarter died before it could be watched
         return

@@ -125,7 +125,9 @@ class LogdirView:
         if local_path(self.logdir) is None:
             return True
         os.makedirs(self.logdir, exist_ok=True)
-        lock = os.open(os.path.join(self.logdir, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        lock = os.open(
+            os.path.join(self.logdir, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+        )
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -164,13 +166,13 @@ class LogdirView:
         saved_step, is_listed, has_checkpoints = self._saved_step(snapshot)
         runs = [item.run for item in snapshot.runs.values()]
         steps = [step for run in runs for step in (run.max_step, run.step) if step is not None]
-        newest = max(runs, key=lambda run: run.last_event_at or 0.0, default=None)
+        newest = max((run for run in runs if run.sessions), key=lambda run: run.last_event_at or 0.0, default=None)
         own = [run for run in runs if run.sessions and not run.sessions[-1].inferred]
         last = max((run.sessions[-1] for run in own), key=lambda item: item.started_at or 0.0, default=None)
         is_read = all(item.read_ok for item in snapshot.runs.values()) and snapshot.reachable
-        here = newest is None or "." in snapshot.runs
+        here = newest is None or ("." in snapshot.runs and bool(snapshot.runs["."].run.sessions))
         return LogdirLook(
-            is_known=is_read and is_listed and bool(runs or has_checkpoints),
+            is_known=is_read and is_listed and (has_checkpoints or any(run.sessions for run in runs)),
             saved_step=saved_step,
             reached_step=max(steps, default=None),
             records=sum(item.records for item in snapshot.runs.values()),

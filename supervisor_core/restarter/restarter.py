@@ -17,23 +17,22 @@ import random
 import select
 import signal
 import socket
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Literal, Protocol
+from typing import Literal
 
 from supervisor_core.process.identity import boot_id
 from supervisor_core.restarter import keeper
 from supervisor_core.restarter.child import Child, ChildEnd, reap_others
 from supervisor_core.restarter.failure import cause_of, failure_of, signal_name
 from supervisor_core.restarter.hang import Hang, HangWatch
+from supervisor_core.restarter.launch import Display, Journal, LaunchFacts, describe
 from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView, OpenLaunch
 from supervisor_core.restarter.policy import (
     IN_USE_STATUS,
-    Cause,
     Decision,
     EndedLaunch,
     Failure,
@@ -83,55 +82,6 @@ class RestarterEnd:
     status: int = 0
     signal: int | None = None
     """The signal to end by; None: with the status."""
-
-
-class Display(Protocol):
-    """Shows what the restarter does."""
-
-    def line(self, text: str) -> None:
-        """Show what has happened, in one line."""
-
-    def waiting(self, text: str, secs: float) -> None:
-        """Show for how long the next launch is waited for."""
-
-    def done(self) -> None:
-        """Stop showing a wait."""
-
-
-class Journal(Protocol):
-    """Writes launches into the events files."""
-
-    def begun(self, launch: LaunchFacts) -> None:
-        """Record that a launch has begun."""
-
-    def ended(self, launch: LaunchFacts) -> None:
-        """Record how one has ended, and what was decided."""
-
-    def close(self) -> None:
-        """Wait for what is being written, within limits."""
-
-
-@dataclass(kw_only=True)
-class LaunchFacts:
-    """One launch, as far as it is known by now."""
-
-    attempt: int
-    started_at: float
-    directory: str
-    """Where the run's events files are."""
-    pid: int | None = None
-    ended_at: float | None = None
-    end: ChildEnd | None = None
-    cause: Cause | None = None
-    decision: Decision | None = None
-    error: str | None = None
-    """Of its failure: the type, and the innermost line of the program."""
-    step: int | None = None
-    saved_step: int | None = None
-    session: str | None = None
-    hang: Hang | None = None
-    stacks: str | None = None
-    """Where the stacks of a hang are."""
 
 
 class Restarter:
@@ -247,7 +197,9 @@ class Restarter:
         if watch is not None:
             watch.read()  # a killed process leaves its page, with the step that it had reached
             facts.step = watch.step
-            facts.session = max(watch.readings.values(), key=lambda page: page.started_at).session if watch.readings else None
+            facts.session = (
+                max(watch.readings.values(), key=lambda page: page.started_at).session if watch.readings else None
+            )
         facts.ended_at, facts.end = time.time(), end
         facts.hang, facts.stacks = alarm.acted, alarm.stacks
         self._has_stepped = watch is not None and watch.steps > 0
@@ -255,9 +207,7 @@ class Restarter:
         return facts
 
     def _begun(self, facts: LaunchFacts) -> None:
-        launch = OpenLaunch(
-            started_at=facts.started_at, host=socket.gethostname(), boot=boot_id(), pid=os.getpid()
-        )
+        launch = OpenLaunch(started_at=facts.started_at, host=socket.gethostname(), boot=boot_id(), pid=os.getpid())
         self._write_state(launch, wait_secs=0.0)
         self._journal.begun(facts)
         self._display.line(f"launch {facts.attempt} started: process {facts.pid}")
@@ -486,50 +436,3 @@ class _Follow:
             self._records = self._view.follow()
         finally:
             self._is_asked = False
-
-
-def describe(facts: LaunchFacts) -> str:
-    """Return why a launch ended, in half a sentence."""
-    end, cause = facts.end, facts.cause
-    if end is None:
-        return {"lost": "lost with its restarter"}.get(cause or "", "its machine went away")
-    status = f"status {end.exit_code}" if end.signal is None else signal_name(end.signal)
-    core = ", core dumped" if end.core else ""
-    if cause == "not_started":
-        return f"not started: {end.not_started}"
-    if cause == "oom":
-        return f"OOM-killed ({status})"
-    if cause == "hang":
-        return f"hung ({facts.hang.text if facts.hang else status})"
-    if cause == "preempted":
-        return f"preempted ({status})"
-    if cause == "error" and facts.error:
-        return f"{facts.error} ({status})"
-    return f"{status}{core}"
-
-
-def end_process(end: RestarterEnd) -> None:
-    """End this process as its end says: with a status, or by a signal, so that whoever waits for it sees that one."""
-    if end.signal is not None:
-        with suppress(OSError, ValueError):
-            signal.signal(end.signal, signal.SIG_DFL)
-            sys.stdout.flush()
-            os.kill(os.getpid(), end.signal)
-        sys.exit(128 + end.signal)  # process 1 does not die of it
-    sys.exit(end.status)
-
-
-def outer_restarter(environment: Mapping[str, str]) -> str | None:
-    """Return a warning where another restarter would restart this one's program as well; None where none would."""
-    if "TORCHELASTIC_RUN_ID" in environment and environment.get("TORCHELASTIC_MAX_RESTARTS") != "0":
-        return (
-            "this runs inside torchrun, which restarts its ranks itself: run torchrun inside tb-supervisor run, or give "
-            "it --max-restarts=0"
-        )
-    return None
-
-
-def command_text(command: Sequence[str]) -> str:
-    """Return a command for people, cut to 200 characters."""
-    text = " ".join(command)
-    return text if len(text) <= 200 else text[:197] + "..."

@@ -25,6 +25,7 @@ DroppedKind = Literal[
     "silences",
     "old_threads",
     "old_workers",
+    "launches",
 ]
 UNSEEN: tuple[DroppedKind, ...] = ("files", "tags", "threads", "workers", "sessions")
 """Kinds of which dropped items are missing altogether; of the other kinds only old history is."""
@@ -45,6 +46,7 @@ MAX_HISTORY = 100_000
 MAX_STALLS = 1_000
 MAX_RECOVERIES = 10_000
 MAX_SILENCES = 10_000
+MAX_PROGRAM_LAUNCHES = 10_000
 """Likewise, each of one run."""
 MAX_HISTORY_CHARS = 32 << 20
 """Of the texts of one run's saves; of its recoveries; of its stalls' stacks."""
@@ -81,6 +83,8 @@ class Allowance:
         self.stacks = Pool(MAX_STALLS, MAX_HISTORY_CHARS)
         self.recoveries = Pool(MAX_RECOVERIES, MAX_HISTORY_CHARS)
         self.silences = Pool(MAX_SILENCES, MAX_HISTORY_CHARS)
+        self.launches = Pool(MAX_PROGRAM_LAUNCHES, MAX_HISTORY_CHARS)
+        """Begin and end records by a restarter."""
         self.threads = Pool(MAX_OLD_THREADS, MAX_HISTORY_CHARS)
         self.workers = Pool(MAX_OLD_WORKERS, MAX_HISTORY_CHARS)
 

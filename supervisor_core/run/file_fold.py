@@ -12,19 +12,21 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
-from supervisor_core.events.telemetry import HeartbeatRecord, RecoveryRecord
+from supervisor_core.events.telemetry import HeartbeatRecord, LaunchRecord, RecoveryRecord
 from supervisor_core.run.bounds import (
     MAX_NAME_CHARS,
     MAX_SESSIONS_OF_FILE,
     Allowance,
     DroppedKind,
+    Newest,
     counted,
     number,
     text,
     whole,
 )
-from supervisor_core.run.model import NonFinite
+from supervisor_core.run.model import NonFinite, ProgramLaunch
 from supervisor_core.run.other_writers import Cadence, Launches
+from supervisor_core.run.restarter_launches import launch_of
 from supervisor_core.run.session_fold import SessionFold
 
 LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")
@@ -63,6 +65,8 @@ class FileFold:
         self.tags: set[str] = set()
         self.sessions: dict[str, SessionFold] = {}
         """The sessions with telemetry in it, by latest record."""
+        self.restarter_launches: Newest[ProgramLaunch] = Newest(self._allowance.launches, _chars_of_launch)
+        """Of a file that a restarter wrote: nothing else in it counts."""
         self.tail = StepTail()
         self.rates = RateTail()
         self.launches = Launches(self._allowance)
@@ -83,7 +87,7 @@ class FileFold:
     @property
     def dropped(self) -> Counter[DroppedKind]:
         """Items dropped beyond the bounds, by kind; for tags, their points."""
-        found = self._beyond_bounds + counted(self.launches.dropped)
+        found = self._beyond_bounds + counted([*self.launches.dropped, ("launches", self.restarter_launches.dropped)])
         for session in self.sessions.values():
             found += session.dropped
         return found
@@ -93,12 +97,15 @@ class FileFold:
         self._allowance.tags += len(self.tags)
         self._allowance.sessions += len(self.sessions)
         self._allowance.followed_tags += self.launches.followed_tags
+        self.restarter_launches.give_back()
         for session in self.sessions.values():
             session.give_back()
 
     def add(self, chunk: Chunk) -> None:
         """Add the next events of the file."""
         self.version += 1
+        if self._is_of_restarter(chunk):
+            return
         chunk = self._allowed(chunk)
         self.created_at = chunk.created_at if self.created_at is None else self.created_at
         self.first_at = chunk.first_at if self.first_at is None else self.first_at
@@ -127,6 +134,15 @@ class FileFold:
         if not self.sessions:
             self.launches.add(chunk)
             self.cadence.add(chunk.scalars)
+
+    def _is_of_restarter(self, chunk: Chunk) -> bool:
+        """Add the launches in a chunk; return whether the file is a restarter's."""
+        for mark in chunk.marks:
+            if isinstance(mark, TelemetryMark) and isinstance(mark.record, LaunchRecord):
+                launch = launch_of(mark, mark.record)
+                if launch is not None:
+                    self.restarter_launches.add(launch)
+        return self.restarter_launches.total > 0
 
     def _nonfinite(self, tag: str, points: Points) -> None:
         steps = points.steps[~np.isfinite(points.values)]
@@ -163,6 +179,8 @@ class FileFold:
 
     def _telemetry(self, mark: TelemetryMark, beats: list[tuple[int, int | None]]) -> bool:
         """Add a record; return whether it shows that the wall clock was set."""
+        if isinstance(mark.record, LaunchRecord):
+            return False
         id = text(mark.record.session, MAX_NAME_CHARS)
         if id is None:
             return False
@@ -183,6 +201,10 @@ class FileFold:
         elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that are repeated
             beats.append((mark.offset, None))
         return clock_was_set
+
+
+def _chars_of_launch(launch: ProgramLaunch) -> int:
+    return sum(map(len, filter(None, (launch.last_words, launch.command, launch.error, launch.reason, launch.stacks))))
 
 
 _N = TypeVar("_N", int, float)

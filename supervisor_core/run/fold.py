@@ -30,6 +30,7 @@ from supervisor_core.run.model import (
     Checkpoint,
     Goodput,
     Outcome,
+    ProgramLaunch,
     Recovery,
     Run,
     RunState,
@@ -37,6 +38,7 @@ from supervisor_core.run.model import (
     Stall,
 )
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
+from supervisor_core.run.restarter_launches import joined, merged
 from supervisor_core.run.session_facts import SessionFacts, merged_session, telemetry_facts
 from supervisor_core.run.session_fold import clocks_differ
 from supervisor_core.run.timeline import Timeline, TimelineFold
@@ -71,6 +73,7 @@ class RunFold:
         self._timelines = TimelineFold(kept_ticks)
         self._timeline: Timeline | None = None
         self._totals = totals(())
+        self._launches: tuple[ProgramLaunch, ...] = ()
         self._presence = _Presence()
         self._undivided = 0
         self._dropped: Counter[DroppedKind] = Counter()
@@ -117,6 +120,7 @@ class RunFold:
             sessions=sessions,
             restarts=line.restarts,
             recoveries=line.recoveries,
+            launches=self._launches,
             workers=line.workers,
             checkpoints=checkpoints,
             threads=line.threads,
@@ -163,6 +167,11 @@ class RunFold:
             last = sessions[-1].files if sessions else ()
             earlier = {path for session in sessions if not session.inferred for path in session.files}
             self._totals = totals(_in_order(files, sessions), earlier.difference(last))
+            self._launches = merged(launch for file in files for launch in file.restarter_launches.items)
+            if self._launches:
+                self._timeline = replace(
+                    self._timeline, restarts=joined(self._timeline.restarts, sessions, self._launches)
+                )
             self._dropped = sum((file.dropped for file in files), counted([("sessions", self._undivided)]))
         return self._timeline
 
@@ -179,7 +188,7 @@ class RunFold:
             facts[id] = known if known is not None and known[0] == key else (key, _own_facts(id, in_files))
         self._facts = facts
         own = [found for _, found in facts.values()]
-        silent = [file for file in files if not file.sessions]
+        silent = [file for file in files if not file.sessions and not file.restarter_launches.total]
         spans = [
             (each.session.started_at, each.session.ended_at)
             for each in own

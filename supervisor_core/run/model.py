@@ -146,6 +146,45 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramLaunch:
+    """One run of the program by a restarter outside it, ``tb-supervisor run``."""
+
+    id: str
+    attempt: int
+    """1 for the first launch in the logdir."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    """None while it runs, or if its end was not recorded; then all that follows is unknown, too."""
+    pid: int | None = None
+    host: str | None = None
+    command: str | None = None
+    session: str | None = None
+    """The program's newest session."""
+    cause: str | None = None
+    """Why it ended, as in docs/events.md."""
+    exit_code: int | None = None
+    signal: str | None = None
+    core_dumped: bool = False
+    oom_kills: int = 0
+    decided_by: str | None = None
+    """Who ended it."""
+    error: str | None = None
+    """Type of its last exception, and the innermost line of the program."""
+    step: int | None = None
+    saved_step: int | None = None
+    progress: bool | None = None
+    """Whether it got the run further than ever; None where unknown."""
+    action: str | None = None
+    """``restart`` or ``end``."""
+    reason: str | None = None
+    counted: bool = False
+    backoff_secs: float = 0.0
+    stacks: str | None = None
+    last_words: str | None = None
+    """The end of its standard error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
     """The boundary between one session and the next."""
 
@@ -168,6 +207,8 @@ class Restart:
     downtime_secs: float | None
     """From the earlier session's end to the later one's start."""
     inferred: bool
+    launch: ProgramLaunch | None = None
+    """The launch that ended before it; None without a restarter outside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,6 +453,8 @@ class Run:
     restarts: tuple[Restart, ...]
     recoveries: tuple[Recovery, ...] = ()
     """By time."""
+    launches: tuple[ProgramLaunch, ...] = ()
+    """By a restarter outside, in order."""
     workers: tuple[WorkerHistory, ...] = ()
     """By name, in natural order."""
     checkpoints: tuple[Checkpoint, ...]

@@ -13,6 +13,7 @@ from supervisor_core.run.model import (
     Checkpoint,
     Goodput,
     NonFinite,
+    ProgramLaunch,
     Recovery,
     Restart,
     Session,
@@ -22,6 +23,7 @@ from supervisor_core.run.model import (
     WorkerHistory,
     WorkerSpan,
 )
+from supervisor_core.run.restarter_launches import launch_text
 
 
 def session_json(item: Session) -> dict[str, Any]:
@@ -60,6 +62,34 @@ def restart_json(item: Restart) -> dict[str, Any]:
         "downtime_secs": item.downtime_secs,
         "reason": item.reason,
         "inferred": item.inferred,
+        "launch": None if item.launch is None else launch_json(item.launch),
+    }
+
+
+def launch_json(item: ProgramLaunch) -> dict[str, Any]:
+    """Return a launch of the program by a restarter, without its last words."""
+    return {
+        "attempt": item.attempt,
+        "started": item.started_at,
+        "ended": item.ended_at,
+        "pid": item.pid,
+        "session": item.session,
+        "cause": item.cause,
+        "exit_code": item.exit_code,
+        "signal": item.signal,
+        "core_dumped": item.core_dumped,
+        "oom_kills": item.oom_kills,
+        "decided_by": item.decided_by,
+        "error": item.error,
+        "step": item.step,
+        "saved_step": item.saved_step,
+        "progress": item.progress,
+        "action": item.action,
+        "reason": item.reason,
+        "counted": item.counted,
+        "backoff_secs": item.backoff_secs,
+        "stacks": item.stacks,
+        "text": None if item.ended_at is None else launch_text(item),
     }
 
 

@@ -212,7 +212,7 @@ class SessionFold:
             self.update_step(whole(record.step))
         elif isinstance(record, RecoveryRecord):
             self._recovery(at, record)
-        else:
+        elif isinstance(record, StallRecord):
             self._stall(at, record)
             self.is_stalled = record.state in ("begin", "lasts")
         return was_set

@@ -133,6 +133,8 @@ class RunStatus:
     """Number of sessions of the run, including this one."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """Ends of the earlier sessions: reason -> count."""
+    launches: Mapping[str, int] = field(default_factory=dict)
+    """Ended launches of the program by a restarter outside: cause -> count."""
     recoveries: int | None = 0
     """How often the framework's session was lost and recreated within this session; None where unknown."""
     global_step: int | None = None

@@ -13,6 +13,7 @@ from supervisor_core.events.telemetry import (
     MAX_BYTES,
     CheckpointRecord,
     HeartbeatRecord,
+    LaunchRecord,
     Record,
     RecoveryRecord,
     SessionRecord,
@@ -33,6 +34,10 @@ RECORDS: list[Record] = [
     HeartbeatRecord(session="s", phase="training", step=-1, threads=({"name": "x", "state": "idle"},)),
     StallRecord(session="s", state="begin", phase="training", since=1.0, stacks={"Main": ("a.py:1 f", "b.py:2 g")}),
     RecoveryRecord(session="s", error="UnavailableError: gone", losses=2, step=9, restored_step=7, secs=0.5),
+    LaunchRecord(
+        launch="h-1-2", state="end", attempt=2, started_at=1.5, session="s", cause="oom", signal="SIGKILL", oom_kills=1,
+        action="restart", reason="progress", progress=True, backoff_secs=0.5, stderr="Fehlschläge\n",
+    ),
     StopRecord(session="s", reason="error", error="ValueError: \"quoted\"\nand broken", activity_secs={"stall": 0.5}),
 ]  # fmt: skip
 

@@ -79,6 +79,7 @@ def running() -> RunStatus:
             WorkerStatus(name="worker:1", state="running", steps=70, last_seen_at=NOW - 3),
             WorkerStatus(name="worker:2", state="lost", last_seen_at=NOW - 300),
         ),
+        launches={"oom": 1, "preempted": 2},
         steps_lost=130,
         activity_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},
         run_activity_secs={"productive": 9000.5, "infrastructure_recovery_from_disruption": 60.0},

@@ -83,7 +83,7 @@ def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, train
     third.loss_finite, third.rate = True, 1.0
     third.train(30).save().beat()
     status = run_status(run_of(killed, resumed, third), third.now)
-    status = replace(status, versions={"supervisor": "1"})
+    status = replace(status, versions={"supervisor": "1"}, launches={"oom": 1})
     names = {metric.name for metric in RUN_METRICS if list(metric.read(status, third.now))}
     not_now = {
         "supervisor_run_error_info",

@@ -1,0 +1,124 @@
+"""Launches of a program by a restarter (``tb-supervisor run``), from the records in its own events files."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from supervisor_core.events.chunk import TelemetryMark
+from supervisor_core.events.telemetry import LaunchRecord
+from supervisor_core.run.bounds import MAX_NAME_CHARS, number, text, truth, whole
+from supervisor_core.run.model import ProgramLaunch, Restart, Session
+
+LAST_WORDS_CHARS = 2000
+"""How much of standard error's end is kept of a launch."""
+SLACK_SECS = 2.0
+"""A session's last event may have a later time than the launch's end by this much."""
+
+
+def launch_of(mark: TelemetryMark, record: LaunchRecord) -> ProgramLaunch | None:
+    """Return what a record says of its launch; None if it does not say of which."""
+    id = text(record.launch, MAX_NAME_CHARS)
+    if id is None:
+        return None
+    began = ProgramLaunch(
+        id=id,
+        attempt=whole(record.attempt) or 0,
+        started_at=number(record.started_at),
+        pid=whole(record.pid),
+        host=text(record.host, MAX_NAME_CHARS),
+        command=text(record.command),
+    )
+    if record.state != "end":
+        return began
+    words = record.stderr[-LAST_WORDS_CHARS:] if isinstance(record.stderr, str) else None
+    return replace(
+        began,
+        ended_at=mark.at,
+        session=text(record.session, MAX_NAME_CHARS),
+        cause=text(record.cause, MAX_NAME_CHARS),
+        exit_code=whole(record.exit_code),
+        signal=text(record.signal, MAX_NAME_CHARS),
+        core_dumped=truth(record.core_dumped) is True,
+        oom_kills=whole(record.oom_kills) or 0,
+        decided_by=text(record.decided_by, MAX_NAME_CHARS),
+        error=text(record.error),
+        step=whole(record.step),
+        saved_step=whole(record.saved_step),
+        progress=truth(record.progress),
+        action=text(record.action, MAX_NAME_CHARS),
+        reason=text(record.reason),
+        counted=truth(record.counted) is True,
+        backoff_secs=number(record.backoff_secs) or 0.0,
+        stacks=text(record.stacks),
+        last_words=words,
+    )
+
+
+def merged(launches: Iterable[ProgramLaunch]) -> tuple[ProgramLaunch, ...]:
+    """Return each launch once, in order: what its end says replaces what its begin says."""
+    found: dict[str, ProgramLaunch] = {}
+    for launch in launches:
+        if launch.id not in found or launch.ended_at is not None:
+            found[launch.id] = launch
+    return tuple(sorted(found.values(), key=lambda launch: (launch.attempt, launch.started_at or 0.0)))
+
+
+def joined(
+    restarts: Sequence[Restart], sessions: Sequence[Session], launches: Sequence[ProgramLaunch]
+) -> tuple[Restart, ...]:
+    """Return the restarts, each with the launch whose end it follows: that of its earlier session, or the last one
+    that ended between the two sessions."""
+    ended = sorted(
+        (launch for launch in launches if launch.ended_at is not None), key=lambda item: item.ended_at or 0.0
+    )
+    if not ended:
+        return tuple(restarts)
+    by_session = {launch.session: launch for launch in ended if launch.session is not None}
+    times = [launch.ended_at or 0.0 for launch in ended]
+    ends = {session.id: session.ended_at for session in sessions}
+    found = []
+    for restart in restarts:
+        launch = by_session.get(restart.from_session)
+        before = ends.get(restart.from_session)
+        if launch is None and restart.at is not None and before is not None:
+            place = bisect_right(times, restart.at + SLACK_SECS) - 1
+            launch = ended[place] if place >= 0 and times[place] >= before - SLACK_SECS else None
+        found.append(restart if launch is None else replace(restart, launch=launch))
+    return tuple(found)
+
+
+def launch_text(launch: ProgramLaunch) -> str:
+    """Return how a launch ended and what followed, in one line for people.
+
+    Example:
+        >>> launch_text(ProgramLaunch(id="a", attempt=4, cause="oom", ended_at=0.0, action="restart", backoff_secs=8.0))
+        'restarted by tb-supervisor: OOM-killed; attempt 4; next in 8 s'
+    """
+    what = _CAUSES.get(launch.cause or "") or launch.signal or launch.error or launch.cause or "ended"
+    if launch.cause in ("error", "hang") and launch.error:
+        what = launch.error if launch.cause == "error" else f"hung, {launch.error.removeprefix('hang at ')}"
+    elif launch.cause == "signal" and launch.signal:
+        what = f"killed by {launch.signal}{', core dumped' if launch.core_dumped else ''}"
+    parts = [what, f"attempt {launch.attempt}"]
+    if launch.action == "restart":
+        parts.append(f"next in {launch.backoff_secs:.0f} s" if launch.backoff_secs >= 0.5 else "next at once")
+        return f"restarted by tb-supervisor: {'; '.join(parts)}"
+    if launch.reason and launch.reason != what:
+        parts.append(launch.reason)
+    return f"ended by tb-supervisor: {'; '.join(parts)}"
+
+
+_CAUSES = {
+    "completed": "completed",
+    "oom": "OOM-killed",
+    "hang": "hung",
+    "preempted": "preempted",
+    "requested": "asked to be restarted",
+    "refused": "asked not to be restarted",
+    "in_use": "logdir in use",
+    "not_started": "the program cannot be run",
+    "stopped": "asked to stop",
+    "lost": "lost with its restarter",
+}

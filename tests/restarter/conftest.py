@@ -1,0 +1,110 @@
+"""`tb-supervisor run` as a process, with programs that need nothing but the standard library."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run"]
+WAIT_SECS = 60.0
+"""Longer than anything takes on a busy machine."""
+
+
+class Running:
+    """A restarter, and what its program writes to standard output.
+
+    Args:
+        arguments: those of ``tb-supervisor run``.
+        log: where its standard error goes.
+    """
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr)
+        assert self.process.stdout is not None
+        self._output = self.process.stdout
+        self._data = b""
+        self._watched: dict[int, int] = {}
+
+    def line(self) -> list[str]:
+        """The next line that the program writes, in words; waits for it."""
+        while b"\n" not in self._data:
+            assert select.select([self._output], [], [], WAIT_SECS)[0], self.log
+            data = os.read(self._output.fileno(), 4096)
+            assert data, self.log
+            self._data += data
+        line, _, self._data = self._data.partition(b"\n")
+        return line.decode().split()
+
+    def has_line(self, secs: float) -> bool:
+        """Whether there is another line, within some seconds."""
+        return b"\n" in self._data or bool(select.select([self._output], [], [], secs)[0])
+
+    def rest(self) -> bytes:
+        """All that the program wrote after the lines that were taken, once it and its restarter have ended."""
+        return self._data + self._output.read()
+
+    def watch(self, *pids: int) -> None:
+        """Hold on to processes, so that their ends can be waited for."""
+        for pid in pids:
+            self._watched[pid] = os.pidfd_open(pid)
+
+    def wait_gone(self) -> None:
+        """Wait until every process that is held has ended."""
+        for pid, handle in self._watched.items():
+            assert select.select([handle], [], [], WAIT_SECS)[0], f"{pid} still runs: {self.log}"
+
+    def status(self) -> int:
+        """Wait for the restarter's end; its status, or minus the signal."""
+        return self.process.wait(WAIT_SECS)
+
+    @property
+    def log(self) -> str:
+        """What is on standard error so far."""
+        return self._log.read_text()
+
+    def close(self) -> None:
+        """End everything that is left."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(WAIT_SECS)
+        for handle in self._watched.values():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            os.close(handle)
+        self._output.close()
+
+
+@pytest.fixture
+def run_command() -> list[str]:
+    """The command, up to its options."""
+    return COMMAND
+
+
+@pytest.fixture
+def restarter(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Returns a function that starts ``tb-supervisor run`` with a program, and options before it."""
+    started: list[Running] = []
+
+    def start(program: str, *options: str, arguments: tuple[str, ...] = ()) -> Running:
+        path = tmp_path / "program.py"
+        path.write_text(program)
+        command = [sys.executable, "-I", str(path), *arguments]
+        running = Running(
+            ["--logdir", str(tmp_path / "logs"), *options, "--", *command], tmp_path / f"log{len(started)}"
+        )
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
+        running.close()

@@ -1,0 +1,120 @@
+"""When a running program counts as hung, by its progress page or its events files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.process.progress_page import PageReading, ProgressPage, read_page
+from supervisor_core.restarter.hang import MOST_TICK_SECS, HangWatch, is_descendant
+
+LEADER = 4711
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> PageReading:
+    """The page of a session in training at step 7, which may take 3 s for a step."""
+    writer = ProgressPage.create(tmp_path, session_id="a", pid=LEADER)
+    writer.step_is(0, 1)
+    writer.enter("training", 3.0)
+    found = read_page(tmp_path / "a.page")
+    assert found is not None
+    return replace(found, steps=7, step=7)
+
+
+class Trainer:
+    """A program whose page, and whose state, a test changes."""
+
+    def __init__(self, page: PageReading, stall_timeout_secs: float | None = None) -> None:
+        self.pages = [page]
+        self.is_stopped = False
+        self.is_running = True
+        self.watch = HangWatch(
+            LEADER,
+            stall_timeout_secs,
+            pages=lambda: self.pages,
+            is_of=lambda pid, leader: pid == leader,
+            stopped=lambda pid: self.is_stopped,
+            running=lambda page: self.is_running,
+        )
+
+    def silent(self, ticks: int, secs: float = 1.0, records: int | None = None) -> Any:
+        """The hang after some ticks in which nothing changes."""
+        hang = None
+        for _ in range(ticks):
+            hang = self.watch.tick(secs, records)
+        return hang
+
+
+def test_silence_beyond_the_budget_of_the_phase_is_a_hang(page: PageReading) -> None:
+    """Counted from the first look at that progress: any change of the page begins it again."""
+    trainer = Trainer(page)
+    assert trainer.silent(4) is None
+    hang = trainer.silent(1)
+    assert (hang.phase, hang.secs, hang.budget_secs, hang.step) == ("training", 4.0, 3.0, 7)
+    assert hang.text == "no progress in phase training for 4 s (budget 3 s)"
+    trainer.pages = [replace(page, steps=8)]
+    assert trainer.silent(4) is None and trainer.watch.steps == 8
+
+
+@pytest.mark.parametrize("change", [{"budget_secs": None}, {"ended": True}, {"phase": "stopped"}])
+def test_some_pages_cannot_hang(page: PageReading, change: dict[str, Any]) -> None:
+    """A phase without a budget, and a session that has ended."""
+    assert Trainer(replace(page, **change)).silent(100) is None
+
+
+def test_a_stopped_program_does_not_hang(page: PageReading) -> None:
+    """Someone has stopped it; when it is continued its time begins again."""
+    trainer = Trainer(page)
+    trainer.silent(3)
+    trainer.is_stopped = True
+    assert trainer.silent(100) is None
+    trainer.is_stopped = False
+    assert trainer.silent(3) is None
+    assert trainer.silent(1) is not None
+
+
+def test_a_killed_worker_is_no_hang(page: PageReading) -> None:
+    """Its page stays for the next session to read; the step in it still counts."""
+    trainer = Trainer(page)
+    trainer.is_running = False
+    assert trainer.silent(100) is None
+    assert trainer.watch.step == 7
+
+
+def test_time_in_which_the_restarter_did_not_run_does_not_count(page: PageReading) -> None:
+    """Of a suspended machine the program did not run either: two such gaps are no hang."""
+    trainer = Trainer(page)
+    assert trainer.silent(2, secs=86_400.0) is None
+    assert MOST_TICK_SECS < 3.0
+
+
+def test_pages_of_other_programs_do_not_count(page: PageReading) -> None:
+    """Another training of the same user on this machine may hang as it likes."""
+    trainer = Trainer(replace(page, pid=1234))
+    assert trainer.silent(100) is None and trainer.watch.step is None
+
+
+def test_a_program_without_a_page_is_judged_by_its_events(page: PageReading) -> None:
+    """Only where a timeout is given; while the logdir does not answer nothing is known."""
+    trainer = Trainer(page, stall_timeout_secs=3.0)
+    trainer.pages = []
+    assert trainer.silent(100, records=None) is None
+    assert trainer.silent(4, records=5) is None
+    assert trainer.silent(1, records=5).text == "no events for 4 s (budget 3 s)"
+    assert trainer.silent(1, records=6) is None
+    without = Trainer(page)
+    without.pages = []
+    assert without.silent(100, records=5) is None
+
+
+def test_a_process_belongs_to_those_that_started_it() -> None:
+    """Itself, its parent, and not its child."""
+    assert is_descendant(os.getpid(), os.getpid())
+    assert is_descendant(os.getpid(), os.getppid())
+    assert not is_descendant(os.getppid(), os.getpid())
+    assert not is_descendant(1 << 30, os.getpid())

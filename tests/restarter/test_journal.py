@@ -1,0 +1,107 @@
+"""Launches in the events files: the records, their files' names, and what happens where they cannot be written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.clock import SystemClock
+from supervisor_core.events.writer import EventsWriter
+from supervisor_core.restarter.child import ChildEnd
+from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.journal import LaunchJournal
+from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.policy import Decision
+from supervisor_core.run.restarter_launches import launch_text
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+STARTED = 1_795_222_244.5
+
+
+class StillClock(SystemClock):
+    """A wall clock that stands still."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    def wall(self) -> float:
+        """Return its time."""
+        return self._at
+
+
+def facts(attempt: int, directory: Path, started_at: float = STARTED) -> LaunchFacts:
+    """A launch that has begun."""
+    return LaunchFacts(attempt=attempt, started_at=started_at, directory=str(directory), pid=4711)
+
+
+def end(launch: LaunchFacts, *, secs: float = 60.0) -> LaunchFacts:
+    """The launch after the kernel killed it for want of memory."""
+    launch.end, launch.cause = ChildEnd(signal=9, oom_kills=1, stderr=b"step 7\n"), "oom"
+    launch.ended_at, launch.step, launch.error = launch.started_at + secs, 7, "SIGKILL"
+    launch.decision = Decision(action="restart", reason="progress", delay_secs=8.0, counted=True, progress=True)
+    return launch
+
+
+def test_a_launch_is_read_back_and_joined_to_its_restart(tmp_path: Path) -> None:
+    """Between two sessions of another writer, by time; as text it is what the tab shows."""
+    for number, at in enumerate((STARTED + 10, STARTED + 80)):
+        with EventsWriter(tmp_path, filename_suffix=f".{number}", clock=StillClock(at)) as writer:
+            for step in range(3):
+                writer.scalar("loss", 0.5, step=step, wall_time=at + step)
+    journal = LaunchJournal(("python", "train.py"))
+    first = facts(4, tmp_path)
+    journal.begun(first)
+    journal.ended(end(first))
+    journal.begun(facts(5, tmp_path, STARTED + 68.0))
+    journal.close()
+    run = LogdirWatch(str(tmp_path)).refresh().runs["."].run
+    assert [(item.attempt, item.cause, item.ended_at) for item in run.launches] == [
+        (4, "oom", STARTED + 60.0),
+        (5, None, None),
+    ]
+    launch = run.launches[0]
+    assert (launch.oom_kills, launch.signal, launch.decided_by, launch.step) == (1, "SIGKILL", "machine", 7)
+    assert launch_text(launch) == "restarted by tb-supervisor: OOM-killed; attempt 4; next in 8 s"
+    assert [item.launch for item in run.restarts] == [launch]
+    assert (run.first_step, run.last_step, run.max_step) == (0, 2, 2)  # a launch's step is none of the run's
+
+
+def test_the_names_of_its_files_are_never_after_the_next_sessions(tmp_path: Path) -> None:
+    """TensorBoard reads the files of a directory in the order of their names, and never goes back."""
+    journal = LaunchJournal(("python",))
+    with EventsWriter(tmp_path) as session:
+        own = os.path.basename(session.path or "")
+        journal.ended(end(facts(1, tmp_path, float(own.split(".")[3])), secs=0.0))
+        journal.close()
+    others = [name for name in os.listdir(tmp_path) if name.endswith(".restarter")]
+    assert len(others) == 1 and others[0] < own
+
+
+def test_what_cannot_be_written_is_logged_and_keeps_nothing_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file where the directory should be; the next launch is recorded again."""
+    caplog.set_level("WARNING", "supervisor_core")
+    blocked = tmp_path / "blocked"
+    blocked.write_text("")
+    journal = LaunchJournal(("python",))
+    journal.ended(end(facts(1, blocked)))
+    journal.begun(facts(2, tmp_path))
+    journal.close()
+    assert "Launch 1 cannot be recorded" in caplog.text
+    assert [launch.attempt for launch in LogdirWatch(str(tmp_path)).refresh().runs["."].run.launches] == [2]
+
+
+def test_a_hang_is_the_watchdogs_decision(tmp_path: Path) -> None:
+    """With where it hangs, and where the stacks are."""
+    launch = end(facts(1, tmp_path))
+    launch.cause, launch.error, launch.stacks = "hang", "hang at MainThread at train.py:88 in step", "/dev/shm/a.stacks"
+    launch.hang = Hang(phase="training", secs=9.0, budget_secs=6.0, pid=4711)
+    journal = LaunchJournal(("python",))
+    journal.ended(launch)
+    journal.close()
+    found = LogdirWatch(str(tmp_path)).refresh().runs["."].run.launches[0]
+    assert (found.decided_by, found.stacks) == ("watchdog", "/dev/shm/a.stacks")
+    assert "hung, MainThread at train.py:88 in step; attempt 1" in launch_text(found)

@@ -1,0 +1,161 @@
+"""`tb-supervisor run` with real processes: no orphan whichever is killed, signals, statuses, what is kept."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.run.restarter_launches import launch_text
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+FAMILY = """
+import os, time
+def forever(leave):
+    if leave:
+        os.setsid()
+    while True:
+        time.sleep(1000)
+def start(leave):
+    # Of the daemon the parent ends at once, so that it is an orphan in a session of its own.
+    out, into = os.pipe()
+    first = os.fork()
+    if first == 0:
+        if leave and os.fork():
+            os._exit(0)
+        os.write(into, b"%d" % os.getpid())
+        os.close(into)
+        forever(leave)
+    if leave:
+        os.waitpid(first, 0)
+    return int(os.read(out, 20))
+print(os.getppid(), os.getpid(), start(False), start(True), flush=True)
+forever(False)
+"""
+
+
+@pytest.mark.parametrize("victim", ["restarter", "keeper", "leader"])
+def test_whichever_process_is_killed_no_other_is_left(restarter: Callable[..., Any], victim: str) -> None:
+    """kill -9 of any one ends the program, its child and its daemon; a restarter that lives starts it again."""
+    running = restarter(FAMILY, "--max-backoff", "1ms")
+    keeper, leader, child, daemon = map(int, running.line())
+    running.watch(keeper, leader, child, daemon)
+    os.kill({"restarter": running.process.pid, "keeper": keeper, "leader": leader}[victim], signal.SIGKILL)
+    running.wait_gone()
+    if victim == "restarter":
+        assert running.status() == -signal.SIGKILL
+        return
+    again = list(map(int, running.line()))
+    running.watch(*again)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.status() == -signal.SIGTERM, running.log
+    running.wait_gone()
+
+
+LISTENING = r"""
+import os, signal, sys, time
+def say(signum, frame):
+    os.write(1, signal.Signals(signum).name.encode() + b"\n")
+    if len(sys.argv) > 1 and signum == signal.SIGTERM:
+        sys.exit(int(sys.argv[1]))
+for signum in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(signum, say)
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"the child, too\n"))
+    while True:
+        time.sleep(1000)
+print(os.getpid(), os.environ["SUPERVISOR_STOP_DEADLINE_SECS"], flush=True)
+while True:
+    time.sleep(1000)
+"""
+
+
+def test_a_signal_goes_to_the_program_alone(restarter: Callable[..., Any]) -> None:
+    """Not to its children, and to a stopped program as well; the end of a clean stop is the program's own."""
+    running = restarter(LISTENING, "--stop-timeout", "60s", arguments=("7",))
+    leader, deadline = running.line()
+    assert float(deadline) == 57.0
+    running.process.send_signal(signal.SIGUSR1)
+    assert running.line() == ["SIGUSR1"], (leader, running.log)
+    os.kill(int(leader), signal.SIGSTOP)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.line() == ["SIGTERM"]
+    assert running.status() == 7, running.log
+    assert running.rest() == b""
+
+
+def test_a_program_that_does_not_stop_is_killed(restarter: Callable[..., Any]) -> None:
+    """At the deadline; the restarter ends by the signal that it got, whatever the program died of."""
+    running = restarter(LISTENING, "--stop-timeout", "100ms")
+    running.watch(int(running.line()[0]))
+    running.process.send_signal(signal.SIGTERM)
+    assert running.status() == -signal.SIGTERM
+    assert "has not ended in time" in running.log
+    running.wait_gone()
+
+
+def test_a_second_signal_hurries_and_a_third_kills(restarter: Callable[..., Any]) -> None:
+    """Each is passed on; whoever sends the third does not wait any more."""
+    running = restarter(LISTENING, "--stop-timeout", "600s")
+    running.line()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.line() == ["SIGTERM"]
+    while not running.has_line(0.2):  # two within half a second are one: a batch system signals every process
+        running.process.send_signal(signal.SIGTERM)
+    while running.process.poll() is None:
+        running.process.send_signal(signal.SIGTERM)
+        running.has_line(0.2)
+    assert running.status() == -signal.SIGTERM
+
+
+FAILING = """
+import os, sys
+print(os.getpid(), flush=True)
+sys.stderr.write("x" * 100_000 + "\\n")
+def step():
+    raise RuntimeError("no such device")
+step()
+"""
+
+
+def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
+    restarter: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Three launches, the same failure: status 93; the records say why, and the state on disk goes on counting."""
+    running = restarter(FAILING, "--max-backoff", "1ms")
+    assert running.status() == 93, running.log
+    assert "3 identical failures: RuntimeError at program.py:6 in step" in running.log
+    assert running.log.count("x" * 100_000) == 3  # all of standard error is copied
+    run = LogdirWatch(str(tmp_path / "logs")).refresh().runs["."].run
+    assert [launch.attempt for launch in run.launches] == [1, 2, 3]
+    assert [launch.pid for launch in run.launches] == [int(running.line()[0]) for _ in range(3)]
+    last = run.launches[-1]
+    assert (last.cause, last.exit_code, last.error) == ("error", 1, "RuntimeError at program.py:6 in step")
+    assert (last.action, last.decided_by, last.progress) == ("end", "program", None)
+    assert last.last_words is not None and last.last_words.endswith("RuntimeError: no such device\n")
+    assert launch_text(run.launches[0]).startswith("restarted by tb-supervisor: RuntimeError at program.py:6")
+    assert run.sessions == ()  # a launch is no session
+    kept = json.loads((tmp_path / "logs" / ".supervisor.restarts").read_text())
+    assert kept["state"]["attempt"] == 3 and kept["launch"] is None
+    # The next restarter gives it one launch, not three.
+    again = restarter(FAILING, "--max-backoff", "1ms")
+    assert again.status() == 93 and "4 identical failures" in again.log
+
+
+def test_a_logdir_in_use_and_a_program_that_is_missing(tmp_path: Path, run_command: list[str]) -> None:
+    """95 and nothing is started; 93, and no second try."""
+    logs = tmp_path / "logs"
+    missing = [*run_command, "--logdir", str(logs), "--", str(tmp_path / "nothing")]
+    done = subprocess.run(missing, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 93 and "No such file or directory" in done.stderr
+    with (logs / ".supervisor.restarts.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(missing, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 95 and "in use by another tb-supervisor run" in done.stderr
