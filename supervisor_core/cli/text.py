@@ -8,14 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape, render
 from rich.table import Table
+from rich.text import Text
 
 from supervisor_core.log import printable
-from supervisor_core.run.model import Run, RunState
+from supervisor_core.run.model import ProgramLaunch, Run, RunState
+from supervisor_core.run.restarter_launches import launch_text
 
 UNKNOWN = "-"
+SHOWN_WORDS = 10
+"""Lines of the newest launch's standard error."""
 _DAY, _HOUR, _MINUTE, _SECOND = (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
 _UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
 _MOST_DAYS = 1e7
@@ -206,3 +210,26 @@ _COLUMNS: Mapping[str, Callable[[Run, float], str]] = {
 }
 _GAP = 2
 _LEAST_URGENT = ("steps/s", "goodput", "restarts", "silent", "checkpoint", "step")
+
+
+def launches(items: Sequence[ProgramLaunch]) -> Table:
+    """Return the launches of the program by a restarter outside."""
+    table = headed("launch", "started", "ended", "step", "progress", "then")
+    for launch in newest(items):
+        table.add_row(
+            str(launch.attempt),
+            moment(launch.started_at),
+            moment(launch.ended_at),
+            count(launch.step),
+            {True: "yes", False: "no", None: UNKNOWN}[launch.progress],
+            "" if launch.ended_at is None else literal(launch_text(launch)),
+        )
+    return table
+
+
+def last_words(launch: ProgramLaunch) -> list[RenderableType]:
+    """Return the end of standard error of the newest launch, if that one has failed."""
+    if launch.last_words is None or launch.cause in ("completed", "stopped", "preempted", "requested"):
+        return []
+    lines = launch.last_words.rstrip().splitlines()[-SHOWN_WORDS:]
+    return [Text(), Text("standard error:", style="bold"), *(Text(f"  {printable(line)}") for line in lines)]

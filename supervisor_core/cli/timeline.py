@@ -17,6 +17,8 @@ from supervisor_core.cli.text import (
     count,
     duration,
     headed,
+    last_words,
+    launches,
     literal,
     moment,
     newest,
@@ -34,7 +36,6 @@ from supervisor_core.run.model import (
     AtRisk,
     Checkpoint,
     Goodput,
-    ProgramLaunch,
     Recovery,
     Restart,
     Run,
@@ -43,7 +44,6 @@ from supervisor_core.run.model import (
     ThreadHistory,
     WorkerHistory,
 )
-from supervisor_core.run.restarter_launches import launch_text
 from supervisor_core.run.status import WorkerState
 
 Stretch = tuple[float, float, str]
@@ -63,8 +63,6 @@ LOSS_IS_NOT_FINITE = "The newest loss is NaN or infinite."
 SHOWN_STACKS, SHOWN_FRAMES = 5, 10
 SHOWN_REASONS = 5
 """Reasons against an exact resume; ``--json`` has all."""
-SHOWN_WORDS = 10
-"""Lines of the newest launch's standard error."""
 SHOWN_NONFINITE = 5
 """Tags with values that are not finite; ``--json`` has all."""
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
@@ -84,8 +82,8 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     parts.extend(_bars(run, now, width))
     parts.append(_sessions(run))
     if run.launches:
-        parts += [Text(), _launches(run.launches)]
-        parts += _last_words(run.launches[-1])
+        parts += [Text(), launches(run.launches)]
+        parts += last_words(run.launches[-1])
     if run.recoveries:
         parts += [Text(), recoveries(run.recoveries)]
     if run.workers:
@@ -307,28 +305,6 @@ def _sessions(run: Run) -> Table:
             then,
         )
     return table
-
-
-def _launches(launches: Sequence[ProgramLaunch]) -> Table:
-    table = headed("launch", "started", "ended", "step", "progress", "then")
-    for launch in newest(launches):
-        table.add_row(
-            str(launch.attempt),
-            moment(launch.started_at),
-            moment(launch.ended_at),
-            count(launch.step),
-            {True: "yes", False: "no", None: UNKNOWN}[launch.progress],
-            "" if launch.ended_at is None else literal(launch_text(launch)),
-        )
-    return table
-
-
-def _last_words(launch: ProgramLaunch) -> list[RenderableType]:
-    """The end of standard error of the newest launch, if that one has failed."""
-    if launch.last_words is None or launch.cause in ("completed", "stopped", "preempted", "requested"):
-        return []
-    lines = launch.last_words.rstrip().splitlines()[-SHOWN_WORDS:]
-    return [Text(), Text("standard error:", style="bold"), *(Text(f"  {printable(line)}") for line in lines)]
 
 
 def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:

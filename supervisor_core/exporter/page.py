@@ -25,6 +25,7 @@ from supervisor_core.metrics.table import (
 )
 from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory, WorkerHistory
+from supervisor_core.run.restarter_launches import LAUNCH_CAUSES
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus, ThreadStatus, WorkerState, WorkerStatus
 
 _ACTIVE: dict[RunState, bool | None] = {
@@ -140,7 +141,8 @@ def _stall(run: Run, last: Session) -> StallStatus | None:
 
 
 def _launches(run: Run) -> dict[str, int]:
-    return dict(Counter(launch.cause or "unknown" for launch in run.launches if launch.ended_at is not None))
+    ended = (launch for launch in run.launches if launch.ended_at is not None)
+    return dict(Counter(launch.cause if launch.cause in LAUNCH_CAUSES else "unknown" for launch in ended))
 
 
 def _progress_at(run: Run, last: Session, now: float) -> float | None:

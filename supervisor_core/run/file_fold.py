@@ -104,7 +104,7 @@ class FileFold:
     def add(self, chunk: Chunk) -> None:
         """Add the next events of the file."""
         self.version += 1
-        if self._is_of_restarter(chunk):
+        if self._add_launches(chunk):
             return
         chunk = self._allowed(chunk)
         self.created_at = chunk.created_at if self.created_at is None else self.created_at
@@ -135,14 +135,22 @@ class FileFold:
             self.launches.add(chunk)
             self.cadence.add(chunk.scalars)
 
-    def _is_of_restarter(self, chunk: Chunk) -> bool:
-        """Add the launches in a chunk; return whether the file is a restarter's."""
+    @property
+    def is_of_restarter(self) -> bool:
+        """Whether it holds launches of the program and nothing else."""
+        return self.restarter_launches.total > 0 and not (self.sessions or self.tags or self.session_logs)
+
+    def _add_launches(self, chunk: Chunk) -> bool:
+        """Add the launches in a chunk; return whether it holds nothing else."""
+        others = 0
         for mark in chunk.marks:
             if isinstance(mark, TelemetryMark) and isinstance(mark.record, LaunchRecord):
                 launch = launch_of(mark, mark.record)
                 if launch is not None:
                     self.restarter_launches.add(launch)
-        return self.restarter_launches.total > 0
+            else:
+                others += 1
+        return self.is_of_restarter and not (others or chunk.scalars)
 
     def _nonfinite(self, tag: str, points: Points) -> None:
         steps = points.steps[~np.isfinite(points.values)]

@@ -188,7 +188,7 @@ class RunFold:
             facts[id] = known if known is not None and known[0] == key else (key, _own_facts(id, in_files))
         self._facts = facts
         own = [found for _, found in facts.values()]
-        silent = [file for file in files if not file.sessions and not file.restarter_launches.total]
+        silent = [file for file in files if not file.sessions and not file.is_of_restarter]
         spans = [
             (each.session.started_at, each.session.ended_at)
             for each in own

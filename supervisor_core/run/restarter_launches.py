@@ -122,3 +122,5 @@ _CAUSES = {
     "stopped": "asked to stop",
     "lost": "lost with its restarter",
 }
+LAUNCH_CAUSES = frozenset(("error", "signal", *_CAUSES))
+"""Every cause that a restarter records."""

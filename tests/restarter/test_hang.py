@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.process.progress_page import PageReading, ProgressPage, read_page
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import PageReading, read_page
 from supervisor_core.restarter.hang import MOST_TICK_SECS, HangWatch, is_descendant
 
 LEADER = 4711
