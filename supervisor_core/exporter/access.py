@@ -55,6 +55,8 @@ class WebAccess:
         if path is not None:
             try:
                 self._rules = self._read(path)
+            except OSError as error:
+                raise OptionsError(f"The web configuration {path} cannot be read: {error.strerror}.") from error
             except OptionsError as error:
                 raise OptionsError(f"The web configuration {path} cannot be used: {error}.") from error
         self.tls = self._rules.context is not None
@@ -85,7 +87,7 @@ class WebAccess:
                         raise OptionsError("TLS is switched on or off by a restart only")
                     self._rules = rules
                     _LOG.info("The web configuration %s has changed and is in force", self._path)
-                except OptionsError as error:
+                except (OSError, OptionsError) as error:
                     text = "The web configuration %s has changed and cannot be used, the old one stays: %s"
                     _LOG.error(text, self._path, error)
             return self._rules

@@ -117,8 +117,9 @@ def read_web_config(path: str) -> WebConfig:
 
     Raises:
         OptionsError: in one line, what about it cannot be used.
+        OSError: if the file cannot be read.
     """
-    with _explained(f"{path} cannot be read"), open(path, "rb") as file:
+    with open(path, "rb") as file:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise OptionsError(f"it is longer than {MAX_BYTES:,} bytes")
