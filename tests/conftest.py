@@ -15,12 +15,17 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from supervisor_core.storage.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 
 # What a shell starts in the background ignores SIGINT, and so do its children: a test that sends one would time out.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An example may take longer than 200 ms on a busy machine.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 def _load(path: str) -> ModuleType:

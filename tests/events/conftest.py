@@ -12,13 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from supervisor_core.storage.local import AppendFile, LocalFilesystem
 from supervisor_core.storage.source import Entry, LocalReadFile, LocalSource
-
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
 
 
 def crc_of_byte(crc: int) -> int:

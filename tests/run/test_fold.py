@@ -339,7 +339,7 @@ def test_nothing_is_a_run_too(run_of: RunOf) -> None:
     assert run.at_risk is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_order_and_pieces_change_nothing(data: Any, trainer: Any, events_file: Any) -> None:
     """However the files are cut, and whichever comes first, the run is the same."""

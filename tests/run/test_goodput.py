@@ -202,7 +202,7 @@ STRETCH = st.tuples(
 SESSION = st.tuples(st.floats(-50, 500), st.booleans(), st.booleans(), st.lists(STRETCH, max_size=5))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @example(sessions=[(0.0, False, False, [("save", 188.50077350576194), ("train", 272.0), ("recover", 5.0)])], later=0.0)
 @given(sessions=st.lists(SESSION, max_size=4), later=st.floats(-100, 1000))
 def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any) -> None:

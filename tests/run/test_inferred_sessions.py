@@ -320,7 +320,7 @@ EVENT = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), files=st.lists(st.lists(EVENT, max_size=14), min_size=1, max_size=4))
 def test_any_log_in_any_pieces_gives_the_same_sane_run(
     data: Any, files: list[list[tuple[str, int]]], events_file: Any

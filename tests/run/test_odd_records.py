@@ -27,7 +27,7 @@ ODD += [[WORKER, {"name": "ps:0", "state": "failed"}, {"name": "²", "state": "r
 ODD += [[{"name": "b", "state": ["idle"]}, {"name": 3}], [{"path": None}], {"MainThread": "no list"}, {"t": [1, 2]}]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_record_may_hold_anything(data: Any, trainer: Any) -> None:
     """Fields of any type and size among good records: the run, its status and its good parts are there."""

@@ -40,7 +40,7 @@ def there_and_back(directory: Path, tree: Any) -> Any:
     return read_tree(str(directory), KINDS)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES)
 def test_a_tree_comes_back(tmp_path: Path, tree: Any) -> None:
     """With the types of its containers, keys and leaves."""
