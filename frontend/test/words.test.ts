@@ -135,10 +135,10 @@ test("the logdir itself is called by its directory's name", () => {
 });
 
 test("what did not run, and what no checkpoint holds, is told first-hand", () => {
-  const run = detail({ at_risk: { steps: 130, secs: 90, saved_step: 770 }, silences: [{ session: "s2", since: T0, until: T0 + 50, secs: 50 }] });
+  const run = detail({ at_risk: { steps: 130, secs: 90, saved_step: 770 }, silences: [{ session: "s2", since: T0, until: T0 + 50, secs: 50, cause: "stopped" }] });
   const said = headline(run, [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
   assert.ok(said.includes("130 steps at risk: 1 min 30 s of training, after the checkpoint of step 770"), said.join("\n"));
-  assert.ok(said.includes("Silent for 50 s: the process did not run"), said.join("\n"));
+  assert.ok(said.includes("Silent for 50 s: the process did not run: it was stopped (SIGSTOP, or a frozen container)"), said.join("\n"));
 });
 
 test("the time zone is named by its distance from UTC", () => {

@@ -179,9 +179,11 @@ def advice_text(advice: Advice) -> str | None:
 def _headline(run: Run, now: float) -> str:
     speed = "inferred: no telemetry" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
     silent = run.goodput.secs.get("silent", 0.0)
+    causes = ", ".join(sorted({item.cause.replace("_", " ") for item in run.silences if item.cause}))
+    why = f" ({causes})" if causes else ""
     return (
         f"[bold]{literal(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {speed}  "
-        f"goodput {share(run.goodput.ratio)}  {f'silent for {duration(silent)}  ' if silent else ''}"
+        f"goodput {share(run.goodput.ratio)}  {f'silent for {duration(silent)}{why}  ' if silent else ''}"
         f"last event {ago(run.last_event_at, now)}"
     )
 

@@ -146,6 +146,9 @@ class HeartbeatRecord:
     events_dropped: int = 0
     loss_finite: bool | None = None
     """Whether the watched loss is finite; None where none is watched, or none was read yet."""
+    pause: Mapping[str, Any] | None = None
+    """The latest time since the last heartbeat in which no Python code ran: ``{"cause": ..., "since": ...,
+    "secs": ...}``."""
     watchdog_would_act: int = 0
     """How many stalls of this session the watchdog would have ended, under ``stall_action="observe"``."""
     watchdog_acted: Mapping[str, int] = field(default_factory=dict)

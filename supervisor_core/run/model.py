@@ -368,6 +368,8 @@ class Silence:
     until: float
     """When it ran again."""
     secs: float
+    cause: str | None = None
+    """``stopped``, ``machine_suspended`` or ``machine_paused``; None where unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,7 +189,7 @@ def stall_json(item: Stall) -> dict[str, Any]:
 
 def silence_json(item: Silence) -> dict[str, Any]:
     """Return a stretch in which a session's process did not run."""
-    return {"session": item.session, "since": item.since, "until": item.until, "secs": item.secs}
+    return {"session": item.session, "since": item.since, "until": item.until, "secs": item.secs, "cause": item.cause}
 
 
 def goodput_json(item: Goodput) -> dict[str, Any]:

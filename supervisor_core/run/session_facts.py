@@ -268,8 +268,8 @@ def _open_stall_secs(fold: SessionFold, stalls: Sequence[Stall], ended_at: float
 
 def _silences(fold: SessionFold, started_at: float) -> tuple[Silence, ...]:
     return tuple(
-        Silence(session=fold.id, since=max(started_at, at - secs + before), until=at, secs=secs - before)
-        for at, before, secs in fold.silences.items
+        Silence(session=fold.id, since=max(started_at, at - secs + before), until=at, secs=secs - before, cause=cause)
+        for at, before, secs, cause in fold.silences.items
     )
 
 
@@ -382,9 +382,9 @@ def _absorb(into: SessionFold, part: SessionFold) -> None:
         into.cadence_secs = max(into.cadence_secs or 0.0, part.cadence_secs)
     into.reported_secs = part.reported_secs or into.reported_secs
     into.update_rate(part.most_steps_per_sec)
-    for at, before, secs in part.silences.items:
+    for at, before, secs, cause in part.silences.items:
         into.silent_secs = max(into.silent_secs, before)
-        into.update_silence(at, secs)
+        into.update_silence(at, secs, cause)
     into.silences.dropped += part.silences.dropped
     into.is_stalled = part.is_stalled
     into.curves[-1].absorb(part.curves[0])

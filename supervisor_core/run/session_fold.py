@@ -42,12 +42,15 @@ from supervisor_core.run.status import SAVE_BOUNDS, Histogram
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
 Stacks = Mapping[str, tuple[str, ...]]
-Silent = tuple[float, float, float]
-"""Wall time of the report; total seconds in which the process did not run, before the report and by then."""
+Silent = tuple[float, float, float, str | None]
+"""Wall time of the report; total seconds in which the process did not run, before the report and by then; why."""
 
 NOTHING: Mapping[str, float] = {}
 
 _ACTIONS = tuple(action for action in get_args(StallAction) if action != "observe")
+
+_CAUSES = ("stopped", "machine_suspended", "machine_paused")
+"""Why a process did not run."""
 
 CLOCK_SET_SECS = 2.0
 """The wall clock was set if it moved by more than this against the monotonic clock."""
@@ -252,7 +255,7 @@ class SessionFold:
         # Until training resumes, the trainer may still report the step from before the recovery.
         self._going_back &= beat.phase == "restoring"
         step = None if self._going_back else whole(beat.step)
-        self._secs(at, beat.activity_secs, step)
+        self._secs(at, beat.activity_secs, step, beat.pause)
         if self.beat is None:
             # Seconds after the last progress are in `activity_secs` only after they have become a stall.
             open_secs = 0.0 if is_over_budget(beat) else age
@@ -274,6 +277,7 @@ class SessionFold:
                 threads=(),
                 workers=None,
                 activity_secs=NOTHING,
+                pause=None,
                 watchdog_acted={
                     action: count for action in _ACTIONS if (count := whole(acted.get(action))) is not None
                 },
@@ -384,21 +388,22 @@ class SessionFold:
         self.last_step = to_step  # None: until the next heartbeat
         self._going_back = True
 
-    def _secs(self, at: float, activity: Any, step: int | None) -> None:
+    def _secs(self, at: float, activity: Any, step: int | None, pause: Any = None) -> None:
         if not isinstance(activity, Mapping):
             return
         reported = {bucket: max(0.0, number(activity.get(bucket)) or 0.0) for bucket in BUCKETS if bucket in activity}
         self.reported_secs = reported
-        self.update_silence(at, reported.get("silent", 0.0))
+        cause = text(mapping(pause).get("cause"))
+        self.update_silence(at, reported.get("silent", 0.0), cause if cause in _CAUSES else None)
         productive = reported.get("productive", 0.0)
         if step is not None:
             self.curves[-1].reached(step, productive)
         self.curves[-1].end_secs = max(self.curves[-1].end_secs, productive)
 
-    def update_silence(self, at: float, secs: float) -> None:
-        """Add a report of the total seconds in which the process did not run."""
+    def update_silence(self, at: float, secs: float, cause: str | None = None) -> None:
+        """Add a report of the total seconds in which the process did not run, and why."""
         if secs > self.silent_secs:
-            self.silences.add((at, self.silent_secs, secs))
+            self.silences.add((at, self.silent_secs, secs, cause))
             self.silent_secs = secs
 
     def update_rate(self, steps_per_sec: float | None) -> None:

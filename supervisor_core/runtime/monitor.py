@@ -17,10 +17,11 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.options import Options
 from supervisor_core.run.advice import FAILURES, Costs
-from supervisor_core.run.model import PRODUCTIVE, SILENT
+from supervisor_core.run.model import PRODUCTIVE
 from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.checkpoint_stats import CheckpointStats
 from supervisor_core.runtime.deadline import NEVER, Deadline
+from supervisor_core.runtime.pauses import Pause, PauseCause
 from supervisor_core.runtime.progress import Progress, ProgressSnapshot
 from supervisor_core.runtime.recorder import TelemetrySink
 from supervisor_core.runtime.stall_report import StallReport
@@ -30,6 +31,14 @@ _LOG = logging.getLogger("supervisor_core")
 
 TICK_SECS = 1.0
 """The monitor's interval in seconds: the resolution of stalls and of the rate."""
+
+_PAUSES: Mapping[PauseCause | None, str] = {
+    "stopped": "This process was stopped (SIGSTOP, or a frozen container)",
+    "machine_suspended": "This machine was suspended",
+    "machine_paused": "This machine did not run (a frozen virtual machine)",
+    "interpreter_blocked": "Native code held Python's interpreter lock: no Python code of this process could run",
+    None: "This process did not run (SIGSTOP, or its machine was frozen or suspended)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +113,7 @@ class SessionMonitor:
         self._report = StallReport(identity.session_id, recorder, clock)
         self._watchdog = Watchdog(options.stall_action, response, grace_secs=options.signal_grace_secs)
         self._loss_finite: bool | None = None
-        self._silent_secs = 0.0
+        self._pause: Pause | None = None
         self._ended: ServedState | None = None
         self._error: str | None = None
         self._ended_at: float | None = None
@@ -175,10 +184,10 @@ class SessionMonitor:
         if not self._is_in_cluster and any(True for _ in self._workers()):
             self._is_in_cluster = True
             self._progress.join_cluster()
-        was_silent = self._detect_silence()
+        was_paused = self._detect_pause()
         self._detect_stall()
         now = self._clock.monotonic()
-        if was_silent or (self._heartbeat_secs and now >= self._next_beat):
+        if was_paused or (self._heartbeat_secs and now >= self._next_beat):
             self._next_beat = now + self._heartbeat_secs
             self.beat()
         if now >= self._next_renewal:
@@ -208,6 +217,7 @@ class SessionMonitor:
                 workers=self._worker_changes.take(),
                 events_dropped=self._recorder.dropped,
                 loss_finite=self._loss_finite,
+                pause=self._take_pause(),
                 watchdog_would_act=self._watchdog.would_act,
                 watchdog_acted=self._watchdog.acted,
             )
@@ -269,16 +279,20 @@ class SessionMonitor:
             blocked_secs=earlier.blocked_secs + saves.blocked_secs,
         )
 
-    def _detect_silence(self) -> bool:
-        """Return whether the process did not run for a while since the last tick: a heartbeat reports that at once."""
-        before, self._silent_secs = self._silent_secs, self._progress.snapshot().activity_secs[SILENT]
-        if self._silent_secs <= before:
-            return False
-        _LOG.warning(
-            "This process did not run for %.0f s: it was stopped (SIGSTOP), or its machine was frozen or suspended.",
-            self._silent_secs - before,
-        )
-        return True
+    def _detect_pause(self) -> bool:
+        """Return whether no Python code ran for a while since the last tick: a heartbeat reports that at once."""
+        pauses = self._progress.take_pauses()
+        for pause in pauses:
+            _LOG.warning("%s for %.0f s.", _PAUSES[pause.cause], pause.secs)
+            self._pause = pause
+        return bool(pauses)
+
+    def _take_pause(self) -> Mapping[str, Any] | None:
+        pause, self._pause = self._pause, None
+        if pause is None:
+            return None
+        since = self._clock.wall() - (self._clock.monotonic() - pause.until) - pause.secs
+        return {"cause": pause.cause, "since": since, "secs": pause.secs}
 
     def _detect_stall(self) -> None:
         now = self._progress.snapshot()

@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
 from supervisor_core.runtime.budgets import LEAST_PAUSE_SECS, Budgets
+from supervisor_core.runtime.pauses import Pause, PauseWitness
 
 _NOT_TRAINING = ("restoring", "checkpointing", "evaluating")
 """Phases without training: their time does not count for the steps per second."""
@@ -42,6 +43,9 @@ BUCKETS = (
     "other",
 )
 """Goodput buckets that one process can distinguish, with the names of ml-goodput-measurement where they agree."""
+
+_MOST_PAUSES = 10
+"""The number of pauses to keep until they are taken."""
 
 _STEPS_TO_JUDGE = 10
 """Number of steps after which the increment of the global step per step is determined."""
@@ -98,8 +102,8 @@ class Progress:
         self._update_budget()
         self._sampled_at = math.inf
         """Monotonic time of the last sample; infinite without regular samples."""
-        self._ran_secs = 0.0
-        """CPU seconds of the main thread at that time."""
+        self._witness = PauseWitness(clock)
+        self._pauses: deque[Pause] = deque(maxlen=_MOST_PAUSES)
         self._asleep_secs = 0.0
         """Difference of the clock that includes suspended time to the monotonic one."""
         self._booked_until = now
@@ -285,11 +289,12 @@ class Progress:
         asleep = boot - now
         with self._lock:
             self._notice_silence(now)
-            if self._sampled_at < math.inf and asleep - self._asleep_secs > SILENT_SECS:
-                self._booked[SILENT] += asleep - self._asleep_secs  # in which the monotonic clock stood still
-            self._asleep_secs = asleep
-            self._sampled_at, self._ran_secs = now, main_thread_secs(self._clock)
-            self._page.tick(at=now, boot_secs=boot, main_thread_secs=self._ran_secs)
+            slept = asleep - self._asleep_secs
+            if self._sampled_at < math.inf and slept > SILENT_SECS:
+                self._booked[SILENT] += slept  # in which the monotonic clock stood still
+                self._pauses.append(Pause(until=now, secs=slept, cause="machine_suspended"))
+            self._asleep_secs, self._sampled_at = asleep, now
+            self._page.tick(at=now, boot_secs=boot, main_thread_secs=self._witness.sample().ran_secs)
             self._count(now)
             self._update_budget()
 
@@ -297,6 +302,13 @@ class Progress:
         """Record that `sample` is no longer called, so that its absence is no silence."""
         with self._lock:
             self._sampled_at = math.inf
+
+    def take_pauses(self) -> tuple[Pause, ...]:
+        """Return the pauses since the last call."""
+        with self._lock:
+            found = tuple(self._pauses)
+            self._pauses.clear()
+            return found
 
     def snapshot(self) -> ProgressSnapshot:
         """Return the present progress."""
@@ -393,9 +405,10 @@ class Progress:
         silent = now - max(self._sampled_at, self._last_progress)
         if silent <= SILENT_SECS:
             return
-        before, self._ran_secs = self._ran_secs, main_thread_secs(self._clock)
         self._sampled_at = now
-        if self._ran_secs - before > silent / 2:  # a long call that holds the interpreter lock
+        pause = Pause(until=now, secs=silent, cause=self._witness.cause(silent))
+        self._pauses.append(pause)
+        if not pause.is_silence:
             return
         self._booked[SILENT] += silent
         self._booked_until += silent

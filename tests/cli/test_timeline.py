@@ -333,12 +333,12 @@ def test_recomputed_steps_are_as_exact_as_they_are_known(most: int | None, words
 
 def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
     """How long the process did not run is in the first line, and where is on the axis."""
-    silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0)
+    silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0, cause="machine_paused")
     goodput = Goodput(
         wall_secs=1000.0, secs={"productive": 950.0, "silent": 50.0}, booked_secs={}, ratio=0.95, inferred=False
     )
     shown = text(timeline(run(silences=(silence,), goodput=goodput), START + 1000.0, 120)).splitlines()
-    assert "silent for 50 s" in shown[0]
+    assert "silent for 50 s (machine paused)" in shown[0]
     (lane,) = [line for line in shown if line.startswith("silent ") and "╌" in line]
     assert any("silent" in line and "5.0 %" in line for line in shown)
     assert lane.index("╌") > len(lane.rstrip()) // 2

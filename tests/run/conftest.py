@@ -125,6 +125,7 @@ class Trainer:
         self.steps = 0
         self.rate: float | None = None
         self.loss_finite: bool | None = None
+        self.pause: Mapping[str, Any] | None = None
         self.secs = dict.fromkeys([*_BUCKET.values(), "stall", "silent", "other"], 0.0)
         self.budget = 300.0
         self.age = self.undecided = self.held_up = 0.0
@@ -174,13 +175,16 @@ class Trainer:
                 self.secs["stall"] += self.undecided
                 self.undecided = 0.0
 
-    def freeze(self, secs: float) -> Trainer:
+    def freeze(self, secs: float, cause: str | None = None) -> Trainer:
         """Do not run for so long; what comes first afterwards is a heartbeat that says so."""
         self.now += secs
         self.secs["silent"] += secs
         while self._next_beat <= self.now:
             self._next_beat += self.every
-        return self.beat()
+        self.pause = {"cause": cause, "since": self.now - secs, "secs": secs}
+        self.beat()
+        self.pause = None
+        return self
 
     def beat(self) -> Trainer:
         """Write a heartbeat."""
@@ -198,6 +202,7 @@ class Trainer:
             threads=self.threads,
             workers=self.workers,
             loss_finite=self.loss_finite,
+            pause=self.pause,
         )
         self.file.record(record, self.step or 0, self.now)
         return self

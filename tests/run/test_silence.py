@@ -13,14 +13,14 @@ RunOf = Callable[..., Run]
 
 
 def test_a_freeze_is_a_silence_and_not_productive(trainer: Any, run_of: RunOf) -> None:
-    """Each is a span with its seconds; the buckets still sum to the wall time."""
-    session = trainer().spend(10).ready().train(47).freeze(50.0)
+    """Each is a span with its seconds and its cause; the buckets still sum to the wall time."""
+    session = trainer().spend(10).ready().train(47).freeze(50.0, "stopped")
     thawed = session.now
     session.train(100).freeze(600.0).train(30).stop()
     run = run_of(session)
-    assert [(item.session, item.since, item.until, item.secs) for item in run.silences] == [
-        ("a", thawed - 50, thawed, 50.0),
-        ("a", thawed + 100, thawed + 700, 600.0),
+    assert [(item.session, item.since, item.until, item.secs, item.cause) for item in run.silences] == [
+        ("a", thawed - 50, thawed, 50.0, "stopped"),
+        ("a", thawed + 100, thawed + 700, 600.0, None),
     ]
     assert run.goodput.secs["silent"] == run.goodput.booked_secs["silent"] == 650.0
     assert run.goodput.secs["productive"] == pytest.approx(177)

@@ -251,7 +251,7 @@ def test_a_long_step_is_not_silent(clock) -> None:
 def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, monkeypatch) -> None:
     """The main thread used the CPU all the time: it ran, though no sample was possible."""
     ran = [0.0]
-    monkeypatch.setattr("supervisor_core.runtime.progress.main_thread_secs", lambda clock: ran[0])
+    monkeypatch.setattr("supervisor_core.runtime.pauses.main_thread_secs", lambda clock: ran[0])
     progress = Progress(clock, fixed_budgets(300.0))
     progress.enter("training")
     watched(progress, clock, 5)

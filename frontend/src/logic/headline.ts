@@ -1,6 +1,7 @@
 /** What happened, when, and what it cost: a few sentences, worst first where it matters. */
 import type { RunDetail, WorkerHistory } from "../types/api";
 import { formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
+import { silenceCause } from "./hover";
 import type { Tone } from "./words";
 import { OUTCOMES, RUN_STATES, WORKER_STATES, wordOf } from "./words";
 import { countWords, sickOnes, troubleWords } from "./workers";
@@ -153,7 +154,7 @@ function riskSentence({ at_risk: risk }: RunDetail): Sentence | null {
 function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
   const secs = goodput.secs["silent"] ?? sum(silences.map((silence) => silence.secs));
   if (!silences.length || !(secs > 0)) return null;
-  return { tone: "warn", sign: "○", lead: `Silent for ${formatDuration(secs)}`, rest: `the process did not run${silences.length > 1 ? `, ${plural(silences.length, "time")}` : ""}` };
+  return { tone: "warn", sign: "○", lead: `Silent for ${formatDuration(secs)}`, rest: `the process did not run${silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${silenceCause(silences[0]!)}`}` };
 }
 
 function problemSentence(run: RunDetail): Sentence | null {

@@ -169,6 +169,8 @@ export interface Silence {
   since: number;
   until: number;
   secs: number;
+  /** `stopped`, `machine_suspended`, `machine_paused`; null where unknown. */
+  cause: string | null;
 }
 
 /** Steps that are in no checkpoint, of a run that came to a bad end. */
