@@ -1,0 +1,139 @@
+"""`DeadManTimer`: has the main thread's stack written when the thread that re-arms it cannot run.
+
+Native code that holds the interpreter's lock blocks every Python thread, the monitor too. So a timer of the kernel
+sends a signal to the main thread, and a handler in C (`faulthandler.register`) writes that thread's Python frames into
+a file.
+
+It may fire in a process that is well: a machine that was suspended, a monitor that was starved. Therefore the handler
+writes the frames of the interrupted thread only, which stand still but for an instant of each call. Frames of other
+threads change while they are read, and the process crashes; so it does with `faulthandler.dump_traceback_later`, which
+is left to the program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+_SIGEV_THREAD_ID = 4
+_TRIED = 20
+"""Real-time signals, from the last downwards, that are looked at for one that is free."""
+
+_lock = threading.Lock()
+_unused: list[int] = []
+"""Signals whose handler is installed, and which no timer sends at present."""
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("secs", ctypes.c_long), ("nanosecs", ctypes.c_long))
+
+
+class _Timerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+class _Sigevent(ctypes.Structure):
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("thread", ctypes.c_int),
+        ("reserved", ctypes.c_int * 11),
+    )
+
+
+class DeadManTimer:
+    """See the module's docstring. Linux only.
+
+    Args:
+        descriptor: where the stack is appended; it must stay open until `close` has returned.
+
+    Raises:
+        OSError: where the system has no such timer, or no signal is free.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._pid = os.getpid()
+        self._functions = _timer_functions()
+        self._signal = _free_signal()
+        self._timer: ctypes.c_void_p | None = None
+        faulthandler.register(self._signal, file=descriptor, all_threads=False)
+        event = _Sigevent(
+            signal=self._signal, notify=_SIGEV_THREAD_ID, thread=threading.main_thread().native_id or self._pid
+        )
+        timer = ctypes.c_void_p()
+        try:
+            self._call("timer_create", time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer))
+        except OSError:
+            self._give_back_signal()
+            raise
+        self._timer = timer
+
+    def arm(self, secs: float) -> None:
+        """Have the stack written in so many seconds, once, unless this is called again, or `close`, before."""
+        if self._timer is not None and os.getpid() == self._pid:
+            whole = int(secs)
+            value = _Timespec(secs=whole, nanosecs=int((secs - whole) * 1e9))
+            self._call("timer_settime", self._timer, 0, ctypes.byref(_Timerspec(value=value)), None)
+
+    def close(self) -> None:
+        """Remove the timer. Does nothing in a forked child, which has none."""
+        timer, self._timer = self._timer, None
+        if timer is not None and os.getpid() == self._pid:
+            with suppress(OSError):
+                self._call("timer_delete", timer)
+            self._give_back_signal()
+
+    def _give_back_signal(self) -> None:
+        # The handler stays: the signal's default is to end the process, and one may be on its way.
+        with open(os.devnull, "wb") as nothing:
+            number = os.dup(nothing.fileno())
+        faulthandler.register(self._signal, file=number, all_threads=False)
+        with _lock:
+            _unused.append(self._signal)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        if self._functions[name](*arguments):
+            code = ctypes.get_errno()
+            raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+def _timer_functions() -> dict[str, Any]:
+    """Return the C library's functions for timers.
+
+    Raises:
+        OSError: if it has none.
+    """
+    for library in (None, "librt.so.1"):  # their own library before glibc 2.34
+        with suppress(OSError, AttributeError):
+            loaded = ctypes.CDLL(library, use_errno=True)
+            return {name: getattr(loaded, name) for name in ("timer_create", "timer_settime", "timer_delete")}
+    raise OSError("The C library has no timers that send a signal to a thread.")
+
+
+def _free_signal() -> int:
+    """Return a real-time signal that the process neither handles nor ignores.
+
+    Raises:
+        OSError: if there is none, or the system does not say.
+    """
+    with _lock:
+        while _unused:
+            number = _unused.pop()
+            if signal.getsignal(number) is None:  # else the program has set a handler of its own since
+                return number
+    taken = 0
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith(("SigBlk:", "SigIgn:", "SigCgt:")):
+                taken |= int(line.split()[1], 16)
+    for number in range(signal.SIGRTMAX, signal.SIGRTMAX - _TRIED, -1):
+        if not taken >> (number - 1) & 1:
+            return number
+    raise OSError("No real-time signal is free.")

@@ -1,0 +1,188 @@
+"""``<session id>.stacks``: the newest stacks of a session, in memory, to be read while the session or its disk hangs.
+
+UTF-8 text:
+
+    supervisor stacks 1
+    session <id>
+    pid <pid>
+
+    == <wall time in seconds> <title>                    a look by the session itself: all threads
+    Thread 0x0000000000000000 [MainThread] (most recent call first):
+      File "/home/me/train.py", line 88 in main
+    ...
+    Stack (most recent call first):                      by `DeadManTimer`, while Python cannot run: the main thread
+      File "/home/me/train.py", line 88 in main
+
+Looks are appended, by the timer at any moment. Before the next one after `MOST_BYTES` all are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES
+
+SUFFIX = ".stacks"
+MAGIC = "supervisor stacks 1"
+MOST_BYTES = 1 << 20
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_TITLE = re.compile(r"^== (?P<at>\d{1,12}\.\d{3}) (?P<title>.*)$")
+_BY_TIMER = re.compile(r"^Stack \(most recent call first\):$")
+_THREAD = re.compile(r"^Thread 0x[0-9a-f]{1,16} \[(?P<name>[^\]]*)\] \(most recent call first\):$")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}|\?\?\?) in (?P<function>.*)$')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Stacks at one moment."""
+
+    title: str
+    at: float | None
+    """Wall time; None of the timer's, which writes none."""
+    stacks: Mapping[str, Sequence[str]]
+    """Name of the thread -> its frames, outermost first."""
+
+    @property
+    def by_timer(self) -> bool:
+        """Whether `DeadManTimer` took it, since Python could not run: it has the main thread only."""
+        return self.at is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StacksReading:
+    """What a file of stacks holds."""
+
+    session: str | None = None
+    pid: int | None = None
+    looks: tuple[Look, ...] = field(default=())
+    """Oldest first."""
+
+
+class StacksFile:
+    """The file of one session, for its own process.
+
+    Args:
+        path: where; what is there is replaced.
+        session: the session's id.
+
+    Raises:
+        OSError: if it cannot be created.
+    """
+
+    def __init__(self, path: Path, session: str) -> None:
+        self.path = path
+        self._head = f"{MAGIC}\nsession {session}\npid {os.getpid()}\n\n".encode()
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        self.descriptor = os.open(path, _FLAGS | os.O_EXCL, 0o600)
+        """It appends."""
+        try:
+            self._seen = os.write(self.descriptor, self._head)
+        except OSError:
+            os.close(self.descriptor)
+            raise
+
+    def add(self, text: str) -> None:
+        """Append a look, as `look_text` returns it.
+
+        Raises:
+            OSError: if there is no room.
+        """
+        if self._size() > MOST_BYTES:
+            os.ftruncate(self.descriptor, 0)
+            os.write(self.descriptor, self._head)
+        os.write(self.descriptor, text.encode("utf-8", "backslashreplace"))
+        self._seen = self._size()
+
+    def by_timer(self) -> Look | None:
+        """Return the look that the timer has appended since the last call; None if it did not fire."""
+        before, self._seen = self._seen, self._size()
+        if self._seen <= before:
+            return None
+        reading = parse(os.pread(self.descriptor, min(self._seen - before, MOST_BYTES), before))
+        return next((look for look in reversed(reading.looks) if look.by_timer), None)
+
+    def close(self, *, remove: bool) -> None:
+        """Close the file, and remove it if its session has ended well."""
+        with contextlib.suppress(OSError):
+            os.close(self.descriptor)
+        if remove:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+
+    def _size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+
+def stacks_path(directory: Path, session: str) -> Path:
+    """Return the path of a session's file in the directory of `runtime_directory.private_directory`."""
+    return directory / f"{session}{SUFFIX}"
+
+
+def read_stacks(path: Path) -> StacksReading | None:
+    """Return what a file of stacks holds; None where there is none that can be read. Raises nothing on odd bytes."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            data = file.read(2 * MOST_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        except OSError:
+            return None
+    return parse(data) if data.startswith(MAGIC.encode()) else None
+
+
+def look_text(title: str, at: float, stacks: Mapping[str, Sequence[str]]) -> str:
+    """Return a look as text, in the form described above."""
+    lines = [f"== {at:.3f} {_one_line(title)}"]
+    for thread, frames in stacks.items():
+        lines.append(f"Thread 0x{0:016x} [{_one_line(thread).replace(']', ')')}] (most recent call first):")
+        for frame in reversed(frames):
+            file, _, rest = _one_line(frame).rpartition(":")
+            line, _, function = rest.partition(" ")
+            lines.append(f'  File "{file}", line {line} in {function}')
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def parse(data: bytes) -> StacksReading:
+    """Return what a file of stacks, or a part of it, says; what is not understood is left out."""
+    session: str | None = None
+    pid: int | None = None
+    looks: list[Look] = []
+    stacks: dict[str, list[str]] = {}
+    frames: list[str] | None = None
+    for line in data.decode("utf-8", "replace").split("\n"):
+        titled = _TITLE.match(line)
+        if titled or _BY_TIMER.match(line):
+            stacks = {} if titled else {MAIN_THREAD: []}
+            frames = stacks.get(MAIN_THREAD)
+            at, title = (float(titled["at"]), titled["title"]) if titled else (None, "Python could not run")
+            looks.append(Look(title=title, at=at, stacks=stacks))
+        elif looks and (thread := _THREAD.match(line)):
+            frames = stacks.setdefault(thread["name"], [])
+        elif frame := _FRAME.match(line):
+            if frames is not None and len(frames) < MAX_FRAMES:
+                number = 0 if frame["line"] == "???" else int(frame["line"])
+                frames.append(f"{frame['file']}:{number} {frame['function']}")
+        elif not looks:
+            word, _, rest = line.partition(" ")
+            session = rest if word == "session" else session
+            pid = int(rest) if word == "pid" and re.fullmatch("[0-9]{1,10}", rest) else pid
+    return StacksReading(session=session, pid=pid, looks=tuple(map(_outermost_first, looks)))
+
+
+def _outermost_first(look: Look) -> Look:
+    return replace(look, stacks={name: tuple(reversed(frames)) for name, frames in look.stacks.items()})
+
+
+def _one_line(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

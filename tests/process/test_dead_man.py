@@ -1,0 +1,133 @@
+"""The timer that has the main thread's stack written while Python cannot run."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.process.dead_man import DeadManTimer
+from supervisor_core.process.stacks_file import StacksFile, read_stacks, stacks_path
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these timers are Linux's")
+
+HANGS = Path(__file__).parents[1] / "hangs.py"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[StacksFile]:
+    """A file of stacks."""
+    found = StacksFile(stacks_path(tmp_path, "s1"), "s1")
+    yield found
+    found.close(remove=True)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when something is true; the test's timeout ends it else."""
+    pause = threading.Event()
+    while not condition():
+        pause.wait(0.01)
+
+
+def test_a_hang_with_the_interpreter_s_lock_leaves_its_line(tmp_path: Path) -> None:
+    """Native code holds the lock: no thread of Python runs any more, and yet the file has the line that hangs."""
+    spec = importlib.util.spec_from_file_location("hangs", HANGS)
+    assert spec is not None and spec.loader is not None
+    hangs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hangs)
+    script = tmp_path / "train.py"
+    script.write_text(
+        hangs.HOLD_LOCK_OF_INTERPRETER
+        + f"""
+from pathlib import Path
+from supervisor_core.process.dead_man import DeadManTimer
+from supervisor_core.process.stacks_file import StacksFile
+file = StacksFile(Path({str(tmp_path)!r}) / "s1.stacks", "s1")
+DeadManTimer(file.descriptor).arm(0.3)
+hold_lock_of_interpreter()
+"""
+    )
+    line = script.read_text().split("\n").index("    library.pthread_mutex_lock(mutex)  # the line that hangs")
+    with subprocess.Popen([sys.executable, script]) as hung:
+        path = tmp_path / "s1.stacks"
+        try:
+            wait_until(
+                lambda: ((reading := read_stacks(path)) is not None and bool(reading.looks)) or hung.poll() is not None
+            )
+            assert hung.poll() is None
+            reading = read_stacks(path)
+            assert reading is not None and reading.pid == hung.pid
+            [look] = reading.looks
+            assert look.by_timer
+            assert look.stacks["MainThread"][-1] == f"{script}:{line + 1} hold_lock_of_interpreter"
+        finally:
+            hung.kill()
+
+
+def test_a_timer_that_is_armed_again_does_not_fire(file: StacksFile) -> None:
+    """Nor does one that was closed; and the program's own timer of `faulthandler` is not touched."""
+    timer = DeadManTimer(file.descriptor)
+    with open(os.devnull, "w") as nothing:
+        faulthandler.dump_traceback_later(3600, file=nothing)
+        for _ in range(100):
+            timer.arm(3600.0)
+        timer.arm(0.001)
+        wait_until(lambda: file.by_timer() is not None)
+        timer.arm(3600.0)
+        timer.close()
+        timer.close()
+        timer.arm(0.0)
+        faulthandler.cancel_dump_traceback_later()
+    assert file.by_timer() is None
+
+
+def test_a_signal_of_the_program_is_not_taken(file: StacksFile) -> None:
+    """A number that has a handler, or that is ignored, is passed over, even if a timer had it before."""
+    first = DeadManTimer(file.descriptor)
+    was_ours = first._signal
+    first.close()
+    free = [
+        number
+        for number in range(signal.SIGRTMAX, signal.SIGRTMAX - 10, -1)
+        if signal.getsignal(number) == signal.SIG_DFL
+    ]
+    handled, ignored = free[:2]
+    signal.signal(was_ours, lambda *_: None)
+    signal.signal(handled, lambda *_: None)
+    signal.signal(ignored, signal.SIG_IGN)
+    try:
+        timers = [DeadManTimer(file.descriptor), DeadManTimer(file.descriptor)]
+        taken = {timer._signal for timer in timers}
+        assert len(taken) == 2 and taken.isdisjoint({was_ours, handled, ignored})
+        for timer in timers:
+            timer.close()
+        again = DeadManTimer(file.descriptor)
+        assert again._signal in taken
+        again.close()
+    finally:
+        for number in (was_ours, handled, ignored):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def test_a_late_signal_of_a_closed_timer_does_no_harm(file: StacksFile) -> None:
+    """It neither ends the process nor writes into what has the descriptor's number by then."""
+    timer = DeadManTimer(file.descriptor)
+    timer.close()
+    signal.pthread_kill(threading.main_thread().ident or 0, timer._signal)
+    assert file.by_timer() is None
+
+
+def test_without_a_free_signal_it_is_refused(file: StacksFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller does without."""
+    monkeypatch.setattr("supervisor_core.process.dead_man._TRIED", 0)
+    monkeypatch.setattr("supervisor_core.process.dead_man._unused", [])
+    with pytest.raises(OSError, match="No real-time signal is free"):
+        DeadManTimer(file.descriptor)
