@@ -26,8 +26,10 @@ _TRIED = 20
 """Real-time signals, from the last downwards, that are looked at for one that is free."""
 
 _lock = threading.Lock()
+_installed: set[int] = set()
+"""Signals whose handler was installed; `faulthandler` does that once, even if the program has replaced it since."""
 _unused: list[int] = []
-"""Signals whose handler is installed, and which no timer sends at present."""
+"""Those that no timer sends at present."""
 
 
 class _Timespec(ctypes.Structure):
@@ -123,17 +125,20 @@ def _free_signal() -> int:
     Raises:
         OSError: if there is none, or the system does not say.
     """
+    masks = {"SigBlk": 0, "SigIgn": 0, "SigCgt": 0}
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name in masks:
+                masks[name] = int(value, 16)
+    caught, taken = masks["SigCgt"], masks["SigBlk"] | masks["SigIgn"] | masks["SigCgt"]
     with _lock:
         while _unused:
             number = _unused.pop()
-            if signal.getsignal(number) is None:  # else the program has set a handler of its own since
+            if caught >> (number - 1) & 1 and signal.getsignal(number) == signal.SIG_DFL:  # still ours: C code's
                 return number
-    taken = 0
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if line.startswith(("SigBlk:", "SigIgn:", "SigCgt:")):
-                taken |= int(line.split()[1], 16)
-    for number in range(signal.SIGRTMAX, signal.SIGRTMAX - _TRIED, -1):
-        if not taken >> (number - 1) & 1:
-            return number
+        for number in range(signal.SIGRTMAX, signal.SIGRTMAX - _TRIED, -1):
+            if number not in _installed and not taken >> (number - 1) & 1:
+                _installed.add(number)
+                return number
     raise OSError("No real-time signal is free.")
