@@ -12,3 +12,7 @@ def hold_lock_of_interpreter():
     library.pthread_mutex_lock(mutex)  # the line that hangs
 """
 """Defines ``hold_lock_of_interpreter()``."""
+HANGING_LINE = 1 + HOLD_LOCK_OF_INTERPRETER.split("\n").index(
+    "    library.pthread_mutex_lock(mutex)  # the line that hangs"
+)
+"""The number of its line that hangs, in a program that begins with it."""

@@ -19,6 +19,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 _SIGEV_THREAD_ID = 4
@@ -66,9 +67,7 @@ class DeadManTimer:
         self._signal = _free_signal()
         self._timer: ctypes.c_void_p | None = None
         faulthandler.register(self._signal, file=descriptor, all_threads=False)
-        event = _Sigevent(
-            signal=self._signal, notify=_SIGEV_THREAD_ID, thread=threading.main_thread().native_id or self._pid
-        )
+        event = _Sigevent(signal=self._signal, notify=_SIGEV_THREAD_ID, thread=self._pid)  # the main thread
         timer = ctypes.c_void_p()
         try:
             self._call("timer_create", time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer))
@@ -94,9 +93,7 @@ class DeadManTimer:
 
     def _give_back_signal(self) -> None:
         # The handler stays: the signal's default is to end the process, and one may be on its way.
-        with open(os.devnull, "wb") as nothing:
-            number = os.dup(nothing.fileno())
-        faulthandler.register(self._signal, file=number, all_threads=False)
+        faulthandler.register(self._signal, file=_nothing(), all_threads=False)
         with _lock:
             _unused.append(self._signal)
 
@@ -104,6 +101,12 @@ class DeadManTimer:
         if self._functions[name](*arguments):
             code = ctypes.get_errno()
             raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+@cache
+def _nothing() -> int:
+    """Return a descriptor, open for as long as the process runs, that takes and forgets what is written."""
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _timer_functions() -> dict[str, Any]:

@@ -22,15 +22,17 @@ import contextlib
 import os
 import re
 import stat
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES
+from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
 
 SUFFIX = ".stacks"
 MAGIC = "supervisor stacks 1"
 MOST_BYTES = 1 << 20
+BY_TIMER_TITLE = "Python could not run"
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _TITLE = re.compile(r"^== (?P<at>\d{1,12}\.\d{3}) (?P<title>.*)$")
@@ -46,7 +48,7 @@ class Look:
     title: str
     at: float | None
     """Wall time; None of the timer's, which writes none."""
-    stacks: Mapping[str, Sequence[str]]
+    stacks: Stacks
     """Name of the thread -> its frames, outermost first."""
 
     @property
@@ -66,7 +68,7 @@ class StacksReading:
 
 
 class StacksFile:
-    """The file of one session, for its own process.
+    """The file of one session, for its own process. Thread-safe: one may close it while another writes.
 
     Args:
         path: where; what is there is replaced.
@@ -78,6 +80,7 @@ class StacksFile:
 
     def __init__(self, path: Path, session: str) -> None:
         self.path = path
+        self._lock = threading.Lock()
         self._head = f"{MAGIC}\nsession {session}\npid {os.getpid()}\n\n".encode()
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -95,24 +98,31 @@ class StacksFile:
         Raises:
             OSError: if there is no room.
         """
-        if self._size() > MOST_BYTES:
-            os.ftruncate(self.descriptor, 0)
-            os.write(self.descriptor, self._head)
-        os.write(self.descriptor, text.encode("utf-8", "backslashreplace"))
-        self._seen = self._size()
+        with self._lock:
+            if self._size() > MOST_BYTES:
+                os.ftruncate(self.descriptor, 0)
+                os.write(self.descriptor, self._head)
+            os.write(self.descriptor, text.encode("utf-8", "backslashreplace"))
+            self._seen = self._size()
 
     def by_timer(self) -> Look | None:
-        """Return the look that the timer has appended since the last call; None if it did not fire."""
-        before, self._seen = self._seen, self._size()
-        if self._seen <= before:
-            return None
-        reading = parse(os.pread(self.descriptor, min(self._seen - before, MOST_BYTES), before))
-        return next((look for look in reversed(reading.looks) if look.by_timer), None)
+        """Return the look that the timer has appended since the last call; None if it did not fire.
+
+        Raises:
+            OSError: if the file cannot be read.
+        """
+        with self._lock:
+            before, self._seen = self._seen, self._size()
+            if self._seen <= before:
+                return None
+            data = os.pread(self.descriptor, min(self._seen - before, MOST_BYTES), before)
+        return next((look for look in reversed(parse(data).looks) if look.by_timer), None)
 
     def close(self, *, remove: bool) -> None:
         """Close the file, and remove it if its session has ended well."""
-        with contextlib.suppress(OSError):
-            os.close(self.descriptor)
+        with self._lock, contextlib.suppress(OSError):
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)
         if remove:
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -157,18 +167,17 @@ def parse(data: bytes) -> StacksReading:
     """Return what a file of stacks, or a part of it, says; what is not understood is left out."""
     session: str | None = None
     pid: int | None = None
-    looks: list[Look] = []
-    stacks: dict[str, list[str]] = {}
+    looks: list[tuple[str, float | None, dict[str, list[str]]]] = []
     frames: list[str] | None = None
     for line in data.decode("utf-8", "replace").split("\n"):
-        titled = _TITLE.match(line)
-        if titled or _BY_TIMER.match(line):
-            stacks = {} if titled else {MAIN_THREAD: []}
-            frames = stacks.get(MAIN_THREAD)
-            at, title = (float(titled["at"]), titled["title"]) if titled else (None, "Python could not run")
-            looks.append(Look(title=title, at=at, stacks=stacks))
+        if titled := _TITLE.match(line):
+            looks.append((titled["title"], float(titled["at"]), {}))
+            frames = None
+        elif _BY_TIMER.match(line):
+            frames = []
+            looks.append((BY_TIMER_TITLE, None, {MAIN_THREAD: frames}))
         elif looks and (thread := _THREAD.match(line)):
-            frames = stacks.setdefault(thread["name"], [])
+            frames = looks[-1][2].setdefault(thread["name"], [])
         elif frame := _FRAME.match(line):
             if frames is not None and len(frames) < MAX_FRAMES:
                 number = 0 if frame["line"] == "???" else int(frame["line"])
@@ -177,11 +186,11 @@ def parse(data: bytes) -> StacksReading:
             word, _, rest = line.partition(" ")
             session = rest if word == "session" else session
             pid = int(rest) if word == "pid" and re.fullmatch("[0-9]{1,10}", rest) else pid
-    return StacksReading(session=session, pid=pid, looks=tuple(map(_outermost_first, looks)))
-
-
-def _outermost_first(look: Look) -> Look:
-    return replace(look, stacks={name: tuple(reversed(frames)) for name, frames in look.stacks.items()})
+    found = (
+        Look(title=title, at=at, stacks={name: tuple(reversed(inner)) for name, inner in stacks.items()})
+        for title, at, stacks in looks
+    )
+    return StacksReading(session=session, pid=pid, looks=tuple(found))
 
 
 def _one_line(text: str) -> str:

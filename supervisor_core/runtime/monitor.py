@@ -25,6 +25,7 @@ from supervisor_core.runtime.pauses import Pause, PauseCause
 from supervisor_core.runtime.progress import Progress, ProgressSnapshot
 from supervisor_core.runtime.recorder import TelemetrySink
 from supervisor_core.runtime.stall_report import StallReport
+from supervisor_core.runtime.stall_stacks import StallStacks
 from supervisor_core.runtime.watchdog import NO_RESPONSE, StallResponse, Watchdog
 
 _LOG = logging.getLogger("supervisor_core")
@@ -79,6 +80,7 @@ class SessionMonitor:
         on_renewal: called with the step at an interval; must not block.
         renewal_secs: that interval.
         response: what the session does where `Options.stall_action` asks for it.
+        stacks: takes the stacks of stalls.
         clock: replaced in tests.
     """
 
@@ -96,6 +98,7 @@ class SessionMonitor:
         on_renewal: Callable[[int | None], None] = lambda step: None,
         renewal_secs: float = TICK_SECS,
         response: StallResponse = NO_RESPONSE,
+        stacks: StallStacks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._identity = identity
@@ -110,8 +113,9 @@ class SessionMonitor:
         self._clock = clock
         self._is_in_cluster = False
         self._stalls = StallDetector()
-        self._report = StallReport(identity.session_id, recorder, clock)
         self._watchdog = Watchdog(options.stall_action, response, grace_secs=options.signal_grace_secs)
+        self._stacks = StallStacks(identity.session_id, None, clock) if stacks is None else stacks
+        self._report = StallReport(identity.session_id, recorder, clock, on_stacks=self._stacks.add)
         self._loss_finite: bool | None = None
         self._pause: Pause | None = None
         self._ended: ServedState | None = None
@@ -298,7 +302,12 @@ class SessionMonitor:
         now = self._progress.snapshot()
         monotonic = self._clock.monotonic()
         timeout = now.progress_timeout_secs
+        look = self._stacks.by_timer()
+        self._stacks.arm(timeout)
+        blocked = {} if look is None else look.stacks
         change = self._stalls.look(monotonic, now.progress_age_secs, timeout)
+        if blocked and (change is None or change.state == "end"):
+            self._report.blocked(blocked)
         if change is None:
             if self._stalls.stalled:
                 age = now.progress_age_secs
@@ -312,7 +321,7 @@ class SessionMonitor:
             "timeout_secs": timeout,
         }
         if change.state == "begin":
-            self._report.begin(phase=now.phase, **reported)
+            self._report.begin(phase=now.phase, blocked=blocked, **reported)
             self._watchdog.begin(monotonic)
             stall = self._report.status
             at = "" if stall is None or stall.location is None else f"{stall.thread} at {stall.location}"

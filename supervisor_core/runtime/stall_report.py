@@ -31,7 +31,8 @@ class StallReport:
         recorder: takes the records.
         clock: replaced in tests.
         stacks: returns the stacks of all threads.
-        on_stacks: called with a title and the stacks of each look; must not block.
+        on_stacks: called with a title and the stacks of each look, or with the line that was found after Python could
+            not run; must not block.
     """
 
     def __init__(
@@ -58,7 +59,16 @@ class StallReport:
         """The present stall; None without one."""
         return self._status
 
-    def begin(self, *, phase: str, since: float, step: int | None, secs: float, timeout_secs: float | None) -> None:
+    def begin(
+        self,
+        *,
+        phase: str,
+        since: float,
+        step: int | None,
+        secs: float,
+        timeout_secs: float | None,
+        blocked: Stacks = _NO_STACKS,
+    ) -> None:
         """Report that a stall has begun.
 
         Args:
@@ -67,8 +77,10 @@ class StallReport:
             step: the global step.
             secs: seconds without progress so far.
             timeout_secs: the budget.
+            blocked: stacks of threads from the time in which Python could not run: they show the hang, not what came
+                after it.
         """
-        self._phase, self._first = phase, self._stacks()
+        self._phase, self._first = phase, {**self._stacks(), **blocked}
         line = self._line(self._first)
         self._status = StallStatus(phase=phase, thread=MAIN_THREAD, location=None if line is None else location(line))
         self._look_again_at = self._clock.monotonic() + SECOND_LOOK_SECS
@@ -95,6 +107,14 @@ class StallReport:
         _LOG.warning("No progress for %.0f s in the phase %r; %s is %s.", secs, self._phase, MAIN_THREAD, said)
         self._on_stacks(f"no progress for {secs:.0f} s in the phase {self._phase}; {said}", now)
         self._write("lasts", since, step, secs, timeout_secs, now, same_frames=same)
+
+    def blocked(self, stacks: Stacks) -> None:
+        """Log where Python could not run for a while that was no stall."""
+        line = self._line(stacks)
+        if line is not None:
+            title = f"Python could not run for a while; {MAIN_THREAD} was at {location(line)}"
+            _LOG.warning("%s: native code held the interpreter's lock, or the process was stopped.", title)
+            self._on_stacks(title, stacks)
 
     def end(self, *, since: float, step: int | None, secs: float, timeout_secs: float | None) -> None:
         """Report that progress was made again."""

@@ -37,6 +37,7 @@ from supervisor_core.runtime.monitor import TICK_SECS, SessionIdentity, SessionM
 from supervisor_core.runtime.progress import Progress
 from supervisor_core.runtime.recorder import SummaryWriter, TelemetryRecorder, TelemetrySink
 from supervisor_core.runtime.service import ServiceRegistry
+from supervisor_core.runtime.stall_stacks import StallStacks
 from supervisor_core.runtime.watchdog import RECORD_SECS, StallResponse
 from supervisor_core.storage.local import local_path
 from supervisor_core.supervision.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
@@ -150,6 +151,7 @@ class SessionRecorder:
             info=info,
             versions=versions(),
         )
+        self._stacks = StallStacks(session_id, logdir, clock)
         self._monitor = SessionMonitor(
             self._identity,
             options=options,
@@ -162,6 +164,7 @@ class SessionRecorder:
             on_renewal=self._renew_lock,
             renewal_secs=TICK_SECS if self._logdir_lock is None else self._logdir_lock.renewal_secs,
             response=StallResponse(stop=on_stalled, end=self._end_stalled, record=lambda by: self._monitor.beat(by)),
+            stacks=self._stacks,
             clock=clock,
         )
         self._endpoint: MetricsEndpoint | None = None
@@ -230,6 +233,7 @@ class SessionRecorder:
         self._begun = True
         if directory is not None:
             self.progress.publish(new_page(directory, self._identity, self._logdir))
+        self._stacks.open(directory)
         if self._heartbeat_writer is not None:
             self._heartbeat_writer.start()
         self._monitor.start()
@@ -401,6 +405,7 @@ class SessionRecorder:
             if self._logdir_lock.release(stop.reason, last_step=now.global_step, steps_lost=steps_lost, **costs):
                 for directory in self._guarded:
                     guard_directory(directory, None)
+        self._stacks.close()
         self.progress.page.close()
 
     def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:

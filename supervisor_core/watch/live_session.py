@@ -8,12 +8,15 @@ process can write a record of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, peek
 from supervisor_core.process.progress_page import PageReading, page_of_session
+from supervisor_core.process.stacks import MAIN_THREAD, user_line
+from supervisor_core.process.stacks_file import SUFFIX, Look, read_stacks
 from supervisor_core.run.goodput import without_risk
 from supervisor_core.run.model import Run, Session, Stall
 from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
@@ -137,7 +140,30 @@ class PageReader:
         return page if page is not None and page.is_running and not page.is_stopped else None
 
 
-def with_page(run: Run, page: PageReading | None, now: float, boot_now: float) -> Run:
+def timer_look(page: PageReading, since: float) -> Look | None:
+    """Return the stack that a blocked process's timer has written; None without one.
+
+    Args:
+        page: the process's.
+        since: wall time of its monitor's last tick; an older stack is of an earlier hang.
+    """
+    path = page.path.with_suffix(SUFFIX)
+    reading = read_stacks(path)
+    if reading is None or reading.session != page.session or not reading.looks or not reading.looks[-1].by_timer:
+        return None
+    try:
+        return reading.looks[-1] if os.stat(path).st_mtime >= since - 1.0 else None
+    except OSError:
+        return None
+
+
+def with_page(
+    run: Run,
+    page: PageReading | None,
+    now: float,
+    boot_now: float,
+    look_at: Callable[[PageReading, float], Look | None] = timer_look,
+) -> Run:
     """Return the run, updated from the page of its newest session where the session cannot write events.
 
     That is: the run is lost by its events, though its process runs; or the interpreter is blocked, so that no progress
@@ -148,6 +174,7 @@ def with_page(run: Run, page: PageReading | None, now: float, boot_now: float) -
         page: of a process that runs; None without one.
         now: the present wall time.
         boot_now: the same by `supervisor_core.clock.boot_secs`.
+        look_at: returns the stack of a blocked process.
     """
     if page is None or not page.ticks:
         return run
@@ -180,7 +207,13 @@ def with_page(run: Run, page: PageReading | None, now: float, boot_now: float) -
     )
     if earlier and earlier[-1].until is None and earlier[-1].session == session.id:
         stall, earlier = replace(earlier[-1], secs=age), earlier[:-1]
-    stall = replace(stall, blocked_since=now - tick_age if is_blocked else None)
+    if is_blocked:
+        stall = replace(stall, blocked_since=now - tick_age)
+        look = look_at(page, now - tick_age)
+        if look is not None:
+            frames = look.stacks.get(MAIN_THREAD, ())
+            stacks = {**stall.stacks, **look.stacks}
+            stall = replace(stall, thread=MAIN_THREAD, location=user_line(frames), stacks=stacks)
     return _running(replace(run, stalls=(*earlier, stall)), session, is_stalled=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import importlib.util
 import os
 import signal
 import subprocess
@@ -13,13 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.process.dead_man import DeadManTimer
 from supervisor_core.process.stacks_file import StacksFile, read_stacks, stacks_path
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these timers are Linux's")
-
-HANGS = Path(__file__).parents[1] / "hangs.py"
 
 
 @pytest.fixture
@@ -39,13 +37,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_a_hang_with_the_interpreter_s_lock_leaves_its_line(tmp_path: Path) -> None:
     """Native code holds the lock: no thread of Python runs any more, and yet the file has the line that hangs."""
-    spec = importlib.util.spec_from_file_location("hangs", HANGS)
-    assert spec is not None and spec.loader is not None
-    hangs = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hangs)
     script = tmp_path / "train.py"
     script.write_text(
-        hangs.HOLD_LOCK_OF_INTERPRETER
+        HOLD_LOCK_OF_INTERPRETER
         + f"""
 from pathlib import Path
 from supervisor_core.process.dead_man import DeadManTimer
@@ -55,7 +49,6 @@ DeadManTimer(file.descriptor).arm(0.3)
 hold_lock_of_interpreter()
 """
     )
-    line = script.read_text().split("\n").index("    library.pthread_mutex_lock(mutex)  # the line that hangs")
     with subprocess.Popen([sys.executable, script]) as hung:
         path = tmp_path / "s1.stacks"
         try:
@@ -67,7 +60,7 @@ hold_lock_of_interpreter()
             assert reading is not None and reading.pid == hung.pid
             [look] = reading.looks
             assert look.by_timer
-            assert look.stacks["MainThread"][-1] == f"{script}:{line + 1} hold_lock_of_interpreter"
+            assert look.stacks["MainThread"][-1] == f"{script}:{HANGING_LINE} hold_lock_of_interpreter"
         finally:
             hung.kill()
 

@@ -8,6 +8,7 @@ import pytest
 
 from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, Record, StallRecord
 from supervisor_core.options import Options
+from supervisor_core.process.stacks_file import Look
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.status import ThreadStatus, WorkerStatus
 from supervisor_core.runtime.budgets import Budgets
@@ -35,7 +36,9 @@ class Heard(TelemetryRecorder):
 def make(clock):
     """Make a monitor over fakes; returns it with what it hears and its progress."""
 
-    def make(options: Options | None = None, *, heartbeat_secs: float | None = None, **identity: Any):
+    def make(
+        options: Options | None = None, *, heartbeat_secs: float | None = None, stacks: Any = None, **identity: Any
+    ):
         options = options or Options(heartbeat_secs=10)
         heard, progress = Heard(), Progress(clock, Budgets(options))
         who = SessionIdentity(session_id="s1", run="a", started_at=clock.wall_now, **identity)
@@ -51,6 +54,7 @@ def make(clock):
             heartbeat_secs=heartbeat_secs,
             on_renewal=renewals.append,
             renewal_secs=15.0,
+            stacks=stacks,
             clock=clock,
         )
         return monitor, heard, progress, renewals
@@ -243,3 +247,57 @@ def test_the_watchdog_s_count_is_in_the_next_heartbeat(make, clock) -> None:
         clock.advance(1)
         monitor.tick()
     assert monitor.status().watchdog_would_act == heard.of(HeartbeatRecord)[-1].watchdog_would_act == 1
+
+
+class Timed:
+    """Stands for the files of stacks; its timer fires when a test sets it."""
+
+    def __init__(self) -> None:
+        self.fired: Look | None = None
+        self.budgets: list[float | None] = []
+        self.titles: list[str] = []
+
+    def by_timer(self) -> Look | None:
+        fired, self.fired = self.fired, None
+        return fired
+
+    def arm(self, budget_secs: float | None) -> None:
+        self.budgets.append(budget_secs)
+
+    def add(self, title: str, stacks: Any) -> None:
+        self.titles.append(title)
+
+
+BLOCKED = Look(title="Python could not run", at=None, stacks={"MainThread": ("/x/train.py:88 main",)})
+
+
+def test_a_stall_while_python_could_not_run_has_the_stack_of_that_time(make, clock) -> None:
+    """The monitor runs when it is over, and the threads have moved on: the timer's stack is that of the hang."""
+    stacks = Timed()
+    monitor, heard, progress, _ = make(Options(stall_timeout_secs={"training": 20.0}), stacks=stacks)
+    progress.enter("training")
+    for _ in range(20):
+        monitor.tick()
+        clock.advance(1)
+    clock.advance(1)
+    stacks.fired = BLOCKED
+    monitor.tick()
+    [begin] = heard.of(StallRecord)
+    assert (begin.thread, begin.location) == ("MainThread", "/x/train.py:88 main")
+    assert begin.stacks["MainThread"] == ("/x/train.py:88 main",)
+    assert set(stacks.budgets) == {20.0} and len(stacks.titles) == 1
+
+
+def test_a_time_without_python_that_is_no_stall_is_logged_with_its_place(make, clock, caplog) -> None:
+    """Shorter than the budget: there is no record of a stall."""
+    stacks = Timed()
+    monitor, heard, progress, _ = make(Options(stall_timeout_secs={"training": 300.0}), stacks=stacks)
+    progress.enter("training")
+    monitor.tick()
+    clock.advance(30)
+    stacks.fired = BLOCKED
+    monitor.tick()
+    monitor.tick()
+    assert heard.of(StallRecord) == []
+    assert stacks.titles == ["Python could not run for a while; MainThread was at train.py:88 in main"]
+    assert "train.py:88 in main" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.exporter.page import run_status
@@ -20,14 +22,16 @@ from supervisor_core.process import progress_page
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageReading, read_page
+from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
 from supervisor_core.run.model import Run
-from supervisor_core.watch.live_session import BLOCKED_SECS, PageReader, with_page
+from supervisor_core.watch.live_session import BLOCKED_SECS, PageReader, timer_look, with_page
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
 
 NOW, BOOT_NOW = 1_700_000_000.0, 5000.0
 SESSION = "6f1d3c0a9b7e4d21"
+HANG = f"<string>:{HANGING_LINE} hold_lock_of_interpreter"
 
 
 def page_with(tmp_path: Path, *, progress_age: float, tick_age: float) -> PageReading:
@@ -92,6 +96,25 @@ def test_a_stall_that_was_recorded_before_the_interpreter_blocked_is_the_same_on
     assert (stall.since, stall.blocked_since) == (NOW - 70.0, NOW + 10.0)
 
 
+def test_a_blocked_process_has_the_place_that_its_timer_wrote(run: Run, tmp_path: Path) -> None:
+    """With the stack; not one that was written before the monitor's last tick, nor of another session."""
+    page = page_with(tmp_path, progress_age=61.0, tick_age=61.0)
+    file = StacksFile(stacks_path(tmp_path, SESSION), SESSION)
+    file.add(look_text("no progress", NOW, {"MainThread": ("/x/other.py:1 f",)}))
+    assert timer_look(page, 0.0) is None
+    os.write(file.descriptor, b'Stack (most recent call first):\n  File "/x/train.py", line 88 in step\n')
+    written_at = file.path.stat().st_mtime
+    assert timer_look(page, written_at + 60.0) is None
+    look = timer_look(page, written_at)
+    assert look is not None
+    [stall] = with_page(run, page, NOW, BOOT_NOW, lambda page, since: look).stalls
+    assert (stall.thread, stall.location) == ("MainThread", "/x/train.py:88 step")
+    assert stall.stacks == {"MainThread": ("/x/train.py:88 step",)}
+    assert timer_look(replace(page, session="another"), written_at) is None
+    file.close(remove=True)
+    assert timer_look(page, 0.0) is None
+
+
 def test_a_run_whose_events_are_written_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
     """The page does not override records: not in a stall that the monitor sees, nor in a short block."""
     live = replace(run, state="running")
@@ -122,13 +145,18 @@ def test_only_the_page_of_that_session_is_read(run: Run, tmp_path: Path, monkeyp
     page.close()
 
 
-TRAINER = """
-import ctypes, sys
+TRAINER = (
+    HOLD_LOCK_OF_INTERPRETER
+    + """
+import sys, time
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
+from supervisor_core.process.progress_page import TICKS
 from supervisor_core.runtime.service import ServiceRegistry
+from supervisor_core.runtime import stall_stacks
 from supervisor_core.supervision.session_recorder import SessionRecorder
 
+stall_stacks.LEAST_SECS = stall_stacks.MOST_SECS = 2.5
 options = Options(stall_timeout_secs={"training": 10.0})
 run = SessionRecorder(
     logdir=sys.argv[1], facade="Test", options=options, writer=FileWriter(sys.argv[1]), services=ServiceRegistry()
@@ -142,9 +170,12 @@ for _ in range(7):
 run.beat()
 run._writer.flush()
 run.progress.sample()
+while not run.progress.page.counts[TICKS]:
+    time.sleep(0.01)
 print("hangs", flush=True)
-ctypes.PyDLL(None).sleep(600)  # holds the interpreter lock
+hold_lock_of_interpreter()
 """
+)
 
 
 class Later:
@@ -170,6 +201,12 @@ def blocked(tmp_path: Path) -> Iterator[Path]:
         trainer.kill()
 
 
+def has_hung(reading: StacksReading | None) -> bool:
+    """Whether the newest stack has the line that hangs."""
+    newest = reading.looks[-1:] if reading is not None else ()
+    return any(HANG in frame for look in newest for frame in look.stacks["MainThread"])
+
+
 def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen(blocked: Path) -> None:
     """Nothing in it can write a record; from outside it is a stall, soon after its budget and when all records are old.
 
@@ -177,9 +214,17 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen(blocked: Pa
     [early] = LogdirWatch(str(blocked)).refresh().runs.values()
     assert early.run.state == "running"
     lease = json.loads((blocked / LEASE_NAME).read_bytes())
+    stacks = Path(lease["page"]).with_suffix(".stacks")
+    while not has_hung(reading := read_stacks(stacks)):
+        time.sleep(0.01)  # until the timer of the process has fired
+    assert reading is not None
     for secs in (12.0, 3600.0):
         [found] = LogdirWatch(str(blocked), clock=Later(secs)).refresh().runs.values()
         assert (found.run.state, found.run.step, found.run.sessions[-1].pid) == ("stalled", 1007, lease["pid"])
         stall = found.run.stalls[-1]
         assert stall.until is None and stall.blocked_since is not None
+        assert stall.stacks == {"MainThread": reading.looks[-1].stacks["MainThread"]}
+        place = run_status(found.run, time.time() + secs).stall
+        assert place is not None and (place.thread, place.phase) == ("MainThread", "training")
+        assert place.location == HANG.replace(" ", " in ")
         assert stall.secs == pytest.approx(secs, abs=60)
