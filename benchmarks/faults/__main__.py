@@ -39,6 +39,7 @@ FAMILIES = (
     "clocks",
     "retention",
     "disks",
+    "hangs",
     "peers",
 )
 

@@ -23,6 +23,8 @@ class Config:
     """How many to do in this session; None: until it is stopped."""
     loop: str = "asks"
     """``asks`` whether to stop; ``never`` asks; ``hangs`` in a run that does not return, from the tenth step on."""
+    hang: str | None = None
+    """How it hangs at the fortieth step; see `hanging`."""
     pause_secs: float = 0.001
     """Between two steps, to leave the machine to others."""
     flush_every: int = 5

@@ -150,6 +150,11 @@ def train(config: Config, model: Model, sess: Any, should_stop: Callable[[], boo
         if config.loop == "hangs" and done == 10:
             say("hangs", step)
             sess.run(model.blocked)
+        if config.hang is not None and done == 40:
+            from benchmarks.faults import hanging
+
+            say("hangs", step)
+            hanging.hang(config.hang, config.logdir, sess.run, model.blocked)
         pause.wait(config.pause_secs)
 
 
