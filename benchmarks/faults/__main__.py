@@ -40,6 +40,7 @@ FAMILIES = (
     "retention",
     "disks",
     "hangs",
+    "restarts",
     "peers",
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import errno
 import fcntl
+import json
 import logging
 import os
 import signal
@@ -201,5 +202,5 @@ def kill_at_removal(number: int, *, after: bool) -> None:
         setattr(os, name, removing)
 
 
-if __name__ == "__main__":  # by hand: python -m benchmarks.faults.training LOGDIR
-    main({"logdir": sys.argv[1]})
+if __name__ == "__main__":  # python -m benchmarks.faults.training LOGDIR, or a configuration
+    main(json.loads(sys.argv[1]) if sys.argv[1].startswith("{") else {"logdir": sys.argv[1]})
