@@ -128,8 +128,8 @@ def _killed(trial: Trial, trials: int, which: str) -> Iterator[Outcome]:
 
 def _share(trial: Trial, trials: int) -> Iterator[Outcome]:
     """Kill a program that makes progress: the time up to the start of the next one's interpreter is the restarter's."""
-    directory = trial.directory / "run"
-    with Supervised(directory, _small("stays", directory), "--max-backoff", "0", "--no-progress-limit", "1000",
+    directory, interpreter_secs = trial.directory / "run", _interpreter_secs()
+    with Supervised(directory, _small("stays", directory), "--max-backoff", "0.001", "--no-progress-limit", "1000",
                     "--identical-limit", "1000", "--restarts-per-hour", "1000") as restarter:  # fmt: skip
         for number in range(trials):
             processes = restarter.await_started(3 * (number + 1))
@@ -137,7 +137,7 @@ def _share(trial: Trial, trials: int) -> Iterator[Outcome]:
             killed = time.monotonic()
             os.kill(processes[-3][0], signal.SIGKILL)
             secs = restarter.await_started(3 * (number + 1) + 1)[3 * (number + 1)][1] - killed
-            own = secs - _INTERPRETER_SECS
+            own = secs - interpreter_secs
             late = own > OWN_SHARE_SECS * trial.patience
             findings.fault(late, f"the next launch began {own:.2f} s after the death, the interpreter's start left out")
             yield findings.outcome(own)
@@ -152,9 +152,6 @@ def _interpreter_secs() -> float:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         tries.append(float(done.stdout) - started)
     return min(tries)
-
-
-_INTERPRETER_SECS = _interpreter_secs()
 
 
 def _loop(trial: Trial, trials: int) -> Iterator[Outcome]:

@@ -67,7 +67,7 @@ def to_markdown(rows: Iterable[Row]) -> str:
     if any(row.fault.column is not None for row in rows):
         return _side_by_side(rows)
     lines = [
-        "| fault | trials | survived | lost | wrong | survived means | ended after |",
+        "| fault | trials | survived | lost | wrong | survived means | after |",
         "|---|---:|---:|---:|---:|---|---|",
     ]
     for row in rows:
