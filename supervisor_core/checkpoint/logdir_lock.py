@@ -167,9 +167,12 @@ class LogdirLock:
         if previous is not None and previous.gives_way and is_alive:  # displaced: no session that has ended
             after_attempt = max(previous.attempt, after_attempt)
             previous = None
+        exact = False
         if previous is not None and not is_alive:
-            previous = as_left(previous, now_boot_secs)
-        history = history_after(previous, now, after_attempt=after_attempt, exclusive=alone, warning=warning)
+            previous, exact = as_left(previous, now_boot_secs)
+        history = history_after(
+            previous, now, is_last_step_exact=exact, after_attempt=after_attempt, exclusive=alone, warning=warning
+        )
         self._previous = previous
         if warning:
             _LOG.warning("%s", warning)

@@ -24,6 +24,8 @@ class SessionHistory:
     """Wall time at which the run's first session started."""
     previous: LeaseRecord | None = None
     """The session before; None for the first, and where the lease file could not be read."""
+    is_last_step_exact: bool = False
+    """Whether the session before reached its last step, and none after it."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """How all earlier sessions ended: reason -> count; ``lost`` for those without a stop record."""
     steps_lost: int = 0
@@ -48,6 +50,7 @@ class SessionHistory:
         return {
             "previous_outcome": self.previous_outcome,
             "previous_step": self.last_step,
+            "previous_step_exact": self.is_last_step_exact,
             "previous_seen_at": before.renewed_at if before else None,
             "previous_elapsed_secs": before.elapsed_secs if before else None,
             "previous_seen_secs": _secs_since(before, started_boot_secs),
@@ -92,9 +95,9 @@ def _secs_since(before: LeaseRecord | None, now_boot_secs: float | None) -> floa
     return secs if before.boot is not None and before.boot == boot_id() and secs >= 0 else None
 
 
-def as_left(record: LeaseRecord, now_boot_secs: float) -> LeaseRecord:
+def as_left(record: LeaseRecord, now_boot_secs: float) -> tuple[LeaseRecord, bool]:
     """Return a dead session's record, with what its progress page has that the last renewal had not: the step that it
-    reached, and until when it ran.
+    reached, and until when it ran. And whether that step is exact.
 
     The page counts if it is this session's and was written since this machine's start.
 
@@ -102,17 +105,20 @@ def as_left(record: LeaseRecord, now_boot_secs: float) -> LeaseRecord:
         record: from the lease.
         now_boot_secs: the present by `supervisor_core.clock.boot_secs`.
     """
-    if record.ended is not None or record.page is None or record.boot is None or record.boot != boot_id():
-        return record
+    if record.ended is not None:
+        return record, record.last_step is not None
+    if record.page is None or record.boot is None or record.boot != boot_id():
+        return record, False
     page = page_of_session(record.page, record.session)
     if page is None or page.boot != record.boot:
-        return record
-    step = record.last_step if page.step is None else page.step
+        return record, False
+    if page.step is not None:
+        record = replace(record, last_step=page.step)
     seen = max(page.tick_boot_secs, page.progress_boot_secs) if page.ticks else 0.0
     renewed = record.renewed_boot_secs
-    if renewed is None or not renewed < seen <= now_boot_secs:
-        return replace(record, last_step=step)
-    return replace(record, last_step=step, renewed_at=record.renewed_at + (seen - renewed), renewed_boot_secs=seen)
+    if renewed is not None and renewed < seen <= now_boot_secs:
+        record = replace(record, renewed_at=record.renewed_at + (seen - renewed), renewed_boot_secs=seen)
+    return record, page.step is not None and page.is_step_exact
 
 
 def can_follow(attempt: int) -> bool:
@@ -121,7 +127,13 @@ def can_follow(attempt: int) -> bool:
 
 
 def history_after(
-    previous: LeaseRecord | None, now: float, *, after_attempt: int = 0, exclusive: bool, warning: str | None
+    previous: LeaseRecord | None,
+    now: float,
+    *,
+    is_last_step_exact: bool = False,
+    after_attempt: int = 0,
+    exclusive: bool,
+    warning: str | None,
 ) -> SessionHistory:
     """Return the history of a session that starts now, after ``previous`` and any attempt up to ``after_attempt``.
 
@@ -136,6 +148,7 @@ def history_after(
         attempt=attempt,
         first_started_at=previous.first_started_at,
         previous=previous,
+        is_last_step_exact=is_last_step_exact,
         restarts=restarts,
         steps_lost=previous.steps_lost if abs(previous.steps_lost) <= LARGEST // 2 else 0,
         exclusive=exclusive,

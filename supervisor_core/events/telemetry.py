@@ -64,9 +64,12 @@ class SessionRecord:
     previous_outcome: str | None = None
     """How the session before this one ended; ``lost`` without a stop record; None for the first."""
     previous_step: int | None = None
-    """The previous session's step at the last renewal of its lease: every second in a local logdir."""
+    """The previous session's last known step: the one that it reached if ``previous_step_exact``, else the one at the
+    last renewal of its lease: every second in a local logdir."""
+    previous_step_exact: bool = False
+    """Whether ``previous_step`` is the step that it reached: it ended by itself, or its progress page was found."""
     previous_seen_at: float | None = None
-    """Wall time of that renewal."""
+    """Wall time of that renewal; with a progress page, the last sign of life on that."""
     previous_elapsed_secs: float | None = None
     """The previous session's duration at that renewal, by a monotonic clock."""
     previous_seen_secs: float | None = None

@@ -89,6 +89,8 @@ class PageReading:
     """Steps of this session."""
     step: int | None
     """The global step; None if it was never read."""
+    is_step_exact: bool
+    """Whether `step` is counted; if other processes change it as well, it is the one that was read last."""
     phase: str
     budget_secs: float | None
     """The stall budget of the phase; None if it cannot stall."""
@@ -255,6 +257,7 @@ def _decode(path: Path, data: bytes) -> PageReading | None:
         started_boot_secs=started_boot_secs,
         steps=steps,
         step=step if 0 <= step <= LARGEST else None,
+        is_step_exact=stride != 0 and 0 <= step <= LARGEST,
         phase=PHASES[phase] if phase < len(PHASES) else PHASES[0],
         budget_secs=budget_secs if 0 <= budget_secs <= LATEST else None,
         progress_at=progress_at,

@@ -54,7 +54,9 @@ class SessionFacts:
     previous_outcome: str | None = None
     """How the session before it ended, from this one's session record."""
     previous_step: int | None = None
-    """The last step of the session before it, from the lease."""
+    """The last step of the session before it, from lease or progress page."""
+    previous_step_exact: bool = False
+    """Whether that session reached this step and none after it."""
     previous_seen_at: float | None = None
     """When the lease was last renewed by the session before it."""
     run_started_at: float | None = None
@@ -179,6 +181,7 @@ def telemetry_facts(
         most_steps_per_sec=_most_steps_per_sec(fold, first_step, last_step),
         previous_outcome=text(record.previous_outcome) if record else None,
         previous_step=whole(record.previous_step) if record else None,
+        previous_step_exact=record is not None and record.previous_step_exact is True,
         previous_seen_at=previous_seen_at,
         run_started_at=number(record.run_started_at) if record else None,
         previous_elapsed_secs=number(record.previous_elapsed_secs) if record else None,

@@ -305,6 +305,10 @@ def crashed_session(facts: SessionFacts, following: SessionFacts) -> SessionFact
     if not facts.recoveries or seen_at >= facts.recoveries[-1].at:  # else the step is from before the recovery
         steps.append(following.previous_step)
     last_step = max((step for step in steps if step is not None), default=None)
+    if following.previous_step_exact and following.previous_step is not None:
+        last_step, most_unseen_secs = following.previous_step, 0.0
+        if facts.most_steps_per_sec:  # it died before its next step, or the next second's sign of life
+            likely_unseen_secs = min(likely_unseen_secs, 0.5 / facts.most_steps_per_sec)
     return replace(
         facts,
         session=replace(session, ended_at=ended_at, last_step=last_step, activity_secs=activity),

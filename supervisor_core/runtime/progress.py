@@ -260,7 +260,7 @@ class Progress:
                 self._first_read = (step, earliest)
             first_step, first_count = self._first_read
             ahead = (first_step - first_count) - (step - earliest)
-            if self._stride == 1 and 0 < ahead <= 2:  # the first reading included steps that were not counted yet
+            if self._stride == 1 and ahead > 0:  # the first reading included steps that were not counted yet
                 first_step, first_count = self._first_read = (step, earliest)
             moved = step - first_step
             if earliest - first_count >= _STEPS_TO_JUDGE:

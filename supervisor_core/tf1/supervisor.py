@@ -223,7 +223,9 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._ready(sess, serves=True)
         self._lifecycle.refuse_guest()
         if self._global_step is not None and self._engine.writer and not self._lifecycle.state.is_guest:
-            self._engine.writer.add_session_log(_START, read_global_step(sess, self._global_step))
+            step = read_global_step(sess, self._global_step)
+            self._lifecycle.recorder.progress.step_read(step)  # before training: from here on steps are counted
+            self._engine.writer.add_session_log(_START, step)
         return StandardServices(self, sess, self._lifecycle, self._options).start()
 
     def stop(

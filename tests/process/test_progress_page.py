@@ -69,6 +69,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     )
     assert (found.started_at, found.started_boot_secs) == (1e9, 50.0)
     assert (found.steps, found.step, found.phase, found.budget_secs) == (21, 1042, "training", 300.0)
+    assert found.is_step_exact
     assert (found.progress_at, found.progress_boot_secs) == (77.5, 92.5)
     assert (found.ticks, found.tick_at, found.tick_boot_secs, found.main_thread_secs) == (1, 80.0, 95.0, 1.5)
     assert (found.stalled_since, found.location, found.ended) == (77.5, "MainThread at train.py:88 in step", False)

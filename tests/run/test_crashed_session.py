@@ -89,6 +89,16 @@ def test_steps_done_again_after_a_kill_have_a_bound(killed: Any, resumed: Any, r
     assert without.rewind_steps_most == pytest.approx(187 + 2 * (10 + 1), abs=1)
 
 
+def test_an_exact_step_is_its_own_bound(killed: Any, resumed: Any, run_of: RunOf) -> None:
+    """The progress page had the step that it reached: as many steps are done again, and none more."""
+    run = run_of(killed, resumed(previous_step=1194, previous_step_exact=True))
+    (restart,) = run.restarts
+    assert (restart.from_step, restart.rewind_steps, restart.rewind_steps_most) == (1194, 194, 194)
+    assert (run.steps_lost, run.steps_lost_most) == (194, 194)
+    lower = run_of(killed, resumed(previous_step=1186, previous_step_exact=True))
+    assert lower.restarts[0].rewind_steps == 186
+
+
 def test_the_bound_holds_for_any_moment_of_death(trainer: Any, killed: Any, run_of: RunOf) -> None:
     """Whenever a session died after its last renewal: what it really did again lies between the two."""
     for alive_secs in (0.0, 0.3, 0.9):

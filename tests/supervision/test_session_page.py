@@ -152,7 +152,7 @@ def test_the_next_session_knows_the_last_step_of_a_killed_one(
     run = begin()
     run.ready(restored_step=1000)
     [session] = writer.of("session")
-    assert (session.attempt, session.previous_outcome) == (2, "lost")
+    assert (session.attempt, session.previous_outcome, session.previous_step_exact) == (2, "lost", True)
     ahead = session.previous_step - 1000 - finished
     assert ahead == 0 if kill_at else ahead in (0, 1)  # counted by the session, not yet by the trainer
     assert run.status().steps_lost == session.previous_step - 1000
@@ -196,7 +196,8 @@ def test_only_the_page_of_that_session_and_boot_counts(
     """What another session, or the machine before it was restarted, has left is not this one's."""
     killed(begin, tmp_path, **changes)
     begin().ready(restored_step=90)
-    assert writer.of("session")[-1].previous_step == step
+    session = writer.of("session")[-1]
+    assert (session.previous_step, session.previous_step_exact) == (step, step == 95 or "ended" in changes)
 
 
 def test_a_killed_session_ran_until_its_last_sign_of_life(begin: Begin, writer: Any, tmp_path: Path) -> None:
