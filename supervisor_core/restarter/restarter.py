@@ -44,7 +44,8 @@ from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE
 
 TICK_SECS = 1.0
 CONFIRM_SECS = 10.0
-"""Time between the two looks at the stacks of a program that hangs: progress in it ends the alarm."""
+"""Time between the two looks at the stacks of a program that hangs, or its budget where that is less: progress in it
+ends the alarm."""
 HURRY_SECS, AGAIN_SECS = 5.0, 0.5
 """What a program has after a second stop signal. Two within the second time are one: some senders reach every process
 of a job."""
@@ -84,6 +85,14 @@ class RestarterEnd:
     """The signal to end by; None: with the status."""
 
 
+def own_stacks(hang: Hang) -> str | None:
+    """Return the file in which a program that hangs has left its stacks; None if it has not."""
+    with suppress(OSError):
+        if hang.stacks is not None and os.path.getsize(hang.stacks):
+            return hang.stacks
+    return None
+
+
 class Restarter:
     """See the module's docstring.
 
@@ -104,7 +113,7 @@ class Restarter:
         display: Display,
         journal: Journal,
         environment: Mapping[str, str] = os.environ,
-        stacks_of: Callable[[Hang], str | None] = lambda hang: hang.stacks,
+        stacks_of: Callable[[Hang], str | None] = own_stacks,
     ) -> None:
         self._options = options
         self._view = view
@@ -226,7 +235,7 @@ class Restarter:
             alarm.seen_at = now
             self._display.line(f"launch {facts.attempt} may hang: {hang.text}")
             alarm.stacks = self._stacks_of(hang)
-        elif now - alarm.seen_at >= CONFIRM_SECS and not alarm.is_confirmed:
+        elif now - alarm.seen_at >= min(CONFIRM_SECS, hang.budget_secs) and not alarm.is_confirmed:
             alarm.is_confirmed = True
             alarm.stacks = self._stacks_of(hang) or alarm.stacks
             shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks}"

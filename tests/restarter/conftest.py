@@ -95,10 +95,10 @@ def restarter(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Returns a function that starts ``tb-supervisor run`` with a program, and options before it."""
     started: list[Running] = []
 
-    def start(program: str, *options: str, arguments: tuple[str, ...] = ()) -> Running:
+    def start(program: str, *options: str, arguments: tuple[str, ...] = (), is_isolated: bool = True) -> Running:
         path = tmp_path / "program.py"
         path.write_text(program)
-        command = [sys.executable, "-I", str(path), *arguments]
+        command = [sys.executable, *(["-I"] if is_isolated else []), str(path), *arguments]
         running = Running(
             ["--logdir", str(tmp_path / "logs"), *options, "--", *command], tmp_path / f"log{len(started)}"
         )

@@ -149,6 +149,45 @@ def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     assert again.status() == 93 and "4 identical failures" in again.log
 
 
+HANGING = """
+import ctypes, os, pathlib, time
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
+from supervisor_core.process.runtime_directory import private_directory
+page = ProgressPage.create(private_directory(), session_id=f"s{os.getpid()}")
+page.step_is(100, 1)
+page.enter("training", 0.5)
+page.counts[STEPS], page.times[LAST_PROGRESS] = 7, time.monotonic()
+print(os.getpid(), flush=True)
+hung = pathlib.Path("HUNG")
+if not hung.exists():
+    hung.write_text("")
+    ctypes.PyDLL(None).pause()  # holds the interpreter's lock
+page.close()
+"""
+
+
+def test_a_program_whose_interpreter_is_blocked_is_brought_back(
+    restarter: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its page in memory shows the hang and the exact step; it is ended, recorded and started again."""
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
+    program = HANGING.replace("HUNG", str(tmp_path / "hung"))
+    running = restarter(program, "--max-backoff", "1ms", is_isolated=False)
+    first, second = int(running.line()[0]), int(running.line()[0])
+    assert running.status() == 0, running.log
+    assert "hangs, and is ended: no progress in phase training" in running.log
+    hung, done = LogdirWatch(str(tmp_path / "logs")).refresh().runs["."].run.launches
+    assert (hung.pid, hung.cause, hung.decided_by, hung.step, hung.session) == (
+        first,
+        "hang",
+        "watchdog",
+        107,
+        f"s{first}",
+    )
+    assert (done.pid, done.cause, done.step) == (second, "completed", None)
+
+
 def test_a_logdir_in_use_and_a_program_that_is_missing(tmp_path: Path, run_command: list[str]) -> None:
     """95 and nothing is started; 93, and no second try."""
     logs = tmp_path / "logs"
