@@ -28,6 +28,7 @@ AREAS = (
     "exporter",
     "pages",
     "imports",
+    "restart",
     "tab",
     "tab_browser",
 )
