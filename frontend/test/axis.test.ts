@@ -113,7 +113,7 @@ test("gaps are clipped by default where hardly anything ran in between", () => {
 test("restarts at one place are told of together", () => {
   const sessions = [session(1), session(2), session(3)];
   const again = (from: string, to: string): Restart => ({
-    at: T0, from_step: 600, to_step: 500, rewind_steps: 100, rewind_steps_most: 100, downtime_secs: 5, reason: "lost", inferred: false, from_session: from, to_session: to,
+    at: T0, from_step: 600, to_step: 500, rewind_steps: 100, rewind_steps_most: 100, downtime_secs: 5, reason: "lost", inferred: false, from_session: from, to_session: to, launch: null,
   });
   const ways = sessions.map(() => ({ walls: [], steps: [] }));
   const found = boundariesOf([again("s1", "s2"), again("s2", "s3")], sessions, ways, makeAxis("step", sessions, ways));

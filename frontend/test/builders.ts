@@ -28,10 +28,10 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
     restarts: [
       {
         at: T0 + 2000, from_step: 600, to_step: 500, rewind_steps: 100, rewind_steps_most: 100, downtime_secs: 400, reason: "lost",
-        inferred: false, from_session: "s1", to_session: "s2",
+        inferred: false, from_session: "s1", to_session: "s2", launch: null,
       },
     ],
-    recoveries: [], at_risk: null, silences: [],
+    launch: null, recoveries: [], at_risk: null, silences: [],
     goodput: { wall_secs: 1600, ratio: 0.5, inferred: false, secs: { productive: 800, stall: 30, wasted_progress_from_disruption: 100 } },
     advice: {
       save_cost_secs: 0.5, mtbf_secs: 600, failures: 3, recommended_low_secs: 15, recommended_high_secs: 60, present_interval_secs: 100, recommended_interval_secs: 24.5,

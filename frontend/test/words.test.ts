@@ -159,6 +159,15 @@ test("of a long list only what can be seen is in the page", () => {
   assert.deepEqual([scrollToRow(0, 100, 360, 36), scrollToRow(50, 0, 360, 36), scrollToRow(3, 0, 360, 36)], [0, 1476, null]);
 });
 
+test("the newest launch by a restarter is shown until a later one has begun", () => {
+  const launch = { attempt: 4, ended: T0 + 5000, cause: "oom", action: "restart", text: "restarted by tb-supervisor: OOM-killed; attempt 4; next in 8 s" };
+  const find = (over: object) => headline(detail(over), [], T0 + 5000).find(({ lead }) => lead.startsWith("Launch"));
+  assert.deepEqual(find({ launch }), { tone: "warn", sign: "↻", lead: "Launch 4 restarted by tb-supervisor", rest: "OOM-killed; attempt 4; next in 8 s" });
+  assert.equal(find({ launch: { ...launch, action: "end" } })!.tone, "bad");
+  assert.equal(find({ launch: { ...launch, action: "end", cause: "completed" } })!.tone, "calm");
+  assert.equal(find({ launch: { ...launch, text: null, ended: null } }), undefined);
+});
+
 test("what happened is told in sentences, with what it cost", () => {
   const said = headline(detail(), [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
   assert.deepEqual(said, [

@@ -24,6 +24,7 @@ export function headline(run: RunDetail, workers: readonly WorkerHistory[], now:
   return [
     stateSentence(run, now),
     urgent ? cluster : null,
+    launchSentence(run),
     restartSentence(run),
     checkpointSentence(run, now),
     riskSentence(run),
@@ -80,6 +81,20 @@ function stateSentence(run: RunDetail, now: number): Sentence {
     default:
       return { tone: word.tone, lead, rest: `${last?.signal ? `by ${last.signal}, ` : ""}${when}` };
   }
+}
+
+/** How the newest launch by tb-supervisor run ended, while no later one has begun. */
+function launchSentence({ launch }: RunDetail): Sentence | null {
+  if (launch?.text == null) return null;
+  const [lead, rest = ""] = splitOnce(launch.text, ": ");
+  const planned = launch.cause === "completed" || launch.cause === "stopped";
+  const tone = planned ? "calm" : launch.action === "restart" ? "warn" : "bad";
+  return { tone, sign: "↻", lead: `Launch ${formatCount(launch.attempt)} ${lead}`, rest };
+}
+
+function splitOnce(text: string, by: string): [string, string?] {
+  const at = text.indexOf(by);
+  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + by.length)];
 }
 
 /** Those between sessions and those within one: recomputed steps are given for both together. */

@@ -59,6 +59,7 @@ export function boundaryHover(boundary: Boundary): Hover {
       ["Last step", formatCount(restart.from_step)],
       ["Resumed at", formatCount(restart.to_step)],
       ["Recomputed", restart.rewind_steps == null ? "not known" : `${formatAtLeast(restart.rewind_steps, restart.rewind_steps_most)} steps`],
+      ...(restart.launch?.text ? [["Launch", restart.launch.text] as [string, string]] : []),
     ],
     ...(adopted ? { note: ADOPTED } : restart.inferred ? { note: "Inferred from what was written." } : {}),
   };

@@ -97,6 +97,18 @@ export interface Restart {
   inferred: boolean;
   from_session: string;
   to_session: string;
+  /** The launch that had ended, where tb-supervisor run started the program. */
+  launch: Launch | null;
+}
+
+/** One run of the program by tb-supervisor run. */
+export interface Launch {
+  attempt: number;
+  ended: number | null;
+  cause: string | null;
+  action: string | null;
+  /** How it ended and what followed, in one line; null while it runs. */
+  text: string | null;
 }
 
 /** A restart within a session. */
@@ -201,6 +213,8 @@ export interface RunDetail {
   corrupt_records: number;
   sessions: Session[];
   restarts: Restart[];
+  /** The newest; null without tb-supervisor run. */
+  launch: Launch | null;
   recoveries: Recovery[];
   goodput: Goodput;
   at_risk: AtRisk | null;

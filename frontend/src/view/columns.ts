@@ -47,6 +47,7 @@ export const RESTART_COLUMNS: Column<Restart>[] = [
     csv: [["rewind_steps", (r) => r.rewind_steps], ["rewind_steps_most", (r) => r.rewind_steps_most]],
   },
   { name: "Downtime", number: true, show: (r) => formatDuration(r.downtime_secs), csv: [["downtime_secs", (r) => r.downtime_secs]] },
+  { name: "Launch", wide: true, show: (r) => r.launch?.text ?? "", csv: [["launch", (r) => r.launch?.text ?? null]] },
 ];
 
 export const RECOVERY_COLUMNS: Column<Recovery>[] = [
