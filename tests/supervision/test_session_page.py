@@ -68,6 +68,16 @@ def test_the_page_follows_the_session(begin: Begin, tmp_path: Path, directory: P
     assert list(directory.iterdir()) == []
 
 
+def test_a_worker_keeps_a_page_too(begin: Begin, directory: Path) -> None:
+    """Named by its session id, which its heartbeat file has; so does a session without a logdir."""
+    for arguments in ({"is_chief": False, "task": "worker:1"}, {"logdir": None}):
+        run = begin(**arguments)
+        run.progress.run_ended(True, 1.0, 2.0)
+        assert (page_of(run).steps, page_of(run).step) == (1, None)
+        run.end(StopInfo(reason="completed"))
+        assert list(directory.iterdir()) == []
+
+
 def test_a_reading_of_the_step_that_came_between_two_steps_is_put_right(begin: Begin) -> None:
     """The first one may include a step that was not counted yet; a later one that does not corrects it."""
     run = begin()
