@@ -79,8 +79,8 @@ def main() -> None:
         "--peers-python", default=sys.executable, help="the interpreter of an environment that has the extra 'faults'"
     )
     arguments = parser.parse_args()
-    if arguments.write and (arguments.size or arguments.batch or arguments.trials):
-        parser.error("--write takes the whole counts: leave out --short, --quick, --trials and --batch")
+    if arguments.write and (arguments.size or arguments.batch):
+        parser.error("--write takes whole rows: leave out --short, --quick and --batch")
     seed = arguments.seed if arguments.seed is not None else time.time_ns() % 2**32
     os.environ.update(TENSORFLOW_ENVIRONMENT)
     if not may_mount():

@@ -121,7 +121,7 @@ FAULTS = tuple(
     Fault(
         name=setting.name,
         survived="resumes at the newest whole checkpoint; order, states, step, rewind and downtime are right",
-        long=4,
+        long=20,
         short=1,
         quick=1 if setting.name == "clock set back an hour between sessions" else 0,
         run=partial(_set, setting=setting),

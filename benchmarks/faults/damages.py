@@ -82,6 +82,11 @@ def of_own(logdir: Path, newest: str, rng: random.Random) -> None:
             rng.choice([cut, flip, zero, remove])(path, rng)
 
 
+def of_events(logdir: Path, newest: str, rng: random.Random) -> None:
+    """Harm an events file."""
+    rng.choice([cut, flip, zero, remove, fifo, directory])(rng.choice(truth.events_files(logdir)), rng)
+
+
 def both(logdir: Path, newest: str, rng: random.Random) -> None:
     """Damage the two newest checkpoints, each in its way."""
     second = sorted(truth.checkpoints(logdir).whole)[-2]
@@ -89,8 +94,8 @@ def both(logdir: Path, newest: str, rng: random.Random) -> None:
         rng.choice([cut, flip, remove])(logdir / (name + rng.choice([DATA, INDEX])), rng)
 
 
-def _fall_back(trial: Trial, trials: int, harm: Harm) -> Iterator[Outcome]:
-    """Train a run, and harm a copy of it for each trial."""
+def _fall_back(trial: Trial, trials: int, harm: Harm, named: bool = False) -> Iterator[Outcome]:
+    """Train a run, and harm a copy of it for each trial. ``named``: nothing can be saved, and the error names why."""
     floats = _train_run(trial)
     for number in range(trials):
         logdir = trial.copy_run(f"copy-{number}")
@@ -100,7 +105,7 @@ def _fall_back(trial: Trial, trials: int, harm: Harm) -> Iterator[Outcome]:
         untouched = [step for step in before if _is_untouched(logdir, step, files)]
         written = truth.events_files(logdir)
         training = trial.train(logdir, steps=3, save_secs=3600, floats=floats)
-        yield _judge(training, logdir, before, untouched, written)
+        yield _judge(training, logdir, before, untouched, written, named)
         shutil.rmtree(logdir)
 
 
@@ -120,12 +125,15 @@ def _is_untouched(logdir: Path, step: int, files: dict[Path, bytes]) -> bool:
 
 
 def _judge(
-    training: Process, logdir: Path, before: tuple[int, ...], untouched: list[int], written: list[Path]
+    training: Process, logdir: Path, before: tuple[int, ...], untouched: list[int], written: list[Path], named: bool
 ) -> Outcome:
     findings, newest = Findings(), before[-1]
     first = int(training.until("ready")[0])
     status = training.wait()
-    findings.fault(status != 0, f"ended with {status}{training.story()}")
+    expected = 1 if named else 0
+    findings.fault(status != expected, f"ended with {status}{training.story()}")
+    unnamed = named and "Is a directory" not in training.errors.read_text()
+    findings.fault(unnamed, f"the error does not name the directory{training.story()}")
     findings.fault(any(line[0] == "torn" for line in training.said), "what was restored mixes steps")
     # A bit may be flipped where no value depends on it: such a checkpoint is good, by TensorFlow's reading.
     good = first == newest and truth.damage(str(logdir / f"model.ckpt-{newest}"), newest) is None
@@ -174,15 +182,21 @@ _HARMS: tuple[tuple[str, str, Harm], ...] = (
     ("newest checkpoint: data zero from somewhere on", _SAME, of_newest(DATA, zero)),
     ("newest checkpoint: data missing", _SAME, of_newest(DATA, remove)),
     ("newest checkpoint: a FIFO in place of the data", _SAME, of_newest(DATA, fifo)),
+    ("newest checkpoint: a directory in place of the data", _SAME, of_newest(DATA, directory)),
     ("newest checkpoint: index cut", _SAME, of_newest(INDEX, cut)),
     ("newest checkpoint: a bit of the index flipped", _SAME, of_newest(INDEX, flip)),
+    ("newest checkpoint: index zero from somewhere on", _SAME, of_newest(INDEX, zero)),
     ("newest checkpoint: index missing", _SAME, of_newest(INDEX, remove)),
     ("newest checkpoint: a FIFO in place of the index", _SAME, of_newest(INDEX, fifo)),
     ("newest checkpoint: a directory in place of the index", _SAME, of_newest(INDEX, directory)),
     ("two newest checkpoints damaged", _SAME, both),
     ("state file cut", _STATE, of_state(cut)),
+    ("a bit of the state file flipped", _STATE, of_state(flip)),
+    ("state file zero from somewhere on", _STATE, of_state(zero)),
+    ("a FIFO in place of the state file", _STATE, of_state(fifo)),
     ("state file missing", _STATE, of_state(remove)),
     ("state file names checkpoints that are not there", _STATE, of_state(point_elsewhere)),
+    ("an events file cut, overwritten or missing", _STATE, of_events),
     ("lock file and ledgers cut, overwritten or missing", _STATE, of_own),
 )
 _QUICK = ("newest checkpoint: a bit of the data flipped", "newest checkpoint: index missing", "state file cut")
@@ -192,8 +206,8 @@ FAULTS = (
         Fault(
             name=name,
             survived=survived,
-            long=8,
-            short=2,
+            long=100,
+            short=1,
             quick=int(name in _QUICK),
             batch=8,
             run=partial(_fall_back, harm=harm),
@@ -201,10 +215,18 @@ FAULTS = (
         for name, survived, harm in _HARMS
     ),
     Fault(
+        name="a directory in place of the state file",
+        survived="resumes at the newest whole checkpoint; saves fail with an error that names it",
+        long=100,
+        short=1,
+        batch=8,
+        run=partial(_fall_back, harm=of_state(directory), named=True),
+    ),
+    Fault(
         name="all index files and the state file missing",
         survived="an error that names them, no start at step 0, nothing deleted",
-        long=8,
-        short=2,
+        long=100,
+        short=1,
         batch=8,
         run=_no_index,
     ),

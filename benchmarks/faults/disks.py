@@ -87,7 +87,7 @@ FAULTS = (
     Fault(
         name="disk full for a while, Supervisor",
         survived=_HEALED,
-        long=16,
+        long=20,
         short=4,
         quick=1,
         run=lambda trial, trials: _fill(trial, trials, "supervisor"),
@@ -95,14 +95,14 @@ FAULTS = (
     Fault(
         name="disk full for a while, MonitoredTrainingSession",
         survived="the same",
-        long=8,
+        long=20,
         short=2,
         run=lambda trial, trials: _fill(trial, trials, "monitored"),
     ),
     Fault(
         name="disk full, then kill -9",
         survived="the next session resumes at the newest whole checkpoint",
-        long=8,
+        long=20,
         short=2,
         run=lambda trial, trials: _fill(trial, trials, "supervisor", kill=True),
     ),

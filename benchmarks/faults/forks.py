@@ -76,7 +76,7 @@ FAULTS = tuple(
     Fault(
         name=f"{name}, {title}",
         survived=_SAME,
-        long=4,
+        long=20,
         short=1,
         quick=1 if facade == "supervisor" and kind == "leaves" else 0,
         run=partial(_fork, kind=kind, facade=facade),

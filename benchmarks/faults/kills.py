@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         name="kill -9 at a random instant, Supervisor",
         survived="all flushed events are there; the next session resumes at the newest whole checkpoint",
-        long=160,
-        short=40,
+        long=200,
+        short=30,
         quick=3,
         batch=10,
         run=lambda trial, trials: _kill(trial, trials, "supervisor"),
@@ -102,7 +102,7 @@ FAULTS = (
     Fault(
         name="kill -9 at a random instant, MonitoredTrainingSession",
         survived="the same",
-        long=40,
+        long=200,
         short=10,
         batch=10,
         run=lambda trial, trials: _kill(trial, trials, "monitored"),

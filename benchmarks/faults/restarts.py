@@ -24,19 +24,21 @@ COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()",
 
 
 class Supervised:
-    """A ``tb-supervisor run`` and the processes of its program. A context manager that leaves none behind.
+    """A ``tb-supervisor run``, or a peer of it, and its program's processes. A context manager that leaves none behind.
 
     Args:
         directory: for the run and the list of processes.
         program: the program's arguments, after the interpreter.
         options: the command's own.
+        peer: another command, which takes the program's arguments.
     """
 
-    def __init__(self, directory: Path, program: list[str], *options: str) -> None:
+    def __init__(self, directory: Path, program: list[str], *options: str, peer: list[str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._list = directory / "processes"
         self.log = directory / "log"
-        command = [*COMMAND, "--logdir", str(directory / "run"), *options, "--", sys.executable, *program]
+        ours = [*COMMAND, "--logdir", str(directory / "run"), *options, "--", sys.executable]
+        command = [*(ours if peer is None else peer), *program]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -97,7 +99,8 @@ def runs(pid: int) -> bool:
         return False
 
 
-def _small(mode: str, directory: Path) -> list[str]:
+def small(mode: str, directory: Path) -> list[str]:
+    """Return the arguments of the small program."""
     return ["-m", "benchmarks.faults.restarted", str(directory), mode]
 
 
@@ -106,7 +109,7 @@ def _killed(trial: Trial, trials: int, which: str) -> Iterator[Outcome]:
     for number in range(trials):
         directory = trial.directory / f"trial-{number}"
         findings = Findings()
-        with Supervised(directory, _small("stays", directory), "--max-backoff", "0.001") as restarter:
+        with Supervised(directory, small("stays", directory), "--max-backoff", "0.001") as restarter:
             processes = [pid for pid, _ in restarter.await_started(3)]
             keepers = restarter.children
             victim = {"restarter": restarter.pid, "keeper": keepers[0], "leader": processes[0]}[which]
@@ -129,7 +132,7 @@ def _killed(trial: Trial, trials: int, which: str) -> Iterator[Outcome]:
 def _share(trial: Trial, trials: int) -> Iterator[Outcome]:
     """Kill a program that makes progress: the time up to the start of the next one's interpreter is the restarter's."""
     directory, interpreter_secs = trial.directory / "run", _interpreter_secs()
-    with Supervised(directory, _small("stays", directory), "--max-backoff", "0.001", "--no-progress-limit", "1000",
+    with Supervised(directory, small("stays", directory), "--max-backoff", "0.001", "--no-progress-limit", "1000",
                     "--identical-limit", "1000", "--restarts-per-hour", "1000") as restarter:  # fmt: skip
         for number in range(trials):
             processes = restarter.await_started(3 * (number + 1))
@@ -159,7 +162,7 @@ def _loop(trial: Trial, trials: int) -> Iterator[Outcome]:
     for number in range(trials):
         directory = trial.directory / f"trial-{number}"
         findings = Findings()
-        with Supervised(directory, _small("crashes", directory), "--max-backoff", "0.1") as restarter:
+        with Supervised(directory, small("crashes", directory), "--max-backoff", "0.1") as restarter:
             status = restarter.wait()
             launches = len(restarter.started)
             findings.fault(status != 93, f"ended with {status}, not with 93{restarter.story()}")
@@ -172,7 +175,7 @@ def _flaky(trial: Trial, trials: int) -> Iterator[Outcome]:
     for number in range(trials):
         directory = trial.directory / f"trial-{number}"
         findings = Findings()
-        with Supervised(directory, _small("flaky", directory), "--max-backoff", "0.1") as restarter:
+        with Supervised(directory, small("flaky", directory), "--max-backoff", "0.1") as restarter:
             status = restarter.wait(2 * WAIT_SECS)
             launches = len(restarter.started)
             findings.fault(status != 0, f"ended with {status}{restarter.story()}")

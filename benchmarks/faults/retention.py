@@ -91,8 +91,8 @@ FAULTS = (
     Fault(
         name="killed at a removal of an old checkpoint's file, before or after it",
         survived=_SURVIVED,
-        long=80,
-        short=20,
+        long=200,
+        short=10,
         quick=2,
         batch=10,
         run=lambda trial, trials: _kill(trial, trials, random_instant=False),
@@ -100,7 +100,7 @@ FAULTS = (
     Fault(
         name="kill -9 at a random instant while checkpoints are saved all the time",
         survived=_SURVIVED,
-        long=40,
+        long=200,
         short=10,
         batch=10,
         run=lambda trial, trials: _kill(trial, trials, random_instant=True),

@@ -129,8 +129,8 @@ FAULTS = tuple(
     Fault(
         name=ending.name,
         survived=ending.survived,
-        long=6,
-        short=2,
+        long=20,
+        short=1,
         quick=1 if ending.name in _QUICK else 0,
         run=partial(_send, ending=ending),
     )
