@@ -132,7 +132,7 @@ FAULTS = (
     *(
         Fault(
             name="chief suspended just before a change of a file, another takes over, the first wakes up",
-            survived="the first makes at most that change, and ends; the next one resumes at the second's last checkpoint",
+            survived="the first makes that change at most, and ends; the next resumes at the second's last checkpoint",
             long=200,
             short=4,
             batch=4,
