@@ -157,7 +157,7 @@ from supervisor_core.runtime import stall_stacks
 from supervisor_core.supervision.session_recorder import SessionRecorder
 
 stall_stacks.LEAST_SECS = stall_stacks.MOST_SECS = 2.5
-options = Options(stall_timeout_secs={"training": 10.0})
+options = Options(stall_timeout_secs={"training": 25.0})
 run = SessionRecorder(
     logdir=sys.argv[1], facade="Test", options=options, writer=FileWriter(sys.argv[1]), services=ServiceRegistry()
 )
@@ -218,7 +218,7 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen(blocked: Pa
     while not has_hung(reading := read_stacks(stacks)):
         time.sleep(0.01)  # until the timer of the process has fired
     assert reading is not None
-    for secs in (12.0, 3600.0):
+    for secs in (28.0, 3600.0):
         [found] = LogdirWatch(str(blocked), clock=Later(secs)).refresh().runs.values()
         assert (found.run.state, found.run.step, found.run.sessions[-1].pid) == ("stalled", 1007, lease["pid"])
         stall = found.run.stalls[-1]
