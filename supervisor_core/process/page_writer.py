@@ -180,7 +180,7 @@ class ProgressPage:
         """Mark the session as ended and give up the file; further changes go nowhere. Closing twice changes nothing.
 
         Args:
-            remove: delete the file, which nobody needs after a clean end.
+            remove: delete the file, which is not needed after a clean end.
         """
         self._change(ended=True)
         path, self._path = self._path, None
