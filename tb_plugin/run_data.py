@@ -191,7 +191,7 @@ def _described(shown: RunView) -> bytes:
             "newest_good": checkpoint_json(good) if good is not None else None,
             "on_disk": sum(item.on_disk is True for item in run.checkpoints),
         },
-        "stalls": len(run.stalls),
+        "stalls": len(run.stalls) + len(run.service_stalls),
         "silences": [silence_json(item) for item in run.silences[-MOST_SILENCES:]],
         "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
         "workers": len(run.workers),
@@ -287,5 +287,5 @@ def _column(values: list[Any]) -> NDArray[np.float64]:
 
 
 def stall_list(run: Run) -> dict[str, Any]:
-    """Return every stall of the run, oldest first."""
-    return {"v": 1, "stalls": [plain(stall_json(item)) for item in run.stalls]}
+    """Return every stall of the run, oldest first, then every one of its services."""
+    return {"v": 1, "stalls": [plain(stall_json(item)) for item in (*run.stalls, *run.service_stalls)]}

@@ -319,6 +319,7 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
         "checkpoints": [checkpoint_json(item) for item in run.checkpoints],
         "threads": [thread_json(item) for item in run.threads],
         "stalls": [stall_json(item) for item in run.stalls],
+        "service_stalls": [stall_json(item) for item in run.service_stalls],
         "silences": [silence_json(item) for item in run.silences],
         "goodput": goodput_json(run.goodput),
         "at_risk": at_risk_json(run.at_risk),

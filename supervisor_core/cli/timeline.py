@@ -94,9 +94,11 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     if troubled:
         parts += [Text(), _threads(troubled)]
     if run.stalls:
-        parts += [Text(), _stalls(run)]
+        parts += [Text(), _stalls(run.stalls)]
         if run.stalls[-1].until is None and run.stalls[-1].stacks:
             parts += [Text(), *_stacks(run)]
+    if run.service_stalls:
+        parts += [Text(), _stalls(run.service_stalls, "service hung since")]
     if 0 < run.goodput.wall_secs < inf:
         parts += [Text(), _goodput(run.goodput)]
     advice = advice_text(run.advice)
@@ -345,9 +347,9 @@ def _threads(threads: Sequence[ThreadHistory]) -> Table:
     return table
 
 
-def _stalls(run: Run) -> Table:
-    table = headed("stall since", "lasted", "phase", "step", "thread", "is", "in")
-    for item in newest(run.stalls):
+def _stalls(stalls: Sequence[Stall], title: str = "stall since") -> Table:
+    table = headed(title, "lasted", "phase", "step", "thread", "is", "in")
+    for item in newest(stalls):
         lasts = "" if item.until else " so far"
         thread, line = _place(item)
         table.add_row(

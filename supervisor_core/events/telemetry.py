@@ -181,6 +181,8 @@ class StallRecord:
     """Whether that stack is the same as when the stall began: stuck; otherwise slow. Only in ``lasts``."""
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Python stacks of all threads by thread name, outermost first; not when a stall ends."""
+    service: str | None = None
+    """The service whose tick does not end; None of a session without progress."""
 
 
 @dataclass(frozen=True, kw_only=True)

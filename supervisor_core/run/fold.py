@@ -124,7 +124,8 @@ class RunFold:
             workers=line.workers,
             checkpoints=checkpoints,
             threads=line.threads,
-            stalls=_stalls(line, state, now),
+            stalls=_stalls(line, [facts.stalls for facts in line.facts], state, now),
+            service_stalls=_stalls(line, [facts.service_stalls for facts in line.facts], state, now),
             silences=tuple(silence for facts in line.facts for silence in facts.silences),
             goodput=goodput,
             at_risk=None
@@ -251,12 +252,12 @@ def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | N
     return line.walk.value(now, bucket, at_risk_after)
 
 
-def _stalls(line: Timeline, state: RunState, now: float) -> tuple[Stall, ...]:
+def _stalls(line: Timeline, of_sessions: Sequence[Sequence[Stall]], state: RunState, now: float) -> tuple[Stall, ...]:
     """Return all stalls; open ones end with their session, or last until now."""
     found: list[Stall] = []
-    for index, facts in enumerate(line.facts):
+    for index, (facts, stalls) in enumerate(zip(line.facts, of_sessions, strict=True)):
         is_open = index == len(line.facts) - 1 and state in ("running", "stalled")
-        for stall in facts.stalls:
+        for stall in stalls:
             if stall.until is not None:
                 found.append(stall)
                 continue

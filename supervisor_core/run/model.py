@@ -108,9 +108,8 @@ class Session:
     heartbeat_secs: float | None = None
     events_dropped: int = 0
     watchdog_would_act: int = 0
-    """How many of its stalls the watchdog would have ended, had it been allowed to."""
+    """How many of its stalls the watchdog would have ended; `watchdog_acted`: upon how many it acted, by action."""
     watchdog_acted: Mapping[str, int] = field(default_factory=dict)
-    """How many it has acted upon, by action: ``stop``, ``abort``, ``kill``."""
     host: str | None = None
     pid: int | None = None
     facade: str | None = None
@@ -356,6 +355,8 @@ class Stall:
     it is unknown."""
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """When it began."""
+    service: str | None = None
+    """The service whose tick did not end; None if the session made no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,6 +463,8 @@ class Run:
     checkpoints: tuple[Checkpoint, ...]
     threads: tuple[ThreadHistory, ...]
     stalls: tuple[Stall, ...]
+    service_stalls: tuple[Stall, ...] = ()
+    """Ticks of services that did not end; the session may have made progress."""
     silences: tuple[Silence, ...] = ()
     """By session and time."""
     goodput: Goodput

@@ -173,6 +173,7 @@ def stall_json(item: Stall) -> dict[str, Any]:
     """Return a stall."""
     return {
         "session": item.session,
+        "service": item.service,
         "phase": item.phase,
         "since": item.since,
         "until": item.until,

@@ -72,6 +72,7 @@ class SessionFacts:
     workers: tuple[WorkerReport, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     stalls: tuple[Stall, ...] = field(default=())
+    service_stalls: tuple[Stall, ...] = ()
     silences: tuple[Silence, ...] = ()
 
 
@@ -120,7 +121,8 @@ def telemetry_facts(
         if tail.at > (progress_at or 0.0):
             progress_at = tail.at
     phase = "stopped" if stop else text(beat.phase) if beat else None
-    stalls = _stalls(fold, ended_at if stop else None)
+    all_stalls = _stalls(fold, ended_at if stop else None)
+    stalls = tuple(stall for stall in all_stalls if stall.service is None)
     activity = _activity(fold.reported_secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
     outcome: Outcome = _reason(stop) if stop else "running"
     restored = record.restored_checkpoint if record else None
@@ -200,6 +202,7 @@ def telemetry_facts(
         ),
         recoveries=tuple(fold.recoveries.items),
         stalls=stalls,
+        service_stalls=tuple(stall for stall in all_stalls if stall.service is not None),
         silences=_silences(fold, started_at),
     )
 
@@ -314,14 +317,14 @@ def _most_steps_per_sec(fold: SessionFold, first_step: int | None, last_step: in
 
 
 def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
+    """Return the stalls of the session and of its services, each by its begin and end."""
     found: list[Stall] = []
     stacks = dict(fold.stacks.items)
-    begun: tuple[float, int, StallRecord] | None = None
-    same_frames: bool | None = None
+    begun: dict[str | None, tuple[float, int, StallRecord]] = {}
+    same_frames: dict[str | None, bool | None] = {}
 
-    def close(until: float | None, secs: float | None) -> None:
-        assert begun is not None
-        at, index, record = begun
+    def close(service: str | None, until: float | None, secs: float | None) -> None:
+        at, index, record = begun.pop(service)
         since: float | None = record.since
         since = at if since is None else since
         found.append(
@@ -335,23 +338,24 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
                 timeout_secs=record.timeout_secs,
                 thread=record.thread,
                 location=record.location,
-                same_frames=same_frames,
+                same_frames=same_frames.get(service),
                 stacks=stacks.get(index, {}),
+                service=service,
             )
         )
 
     for at, index, record in fold.stalls.items:
+        service = record.service
         if record.state == "begin":
-            if begun is not None:  # its end was dropped
-                close(at, None)
-            begun, same_frames = (at, index, record), None
+            if service in begun:  # its end was dropped
+                close(service, at, None)
+            begun[service], same_frames[service] = (at, index, record), None
         elif record.state == "lasts":
-            same_frames = record.same_frames
-        elif begun is not None:
-            close(at, record.secs)
-            begun = None
-    if begun is not None:
-        close(ended_at, None)
+            same_frames[service] = record.same_frames
+        elif service in begun:
+            close(service, at, record.secs)
+    for service in list(begun):
+        close(service, ended_at, None)
     return tuple(found)
 
 

@@ -217,7 +217,8 @@ class SessionFold:
             self._recovery(at, record)
         elif isinstance(record, StallRecord):
             self._stall(at, record)
-            self.is_stalled = record.state in ("begin", "lasts")
+            if record.service is None:
+                self.is_stalled = record.state in ("begin", "lasts")
         return was_set
 
     def _stall(self, at: float, record: StallRecord) -> None:
@@ -236,6 +237,7 @@ class SessionFold:
             thread=text(record.thread, MAX_NAME_CHARS),
             location=text(record.location, MAX_LOCATION_CHARS),
             same_frames=truth(record.same_frames),
+            service=text(record.service, MAX_NAME_CHARS),
         )
         self.stalls.add((at, self.stall_count, kept))
 

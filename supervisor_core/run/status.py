@@ -66,6 +66,8 @@ class ThreadStatus:
     """Delay of the present tick, or of the one that should have begun; 0 when in time."""
     last_error: str | None = None
     last_failure_at: float | None = None
+    ticking_secs: float | None = None
+    """How long the present tick has lasted; None where there is none, and for a thread that may wait for work in it."""
 
 
 @dataclass(frozen=True, kw_only=True)

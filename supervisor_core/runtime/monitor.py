@@ -24,6 +24,7 @@ from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.pauses import Pause, PauseCause
 from supervisor_core.runtime.progress import Progress, ProgressSnapshot
 from supervisor_core.runtime.recorder import TelemetrySink
+from supervisor_core.runtime.service_stalls import ServiceStalls
 from supervisor_core.runtime.stall_report import StallReport
 from supervisor_core.runtime.stall_stacks import StallStacks
 from supervisor_core.runtime.watchdog import NO_RESPONSE, StallResponse, Watchdog
@@ -116,8 +117,11 @@ class SessionMonitor:
         self._watchdog = Watchdog(options.stall_action, response, grace_secs=options.signal_grace_secs)
         self._stacks = StallStacks(identity.session_id, None, clock) if stacks is None else stacks
         self._report = StallReport(identity.session_id, recorder, clock, on_stacks=self._stacks.add)
+        self._service_stalls = ServiceStalls(options)
         self._loss_finite: bool | None = None
         self._pause: Pause | None = None
+        self._blocked: Pause | None = None
+        """A pause found in this tick that was a stall, in which this thread could not run."""
         self._ended: ServedState | None = None
         self._error: str | None = None
         self._ended_at: float | None = None
@@ -190,6 +194,9 @@ class SessionMonitor:
             self._progress.join_cluster()
         was_paused = self._detect_pause()
         self._detect_stall()
+        for stall in self._service_stalls.look(self._threads()):
+            now_at = self._progress.snapshot()
+            self._report.service(stall, phase=now_at.phase, step=now_at.global_step)
         now = self._clock.monotonic()
         if was_paused or (self._heartbeat_secs and now >= self._next_beat):
             self._next_beat = now + self._heartbeat_secs
@@ -286,9 +293,12 @@ class SessionMonitor:
     def _detect_pause(self) -> bool:
         """Return whether no Python code ran for a while since the last tick: a heartbeat reports that at once."""
         pauses = self._progress.take_pauses()
+        self._blocked = None
         for pause in pauses:
             _LOG.warning("%s for %.0f s.", _PAUSES[pause.cause], pause.secs)
             self._pause = pause
+            if not pause.is_silence and pause.is_over_budget:
+                self._blocked = pause
         return bool(pauses)
 
     def _take_pause(self) -> Mapping[str, Any] | None:
@@ -306,7 +316,16 @@ class SessionMonitor:
         self._stacks.arm(timeout)
         blocked = {} if look is None else look.stacks
         change = self._stalls.look(monotonic, now.progress_age_secs, timeout)
-        if blocked and (change is None or change.state == "end"):
+        if self._blocked is not None and change is None and not self._stalls.stalled:
+            past: dict[str, Any] = {
+                "since": self._blocked.until - self._blocked.secs,
+                "step": now.global_step,
+                "secs": self._blocked.secs,
+                "timeout_secs": self._blocked.timeout_secs,
+            }
+            self._report.begin(phase=now.phase, blocked=blocked, **past)
+            self._report.end(**past)
+        elif blocked and (change is None or change.state == "end"):
             self._report.blocked(blocked)
         if change is None:
             if self._stalls.stalled:

@@ -42,6 +42,13 @@ class Pause:
     secs: float
     cause: PauseCause | None
     """None if the system does not say."""
+    timeout_secs: float | None = None
+    """The stall budget at its begin; None if the phase could not stall."""
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether it was longer than that budget."""
+        return self.timeout_secs is not None and self.secs > self.timeout_secs
 
     @property
     def is_silence(self) -> bool:

@@ -325,7 +325,7 @@ class Progress:
                 last_step_at=None if self._last_step is None else wall - (now - self._last_step),
                 last_progress_at=wall - (now - self._last_progress),
                 progress_age_secs=max(0.0, now - self._last_progress),
-                progress_timeout_secs=None if self._budget == math.inf else self._budget,
+                progress_timeout_secs=_or_none(self._budget),
                 act_after_secs=self._budgets.act_after(self._phase, steps=self._steps),
                 step_secs=self._step_secs.snapshot(),
                 activity_secs=dict(self._booked),
@@ -406,7 +406,7 @@ class Progress:
         if silent <= SILENT_SECS:
             return
         self._sampled_at = now
-        pause = Pause(until=now, secs=silent, cause=self._witness.cause(silent))
+        pause = Pause(until=now, secs=silent, cause=self._witness.cause(silent), timeout_secs=_or_none(self._budget))
         self._pauses.append(pause)
         if not pause.is_silence:
             return
@@ -429,6 +429,10 @@ class Progress:
         if now - self._last_progress > self._budget:
             self._booked["stall"] += now - decided
             self._booked_until = now
+
+
+def _or_none(budget_secs: float) -> float | None:
+    return None if budget_secs == math.inf else budget_secs
 
 
 WINDOW_SECS = 30.0

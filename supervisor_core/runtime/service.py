@@ -263,7 +263,13 @@ class ServiceThread(LooperThread):
             overdue_secs=late_secs,
             last_error=health.last_error,
             last_failure_at=health.last_failure_at,
+            ticking_secs=self._ticking_secs(health),
         )
+
+    def _ticking_secs(self, health: _Health) -> float | None:
+        if health.state != "ticking" or health.due is None or not self._timer_interval_secs:
+            return None
+        return max(0.0, self._clock.monotonic() - health.due)  # which is when it began
 
     def run(self) -> None:
         """Tick until the coordinator stops. The thread's body; not to be called."""

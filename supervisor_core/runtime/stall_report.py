@@ -15,6 +15,7 @@ from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, location, python_stacks, user_line
 from supervisor_core.run.status import StallStatus
 from supervisor_core.runtime.recorder import TelemetrySink
+from supervisor_core.runtime.service_stalls import ServiceStall
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -120,6 +121,38 @@ class StallReport:
         """Report that progress was made again."""
         self._write("end", since, step, secs, timeout_secs, _NO_STACKS)
         self._first, self._look_again_at, self._status = _NO_STACKS, None, None
+
+    def service(self, stall: ServiceStall, *, phase: str, step: int | None) -> None:
+        """Report that a service's tick does not end, or has ended after all.
+
+        Args:
+            stall: which one.
+            phase: the session's phase.
+            step: the global step.
+        """
+        stacks: Stacks = _NO_STACKS
+        if stall.state == "begin":
+            stacks = self._stacks()
+            line = user_line(stacks.get(stall.service, ()))
+            at = "" if line is None else f" at {location(line)}"
+            title = f"the service {stall.service} has been in one tick for {stall.secs:.0f} s"
+            _LOG.warning("%s%s (budget %.0f s); training continues.", f"T{title[1:]}", at, stall.timeout_secs)
+            self._on_stacks(title, stacks)
+        line = user_line(stacks.get(stall.service, ()))
+        record = StallRecord(
+            session=self._session_id,
+            state=stall.state,
+            phase=phase,
+            since=self._clock.wall() - stall.secs,
+            step=step,
+            secs=stall.secs,
+            timeout_secs=stall.timeout_secs,
+            thread=stall.service,
+            location=line,
+            stacks=stacks,
+            service=stall.service,
+        )
+        self._recorder.write(record, step)
 
     def _line(self, stacks: Stacks) -> str | None:
         return user_line(stacks.get(MAIN_THREAD, ()))

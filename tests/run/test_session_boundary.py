@@ -64,3 +64,24 @@ def test_a_stall_ends_with_a_recovery(trainer: Any, run_of: RunOf) -> None:
     session.train(1).stall("end", since).train(60)
     run = run_of(session)
     assert (run.state, [stall.until is None for stall in run.stalls]) == ("running", [False])
+
+
+def test_a_hung_service_is_no_stall_of_its_session(trainer: Any, run_of: RunOf) -> None:
+    """The session trains on, and may stall and move again meanwhile: each has its own begin and end. A service that
+    hangs when its session dies ends with it."""
+    session = trainer().ready().train(100)
+    hung_since = session.now - 60
+    session.stall("begin", hung_since, service="checkpoint").train(30)
+    run = run_of(session)
+    assert (run.state, run.stalls) == ("running", ())
+    assert [(stall.service, stall.until) for stall in run.service_stalls] == [("checkpoint", None)]
+    since = session.now
+    session.spend(330, moving=False).stall("begin", since)
+    assert run_of(session).state == "stalled"
+    session.train(1).stall("end", since).stall("end", hung_since, service="checkpoint").train(20)
+    session.stall("begin", session.now - 60, service="checkpoint").train(10)
+    later = trainer("b", session.now + 60, attempt=2).ready(100, previous_outcome="lost").train(10)
+    run = run_of(session, later)
+    assert (run.state, [stall.secs for stall in run.stalls]) == ("running", [pytest.approx(331)])
+    assert [stall.until is None for stall in run.service_stalls] == [False, False]
+    assert [stall.stacks for stall in run.service_stalls] == [{"MainThread": ("train.py:1 main",)}] * 2

@@ -301,3 +301,24 @@ def test_a_time_without_python_that_is_no_stall_is_logged_with_its_place(make, c
     assert heard.of(StallRecord) == []
     assert stacks.titles == ["Python could not run for a while; MainThread was at train.py:88 in main"]
     assert "train.py:88 in main" in caplog.text
+
+
+def test_a_hang_in_which_the_monitor_could_not_run_is_recorded_afterwards(make, clock, monkeypatch) -> None:
+    """Native code held the interpreter lock for longer than the budget: a stall with its begin and end, and no silence;
+    the next heartbeat says why nothing came."""
+    ran = [0.0]
+    monkeypatch.setattr("supervisor_core.runtime.pauses.main_thread_secs", lambda clock: ran[0])
+    monitor, heard, progress, _ = make(Options(heartbeat_secs=3600, stall_timeout_secs={"training": 30.0}))
+    monitor.enter("training")
+    monitor.tick()
+    started = clock.now
+    clock.advance(40)
+    ran[0] += 40.0
+    progress.run_ended(True, started, clock.now)
+    monitor.tick()
+    begin, end = heard.of(StallRecord)
+    assert (begin.state, begin.secs, begin.timeout_secs) == ("begin", 40, 30.0)
+    assert (end.state, end.secs) == ("end", 40)
+    beat = heard.of(HeartbeatRecord)[-1]
+    assert (beat.pause["cause"], beat.pause["secs"], beat.activity_secs["silent"]) == ("interpreter_blocked", 40, 0)
+    assert not monitor.status().stalled

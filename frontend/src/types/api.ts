@@ -275,6 +275,8 @@ export interface WorkerHistory {
 }
 
 export interface Stall {
+  /** The service whose tick did not end; null if the session made no progress. */
+  service?: string | null;
   session: string;
   phase: string;
   since: number;

@@ -122,7 +122,7 @@ export class RunPage {
     const key = `${axis} ${state.allWorkers}`;
     if (key !== this.plotKey) {
       this.plotKey = key;
-      const plot = makePlot(data.detail, data.marks, data.stalls, data.threads, data.workers, axis, state.allWorkers);
+      const plot = makePlot(data.detail, data.marks, data.stalls.filter((stall) => !stall.service), data.threads, data.workers, axis, state.allWorkers);
       this.plots.setPlot(plot);
       this.summary.update(data.detail, data.workers, this.now);
       this.stalls.update(data.stalls);

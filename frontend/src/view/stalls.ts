@@ -41,7 +41,7 @@ export class StallList {
       "summary",
       {},
       h("span", { class: "pill warn" }, h("span", { class: "glyph", "aria-hidden": "true" }, "‖"), formatDuration(stall.secs)),
-      ` ${formatMoment(stall.since)} ${until}, while ${stall.phase}${step}${where}${how ? ` (${how})` : ""}`,
+      ` ${formatMoment(stall.since)} ${until}, ${stall.service ? `in one tick of the service ${stall.service}` : `while ${stall.phase}`}${step}${where}${how ? ` (${how})` : ""}`,
     );
     const stacks = stacksInOrder(stall).map(([name, frames]) => {
       const own = ownFrame(frames);
