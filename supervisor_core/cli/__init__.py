@@ -140,6 +140,7 @@ COMMANDS = {
     "manifests": "supervisor_core.cli.render",
     "rules": "supervisor_core.cli.render",
     "run": "supervisor_core.cli.run",
+    "stacks": "supervisor_core.cli.stacks",
     "verify": "supervisor_core.cli.verify",
 }
 """Command -> the module that defines it."""

@@ -1,0 +1,213 @@
+"""``tb-supervisor stacks``: where the threads of a running process are."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.text import Text
+
+from supervisor_core.checkpoint.logdir_lock import peek
+from supervisor_core.cli import Duration, WrongInput, directories
+from supervisor_core.cli.text import Output
+from supervisor_core.log import printable
+from supervisor_core.monitoring.thresholds import duration
+from supervisor_core.process.identity import boot_id, is_running
+from supervisor_core.process.outside import OutsideStacks, outside_stacks
+from supervisor_core.process.proc_status import ThreadState, thread_states
+from supervisor_core.process.progress_page import PageReading
+from supervisor_core.process.stacks import MAIN_THREAD, Stacks, user_line
+from supervisor_core.process.stacks_file import read_stacks, stacks_path
+from supervisor_core.restarter.hang import pages_here
+from supervisor_core.storage.local import local_path
+
+SCHEMA_VERSION = 1
+NOT_READ_STATUS = 1
+LARGEST_PID = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessStacks:
+    """What could be seen of one process."""
+
+    pid: int
+    page: PageReading | None
+    """Of its session, where it has one."""
+    source: str | None
+    """``py-spy``; ``memory``: the file that the process wrote itself; None: there are no stacks."""
+    stacks: Stacks
+    title: str
+    """What the stacks are of."""
+    states: tuple[ThreadState, ...]
+    outside: OutsideStacks
+
+    def state_of(self, thread: str) -> ThreadState | None:
+        """Return what the kernel says of a thread of Python; None where it cannot be found."""
+        id = (
+            self.outside.threads.get(thread) if self.source == "py-spy" else self.pid if thread == MAIN_THREAD else None
+        )
+        return next((each for each in self.states if each.id == id), None)
+
+
+@click.command(
+    short_help="Show where the threads of a running process are.",
+    epilog="\b\nExamples:\n  tb-supervisor stacks 4711\n  tb-supervisor stacks --again 10s /runs/mnist",
+)
+@click.argument("target", metavar="PID|LOGDIR", shell_complete=directories)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--again",
+    "again_secs",
+    type=Duration(least=0.1, most=3600.0),
+    metavar="DURATION",
+    help="Look again after this time, and say which threads have moved.",
+)
+@click.pass_context
+def stacks(context: click.Context, target: str, as_json: bool, again_secs: float | None) -> None:
+    """Show the Python stacks of the process PID, or of the sessions that train in LOGDIR or below it on this machine.
+
+    Reads them from outside with py-spy, without stopping the process: also where native code blocks the interpreter.
+    Without py-spy, or without the permission, shows what the session itself wrote last, and what the kernel says.
+
+    Exit status: 0 if there are stacks of each process; 1 if not; 2 if there is no such process.
+    """
+    seen = [_look(pid, page) for pid, page in _processes(target)]
+    later: list[ProcessStacks] = []
+    if again_secs is not None:
+        time.sleep(again_secs)
+        later = [_look(each.pid, each.page) for each in seen]
+    if as_json:
+        click.echo(json.dumps(_object(seen, later), indent=2))
+    else:
+        output = Output(highlight=False)
+        for each in seen:
+            output.print(
+                *_lines(each, next((other for other in later if other.pid == each.pid), None), again_secs), sep="\n"
+            )
+    context.exit(0 if all(each.source for each in seen) else NOT_READ_STATUS)
+
+
+def _processes(target: str) -> list[tuple[int, PageReading | None]]:
+    pages = [page for page in pages_here() if page.is_running and not page.ended]
+    if target.isascii() and target.isdigit() and not os.path.exists(target):
+        pid = int(target[:18])
+        if not 0 < pid <= LARGEST_PID or not is_running(pid):
+            raise WrongInput(f"There is no process {target} on this machine.")
+        return [(pid, next((page for page in pages if page.pid == pid), None))]
+    # By name first: the logdir may be what hangs.
+    directory = os.path.abspath(local_path(target) or "")
+    found = [page for page in pages if page.logdir is not None and _is_below(page.logdir, directory)]
+    if found:
+        return [(page.pid, page) for page in sorted(found, key=lambda page: page.pid)]
+    lease = peek(target)
+    if lease is None:
+        raise WrongInput(f"No session trains in {target} on this machine. Give the number of a process.")
+    if lease.ended is not None:
+        raise WrongInput(f"The last session in {target} has ended ({lease.ended}).")
+    if lease.boot != boot_id():
+        raise WrongInput(f"The session in {target} runs on {lease.host}, this is {socket.gethostname()}: look there.")
+    if not is_running(lease.pid):
+        raise WrongInput(f"The process {lease.pid}, which trained in {target}, does not run any more.")
+    return [(lease.pid, None)]
+
+
+def _is_below(path: str, directory: str) -> bool:
+    name = os.path.abspath(local_path(path) or path)
+    return name == directory or name.startswith(directory.rstrip("/") + "/")
+
+
+def _look(pid: int, page: PageReading | None) -> ProcessStacks:
+    outside = outside_stacks(pid)
+    source, stacks, title = None, outside.stacks, "now, by py-spy"
+    if stacks:
+        source = "py-spy"
+    elif page is not None:
+        reading = read_stacks(stacks_path(page.path.parent, page.session))
+        if reading is not None and reading.looks:
+            look = reading.looks[-1]
+            source, stacks, title = "memory", look.stacks, f"written by the process itself: {look.title}"
+    return ProcessStacks(
+        pid=pid,
+        page=page,
+        source=source,
+        stacks=stacks,
+        title=title,
+        states=thread_states(pid),
+        outside=outside,
+    )
+
+
+def _lines(seen: ProcessStacks, later: ProcessStacks | None, secs: float | None) -> Iterator[Text]:
+    page = seen.page
+    session = "" if page is None else f", session {page.session}, phase {page.phase}, step {page.step}"
+    yield Text(printable(f"Process {seen.pid}{session}"), style="bold")
+    if seen.outside.problem is not None:
+        yield Text(printable(f"Not read from outside: {seen.outside.problem}."), style="yellow")
+    if seen.outside.holds_lock is not None:
+        yield Text(printable(f"{seen.outside.holds_lock} holds the interpreter's lock."))
+    if seen.source is not None:
+        yield Text(printable(f"Stacks {seen.title}; innermost line last:"))
+    for thread in _in_order(seen.stacks):
+        frames = seen.stacks[thread]
+        state = seen.state_of(thread)
+        said = [] if state is None else [state.text]
+        if later is not None and secs is not None and later.source == "py-spy" == seen.source:
+            moved = later.stacks.get(thread) != frames
+            said.append(f"{'has moved' if moved else 'has not moved'} in {duration(secs)}")
+        yield Text(printable(f"  {thread}{': ' if said else ''}{', '.join(said)}"))
+        own = user_line(frames)
+        for frame in frames:
+            yield Text(printable(f"    {frame}"), style="bold" if frame == own else "")
+    yield from _others(seen)
+
+
+def _others(seen: ProcessStacks) -> Iterator[Text]:
+    """Yield what the kernel says of threads that have no stack here."""
+    shown = {state.id for thread in seen.stacks if (state := seen.state_of(thread)) is not None}
+    rest = [state for state in seen.states if state.id not in shown]
+    for state in rest:
+        if state.state == "D":
+            yield Text(printable(f"  thread {state.id} ({state.name}): {state.text}"))
+    counts = Counter(state.text for state in rest if state.state != "D")
+    if counts:
+        what = "other threads" if seen.stacks else "threads"
+        yield Text(printable(f"  {what}: " + "; ".join(f"{count} {text}" for text, count in counts.most_common(8))))
+
+
+def _in_order(stacks: Stacks) -> list[str]:
+    return sorted(stacks, key=lambda name: name != MAIN_THREAD)
+
+
+def _object(seen: Sequence[ProcessStacks], later: Sequence[ProcessStacks]) -> dict[str, Any]:
+    return {"v": SCHEMA_VERSION, "looks": [[_process(each) for each in look] for look in (seen, later) if look]}
+
+
+def _process(seen: ProcessStacks) -> dict[str, Any]:
+    page = seen.page
+    threads = []
+    for thread in _in_order(seen.stacks):
+        state = seen.state_of(thread)
+        threads.append({"name": thread, "id": None if state is None else state.id, "frames": list(seen.stacks[thread])})
+    return {
+        "pid": seen.pid,
+        "session": None if page is None else page.session,
+        "logdir": None if page is None else page.logdir,
+        "phase": None if page is None else page.phase,
+        "step": None if page is None else page.step,
+        "source": seen.source,
+        "title": seen.title if seen.source else None,
+        "problem": seen.outside.problem,
+        "holds_lock": seen.outside.holds_lock,
+        "threads": threads,
+        "kernel": [
+            {"id": state.id, "name": state.name, "state": state.state, "waits_in": state.waits_in}
+            for state in seen.states
+        ],
+    }

@@ -1,0 +1,107 @@
+"""`outside_stacks`: the Python stacks of another process, read from its memory by py-spy. The process is not stopped.
+
+py-spy is no dependency: the extra ``stacks`` installs it. The kernel decides who may read the memory of a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from supervisor_core.process.stacks import MAX_FRAMES, Stacks
+
+INSTALL = "pip install 'tensorboard-plugin-supervisor[stacks]'"
+PERMISSION = (
+    "the kernel does not let this user read that process: run as root or as the same user. Besides, "
+    "kernel.yama.ptrace_scope must be 0 (or 1, for a program under tb-supervisor run), and a container needs the "
+    "capability SYS_PTRACE"
+)
+MAX_THREADS = 1000
+_MAX_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideStacks:
+    """What could be read."""
+
+    stacks: Stacks = field(default_factory=dict)
+    """As of `supervisor_core.process.stacks.python_stacks`."""
+    threads: dict[str, int] = field(default_factory=dict)
+    """Name of the thread -> the kernel's id."""
+    holds_lock: str | None = None
+    """The thread that holds the interpreter's lock; None if none does."""
+    problem: str | None = None
+    """Why there are no stacks, and what to do."""
+
+
+def outside_stacks(pid: int, *, timeout_secs: float = 10.0) -> OutsideStacks:
+    """Return the stacks of a Python process. Raises nothing.
+
+    Args:
+        pid: the process.
+        timeout_secs: how long it may take at most.
+    """
+    program = find_py_spy()
+    if program is None:
+        return OutsideStacks(problem=f"py-spy is not installed ({INSTALL})")
+    command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout_secs, check=False)
+    except subprocess.TimeoutExpired:
+        return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s")
+    except OSError as error:
+        return OutsideStacks(problem=f"{program} cannot be run: {error.strerror}")
+    if done.returncode:
+        return OutsideStacks(problem=_problem(done.stderr.decode("utf-8", "replace")))
+    return parse(done.stdout)
+
+
+def find_py_spy() -> str | None:
+    """Return the path of py-spy: of this Python's environment, or else on the ``PATH``; None without one."""
+    beside = os.path.join(os.path.dirname(sys.executable or ""), "py-spy")
+    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+
+
+def parse(output: bytes) -> OutsideStacks:
+    """Return what ``py-spy dump --json`` printed."""
+    try:
+        threads = json.loads(output[:_MAX_BYTES])
+    except (ValueError, RecursionError):
+        threads = None
+    if not isinstance(threads, list):
+        return OutsideStacks(problem="py-spy printed something else than threads")
+    stacks: dict[str, tuple[str, ...]] = {}
+    ids: dict[str, int] = {}
+    holder: str | None = None
+    for thread in threads[:MAX_THREADS]:
+        if not isinstance(thread, dict) or not isinstance(frames := thread.get("frames"), list):
+            continue
+        id = thread.get("os_thread_id")
+        name = str(thread.get("thread_name") or f"thread {id}")
+        name = name if name not in stacks else f"{name} ({id})"
+        inner = (_line(frame) for frame in frames[:MAX_FRAMES] if isinstance(frame, dict))
+        stacks[name] = tuple(inner)[::-1]
+        if isinstance(id, int):
+            ids[name] = id
+        holder = name if thread.get("owns_gil") is True else holder
+    if not stacks:
+        return OutsideStacks(problem="py-spy found no thread of Python")
+    return OutsideStacks(stacks=stacks, threads=ids, holds_lock=holder)
+
+
+def _line(frame: dict[str, Any]) -> str:
+    return f"{frame.get('filename')}:{frame.get('line')} {frame.get('name')}"
+
+
+def _problem(text: str) -> str:
+    if "Permission" in text or "os error 1)" in text or "os error 13)" in text:
+        return PERMISSION
+    if "No such process" in text or "os error 3)" in text or "No such file" in text:
+        return "there is no such process, or it has just ended"
+    first = next((line for line in text.splitlines() if line.strip()), "no reason given")
+    return f"py-spy failed: {first.removeprefix('Error: ')}"
