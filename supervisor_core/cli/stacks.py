@@ -50,9 +50,8 @@ class ProcessStacks:
 
     def state_of(self, thread: str) -> ThreadState | None:
         """Return what the kernel says of a thread of Python; None where it cannot be found."""
-        id = (
-            self.outside.threads.get(thread) if self.source == "py-spy" else self.pid if thread == MAIN_THREAD else None
-        )
+        main = self.pid if thread == MAIN_THREAD else None
+        id = self.outside.threads.get(thread) if self.source == "py-spy" else main
         return next((each for each in self.states if each.id == id), None)
 
 
@@ -88,9 +87,8 @@ def stacks(context: click.Context, target: str, as_json: bool, again_secs: float
     else:
         output = Output(highlight=False)
         for each in seen:
-            output.print(
-                *_lines(each, next((other for other in later if other.pid == each.pid), None), again_secs), sep="\n"
-            )
+            other = next((item for item in later if item.pid == each.pid), None)
+            output.print(*_lines(each, other, again_secs), sep="\n", soft_wrap=True)
     context.exit(0 if all(each.source for each in seen) else NOT_READ_STATUS)
 
 

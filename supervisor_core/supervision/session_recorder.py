@@ -26,6 +26,7 @@ from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
 from supervisor_core.options import Options
+from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import page_in
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.model import STATE_OF_OUTCOME, RunState
@@ -234,6 +235,7 @@ class SessionRecorder:
         if directory is not None:
             self.progress.publish(new_page(directory, self._identity, self._logdir))
         self._stacks.open(directory)
+        allow_tracer()
         if self._heartbeat_writer is not None:
             self._heartbeat_writer.start()
         self._monitor.start()

@@ -1,0 +1,152 @@
+"""``tb-supervisor stacks``: where a running process is, from outside, and without that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
+
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
+from supervisor_core.cli import stacks as command
+from supervisor_core.process.identity import boot_id
+from supervisor_core.process.outside import OutsideStacks, find_py_spy
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.proc_status import ThreadState
+from supervisor_core.process.stacks_file import StacksFile, look_text, stacks_path
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, reason="there is no /proc")
+
+OWN = ("/usr/lib/python3.11/runpy.py:88 _run", "/x/train.py:88 step", "/usr/lib/python3.11/queue.py:171 Queue.get")
+HANG = f"    <string>:{HANGING_LINE} hold_lock_of_interpreter\n"
+PROBLEM = "py-spy is not installed"
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StacksFile]:
+    """This process has a session in ``run``, at step 7, with a page and a file of stacks."""
+    memory = tmp_path / "memory"
+    memory.mkdir(mode=0o700)
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(memory))
+    page = ProgressPage.create(memory, session_id="s1", logdir=str(tmp_path / "run"))
+    page.step_is(7, 1)
+    page.enter("training", 60.0)
+    file = StacksFile(stacks_path(memory, "s1"), "s1")
+    yield file
+    file.close(remove=True)
+    page.close()
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> list[OutsideStacks]:
+    """What py-spy finds at each look."""
+    found: list[OutsideStacks] = []
+    monkeypatch.setattr(command, "outside_stacks", lambda pid: found.pop(0))
+    main = ThreadState(id=os.getpid(), name="python", state="S", waits_in="futex_wait")
+    stuck = ThreadState(id=99, name="io", state="D", waits_in="nfs_wait")
+    idle = [ThreadState(id=100 + number, name="tf", state="S", waits_in=None) for number in range(3)]
+    monkeypatch.setattr(command, "thread_states", lambda pid: (main, stuck, *idle))
+    return found
+
+
+def test_threads_are_shown_with_what_the_kernel_says(
+    run: Callable[..., Any], outside: list[OutsideStacks], session: StacksFile, tmp_path: Path
+) -> None:
+    """The main thread first; who holds the interpreter's lock; what has moved; a thread in I/O by itself."""
+    ids = {"MainThread": os.getpid(), "w": 100}
+    first = OutsideStacks(stacks={"w": ("/x/a.py:1 f",), "MainThread": OWN}, threads=ids, holds_lock="MainThread")
+    outside += [first, OutsideStacks(stacks={"w": ("/x/a.py:2 f",), "MainThread": OWN}, threads=ids)]
+    done = run("stacks", "--again", "0.1", tmp_path)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        f"Process {os.getpid()}, session s1, phase training, step 7",
+        "MainThread holds the interpreter's lock.",
+        "Stacks now, by py-spy; innermost line last:",
+        "  MainThread: sleeping, in the kernel's futex_wait, has not moved in 100ms",
+        *(f"    {line}" for line in OWN),
+        "  w: sleeping, has moved in 100ms",
+        "    /x/a.py:1 f",
+        "  thread 99 (io): waiting for I/O, cannot be interrupted, in the kernel's nfs_wait",
+        "  other threads: 2 sleeping",
+    ]
+
+
+def test_without_py_spy_what_the_session_wrote_is_shown(
+    run: Callable[..., Any], outside: list[OutsideStacks], session: StacksFile, tmp_path: Path
+) -> None:
+    """With the reason, and the kernel's view. Before it has written any, status 1."""
+    outside += [OutsideStacks(problem=PROBLEM), OutsideStacks(problem=PROBLEM)]
+    done = run("stacks", tmp_path / "run")
+    assert done.exit_code == 1 and "  threads: 3 sleeping; 1 sleeping, in the kernel's futex_wait" in done.stdout
+    assert "Stacks" not in done.stdout.split("Not read from outside")[1]
+    session.add(look_text("no progress for 30 s", 1_700_000_000.0, {"MainThread": OWN}))
+    done = run("stacks", os.getpid())
+    assert done.exit_code == 0
+    assert f"Not read from outside: {PROBLEM}." in done.stdout
+    assert "Stacks written by the process itself: no progress for 30 s; innermost line last:" in done.stdout
+    assert "    /x/train.py:88 step\n" in done.stdout
+
+
+def test_json_has_all_of_it(run: Callable[..., Any], outside: list[OutsideStacks], session: StacksFile) -> None:
+    """For programs, each look."""
+    outside += [OutsideStacks(problem=PROBLEM)]
+    done = run("stacks", "--json", os.getpid())
+    assert done.exit_code == 1
+    [[process]] = json.loads(done.stdout)["looks"]
+    assert (process["pid"], process["session"], process["source"], process["threads"]) == (os.getpid(), "s1", None, [])
+    assert process["problem"] == PROBLEM and process["step"] == 7
+    assert process["kernel"][1] == {"id": 99, "name": "io", "state": "D", "waits_in": "nfs_wait"}
+
+
+def test_a_target_without_a_process_is_refused(run: Callable[..., Any], tmp_path: Path, session: StacksFile) -> None:
+    """With the reason in one line: no process, no session, an ended one, another machine."""
+    assert "There is no process 4194304 " in run("stacks", 4194304).stderr
+    assert "There is no process 0 " in run("stacks", 0).stderr
+    other = tmp_path / "other"
+    assert "No session trains in" in run("stacks", other).stderr
+    lock = LogdirLock(other)
+    lock.acquire("s2")
+    lock.release("completed")
+    done = run("stacks", other)
+    assert (done.exit_code, "has ended (completed)" in done.stderr) == (2, True)
+
+
+def test_a_lease_without_a_page_is_enough(
+    run: Callable[..., Any], tmp_path: Path, outside: list[OutsideStacks], session: StacksFile
+) -> None:
+    """It has the process, if that is one of this machine."""
+    outside += [OutsideStacks(stacks={"MainThread": OWN})]
+    lock = LogdirLock(tmp_path / "other")
+    lock.acquire("s2")
+    assert f"Process {os.getpid()}\n" in run("stacks", tmp_path / "other").stdout
+    lock.release("completed")
+
+
+SCRIPT = (
+    HOLD_LOCK_OF_INTERPRETER
+    + """
+ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # whoever asks may read this process
+print("hangs", flush=True)
+hold_lock_of_interpreter()
+"""
+)
+
+
+@pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")
+def test_a_process_that_holds_the_interpreter_s_lock_is_read_from_outside(run: Callable[..., Any]) -> None:
+    """Nothing in it runs any more; the line that hangs is shown."""
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE) as hung:
+        try:
+            assert hung.stdout is not None and hung.stdout.readline() == b"hangs\n"
+            while HANG not in (done := run("stacks", hung.pid)).stdout:  # it may be before that line yet
+                assert hung.poll() is None and done.exit_code == 0
+        finally:
+            hung.kill()
+    assert "MainThread holds the interpreter's lock.\n" in done.stdout
+    assert done.exit_code == 0

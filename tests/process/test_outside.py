@@ -1,0 +1,101 @@
+"""The stacks of another process, from py-spy: what it prints, and why it may print nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.process import outside
+from supervisor_core.process.outside import PERMISSION, allow_tracer, outside_stacks, parse
+
+
+def thread(name: str | None, id: int, *frames: tuple[str, int, str], **more: Any) -> dict[str, Any]:
+    """A thread as py-spy prints it, the innermost frame first."""
+    printed = [{"filename": file, "line": line, "name": function} for file, line, function in frames]
+    return {"pid": 5, "thread_name": name, "os_thread_id": id, "frames": printed, **more}
+
+
+def test_threads_are_as_from_inside() -> None:
+    """Outermost frame first; two of one name are told apart; the holder of the lock is named."""
+    found = parse(
+        json.dumps(
+            [
+                thread("w", 7, ("/x/a.py", 1, "f")),
+                thread("w", 8),
+                thread(None, 9, ("/x/b.py", 2, "g")),
+                thread("MainThread", 5, ("/x/in.py", 12, "next"), ("/x/train.py", 88, "main"), owns_gil=True),
+                "odd",
+                {"frames": "odd"},
+            ]
+        ).encode()
+    )
+    assert found.stacks == {
+        "w": ("/x/a.py:1 f",),
+        "w (8)": (),
+        "thread 9": ("/x/b.py:2 g",),
+        "MainThread": ("/x/train.py:88 main", "/x/in.py:12 next"),
+    }
+    assert found.threads == {"w": 7, "w (8)": 8, "thread 9": 9, "MainThread": 5}
+    assert (found.holds_lock, found.problem) == ("MainThread", None)
+
+
+@pytest.mark.parametrize("output", [b"", b"{}", b"[]", b"[1]", b"[" * 100_000, b'{"a'])
+def test_odd_output_is_a_problem(output: bytes) -> None:
+    """Nothing is raised."""
+    found = parse(output)
+    assert found.stacks == {} and found.problem is not None
+
+
+def program(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a shell script stand for py-spy."""
+    path = tmp_path / "py-spy"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+    monkeypatch.setattr(outside, "find_py_spy", lambda: str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("echo 'Error: Permission denied (os error 13)' >&2; exit 1", PERMISSION),
+        ("echo 'Error: Operation not permitted (os error 1)' >&2; exit 1", PERMISSION),
+        ("echo 'Error: x' >&2; echo 'No such process (os error 3)' >&2; exit 1", "there is no such process"),
+        ("echo 'Error: Failed to find a python version' >&2; exit 1", "py-spy failed: Failed to find a python version"),
+        ("exit 1", "py-spy failed: no reason given"),
+        ("echo nonsense", "py-spy printed something else"),
+    ],
+)
+def test_a_failure_has_a_reason(text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words that say what to do, where something can be done."""
+    program(tmp_path, text, monkeypatch)
+    found = outside_stacks(1)
+    assert found.stacks == {} and found.problem is not None and found.problem.startswith(problem)
+
+
+def test_a_py_spy_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time that it was given."""
+    program(tmp_path, "exec sleep 600", monkeypatch)
+    assert "did not end within 0 s" in (outside_stacks(1, timeout_secs=0.1).problem or "")
+
+
+def test_without_py_spy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is no dependency."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "[stacks]" in (outside_stacks(1).problem or "")
+
+
+@pytest.mark.parametrize(("value", "allowed"), [("4711", [4711]), *((each, []) for each in ("0", "-1", "x", "", None))])
+def test_a_tracer_is_allowed_that_the_environment_names(
+    value: str | None, allowed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The restarter and what it starts; never everyone."""
+    calls: list[int] = []
+    monkeypatch.setattr(outside, "_set_tracer", calls.append)
+    environment = {} if value is None else {outside.TRACER_VARIABLE: value}
+    allow_tracer(environment)
+    assert calls == allowed
