@@ -25,10 +25,12 @@ from types import FrameType
 from typing import Literal
 
 from supervisor_core.process.identity import boot_id
+from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.restarter import keeper
 from supervisor_core.restarter.child import Child, ChildEnd, reap_others
 from supervisor_core.restarter.failure import cause_of, failure_of, signal_name
 from supervisor_core.restarter.hang import Hang, HangWatch
+from supervisor_core.restarter.hang_stacks import hang_stacks
 from supervisor_core.restarter.launch import Display, Journal, LaunchFacts, describe
 from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView, OpenLaunch
 from supervisor_core.restarter.policy import (
@@ -85,14 +87,6 @@ class RestarterEnd:
     """The signal to end by; None: with the status."""
 
 
-def own_stacks(hang: Hang) -> str | None:
-    """Return the file in which a program that hangs has left its stacks; None if it has not."""
-    with suppress(OSError):
-        if hang.stacks is not None and os.path.getsize(hang.stacks):
-            return hang.stacks
-    return None
-
-
 class Restarter:
     """See the module's docstring.
 
@@ -102,7 +96,7 @@ class Restarter:
         display: shows what happens.
         journal: writes it down.
         environment: the program's.
-        stacks_of: returns a path with the stacks of a program that hangs, taken from outside; None without any.
+        stacks_of: returns a path with the stacks of a program that hangs; None without any.
     """
 
     def __init__(
@@ -113,7 +107,7 @@ class Restarter:
         display: Display,
         journal: Journal,
         environment: Mapping[str, str] = os.environ,
-        stacks_of: Callable[[Hang], str | None] = own_stacks,
+        stacks_of: Callable[[Hang], str | None] = hang_stacks,
     ) -> None:
         self._options = options
         self._view = view
@@ -407,6 +401,7 @@ class Restarter:
         return {
             **self._environment,
             STOP_DEADLINE_VARIABLE: f"{secs:g}",
+            TRACER_VARIABLE: str(os.getpid()),
         }
 
 

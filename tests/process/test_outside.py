@@ -20,7 +20,7 @@ def thread(name: str | None, id: int, *frames: tuple[str, int, str], **more: Any
 
 
 def test_threads_are_as_from_inside() -> None:
-    """Outermost frame first; two of one name are told apart; the holder of the lock is named."""
+    """Outermost frame first; two of one name stay two; the holder of the lock is named."""
     found = parse(
         json.dumps(
             [

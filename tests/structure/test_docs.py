@@ -16,6 +16,7 @@ from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.ledger import encode as encode_ledger
 from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
+from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.run.status import WorkerState, WorkerStatus
 from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE
@@ -59,6 +60,7 @@ def test_options_page_lists_every_budget_and_variable() -> None:
         RUNTIME_DIRECTORY_VARIABLE,
         STOP_DEADLINE_VARIABLE,
         TF_CONFIG_VARIABLE,
+        TRACER_VARIABLE,
     }
 
 

@@ -1,0 +1,62 @@
+"""`hang_stacks`: the stacks of a program that hangs, taken from outside, in a file that its launch record names."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from supervisor_core.process.outside import OutsideStacks, outside_stacks
+from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.process.stacks import MAIN_THREAD, Stacks, location, user_line
+from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, look_text, read_stacks
+from supervisor_core.restarter.hang import Hang
+
+TIMEOUT_SECS = 5.0
+"""py-spy takes a twentieth of a second; the restarter does not wait long for one that hangs itself."""
+
+
+def hang_stacks(
+    hang: Hang, look: Callable[[int], OutsideStacks] = lambda pid: outside_stacks(pid, timeout_secs=TIMEOUT_SECS)
+) -> str | None:
+    """Return the file with the stacks of a program that hangs; None if there are none.
+
+    Those that py-spy can read are added to the file in memory that the program's session writes itself, or to one that
+    is made for it. Otherwise it has what the session wrote.
+
+    Args:
+        hang: the hang.
+        look: returns the stacks of a process; replaced in tests.
+    """
+    seen = look(hang.pid)
+    if seen.stacks:
+        with suppress(OSError):
+            path = Path(hang.stacks) if hang.stacks is not None else private_directory() / f"pid-{hang.pid}.stacks"
+            _append(path, hang.pid, look_text(_title(hang, seen), time.time(), seen.stacks))
+            return str(path)
+    reading = None if hang.stacks is None else read_stacks(Path(hang.stacks))
+    return hang.stacks if reading is not None and reading.looks else None
+
+
+def _place(stacks: Stacks, thread: str = MAIN_THREAD) -> str | None:
+    """Return where a thread is, for people: ``MainThread at train.py:88 in step``; None where unknown."""
+    line = user_line(stacks.get(thread, ()))
+    return None if line is None else f"{thread} at {location(line)}"
+
+
+def _title(hang: Hang, seen: OutsideStacks) -> str:
+    where = _place(seen.stacks, seen.holds_lock or MAIN_THREAD)
+    holder = "" if seen.holds_lock is None else f"; {seen.holds_lock} holds the interpreter's lock"
+    return f"from outside, by py-spy: {hang.text}{'' if where is None else f'; {where}'}{holder}"
+
+
+def _append(path: Path, pid: int, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        if os.fstat(descriptor).st_size > MOST_BYTES:
+            file.truncate(0)
+        if not os.fstat(descriptor).st_size:
+            text = f"{MAGIC}\npid {pid}\n\n{text}"
+        file.write(text.encode("utf-8", "backslashreplace"))

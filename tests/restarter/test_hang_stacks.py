@@ -1,0 +1,65 @@
+"""The stacks of a program that hangs: from outside, else what its session wrote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.process.outside import OutsideStacks
+from supervisor_core.process.stacks_file import MOST_BYTES, StacksFile, look_text, read_stacks, stacks_path
+from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.hang_stacks import hang_stacks
+
+SEEN = OutsideStacks(stacks={"MainThread": ("/x/train.py:88 step",)}, holds_lock="MainThread")
+TITLE = (
+    "from outside, by py-spy: no progress in phase training for 31 s (budget 30 s); MainThread at train.py:88 in step; "
+    "MainThread holds the interpreter's lock"
+)
+NOTHING = OutsideStacks(problem="py-spy is not installed")
+
+
+def hang(stacks: Path | None) -> Hang:
+    """A hang of a program that has a file of stacks, or none."""
+    return Hang(phase="training", secs=31.0, budget_secs=30.0, pid=4711, stacks=None if stacks is None else str(stacks))
+
+
+def test_stacks_from_outside_are_added_to_those_of_the_session(tmp_path: Path) -> None:
+    """Each time, with the place and the holder of the lock in the title."""
+    path = stacks_path(tmp_path, "s1")
+    file = StacksFile(path, "s1")
+    file.add(look_text("no progress for 30 s", 1.0, {}))
+    for _ in range(2):
+        assert hang_stacks(hang(path), lambda pid: SEEN) == str(path)
+    reading = read_stacks(path)
+    assert reading is not None and reading.session == "s1"
+    assert [look.title for look in reading.looks] == ["no progress for 30 s", TITLE, TITLE]
+    assert reading.looks[-1].stacks == SEEN.stacks
+    os.truncate(path, MOST_BYTES + 1)
+    hang_stacks(hang(path), lambda pid: SEEN)
+    reading = read_stacks(path)
+    assert reading is not None and len(reading.looks) == 1 and path.stat().st_size < 1000
+    file.close(remove=True)
+
+
+def test_a_program_without_a_session_gets_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the directory in memory. Without stacks there is none."""
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
+    asked: list[int] = []
+    found = hang_stacks(hang(None), lambda pid: asked.append(pid) or SEEN)  # type: ignore[func-returns-value]
+    assert asked == [4711] and found is not None
+    reading = read_stacks(Path(found))
+    assert reading is not None and reading.pid == 4711 and reading.looks[0].stacks == SEEN.stacks
+    assert hang_stacks(hang(None), lambda pid: NOTHING) is None
+
+
+def test_what_the_session_wrote_is_used_where_py_spy_cannot_look(tmp_path: Path) -> None:
+    """If it has written any."""
+    path = stacks_path(tmp_path, "s1")
+    assert hang_stacks(hang(path), lambda pid: NOTHING) is None
+    file = StacksFile(path, "s1")
+    assert hang_stacks(hang(path), lambda pid: NOTHING) is None
+    file.add(look_text("no progress for 30 s", 1.0, {"MainThread": ("a.py:1 f",)}))
+    assert hang_stacks(hang(path), lambda pid: NOTHING) == str(path)
+    file.close(remove=True)
