@@ -96,6 +96,10 @@ def main() -> None:
     ]
     run(batches, seed, arguments)
     rows = [row for found in families.values() for row in found if row.outcomes or row.skipped]
+    if any(row.fault.column not in (None, OURS) for row in rows if row.outcomes):
+        machine = (
+            f"{machine}; peers: {importlib.import_module('benchmarks.faults.peers').versions(arguments.peers_python)}"
+        )
     machine = f"{machine}; seed {seed}, {time.monotonic() - started:.0f} s"
     print(to_text(rows), machine, sep="\n")
     if arguments.json:

@@ -57,14 +57,15 @@ def _await_stall(training: Process, logdir: Path, hung: float, from_outside: boo
     while time.monotonic() - hung < GIVE_UP_SECS:
         training.listen(0.1)
         if from_outside:
-            if time.monotonic() - hung > 3.0 and (found := _inspect(logdir)):
+            if time.monotonic() - hung > 3.0 and (found := stalls(logdir)):
                 return found[-1]
         elif found := truth.events(truth.events_files(logdir)).of_kind("stall"):
             return found[0]
     return None
 
 
-def _inspect(logdir: Path) -> list[dict[str, Any]]:
+def stalls(logdir: Path) -> list[dict[str, Any]]:
+    """Return the stalls that ``tb-supervisor inspect`` shows of a run."""
     code = "from supervisor_core.cli import main; main()"
     command = [sys.executable, "-c", code, "inspect", "--json", str(logdir)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

@@ -229,7 +229,7 @@ class Launchers:
 
     def __init__(self, directory: Path, peers_python: str = sys.executable) -> None:
         self._directory = directory
-        self._peers_python = peers_python
+        self.peers_python = peers_python
         self._lock = threading.Lock()
         self._launchers: dict[str, Launcher] = {}
 
@@ -243,7 +243,7 @@ class Launchers:
     def start(self, program: str, config: dict[str, Any], errors: Path, struck: Strike | None = None) -> Process:
         """Start ``main(config)`` of a module."""
         own = program in OWN_PROGRAMS
-        programs, python = (OWN_PROGRAMS, sys.executable) if own else ((program,), self._peers_python)
+        programs, python = (OWN_PROGRAMS, sys.executable) if own else ((program,), self.peers_python)
         with self._lock:
             if programs[0] not in self._launchers:
                 self._launchers[programs[0]] = Launcher(self._directory, programs, python)

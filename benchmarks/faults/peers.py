@@ -8,6 +8,7 @@ design (one file, no second one to fall back to) are tried like all others.
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import signal
 import subprocess
@@ -18,9 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import damages, truth
+from benchmarks.faults import damages, hanging, truth
+from benchmarks.faults.hangs import SEEN_WITHIN_SECS, stalls
 from benchmarks.faults.launcher import Process, TrialError
 from benchmarks.faults.programs import Asked
+from benchmarks.faults.restarts import ORPHANS_SECS, Supervised, runs, small
 from benchmarks.faults.signals import GRACE_SECS, SLACK_SECS
 from benchmarks.faults.syscalls import Strike, may_strike
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
@@ -58,7 +61,8 @@ class Ours(System):
         wanted = Asked(directory=str(directory), **asked)
         return trial.train(
             directory, struck=struck, steps=wanted.steps, floats=wanted.floats, pause_secs=wanted.pause_secs, keep=3,
-            save_secs=0.05 if wanted.save_every < 1000 else 3600.0, lockless_host=wanted.lockless_host,
+            save_secs=0.05 if wanted.save_every < 1000 else 3600.0, hang=wanted.hang,
+            lockless_host=wanted.lockless_host,
             options={"lease_timeout_secs": 0.3} if wanted.lockless_host else {},
         )  # fmt: skip
 
@@ -192,6 +196,62 @@ def _zombie(trial: Trial, number: int, system: System, directory: Path) -> Itera
     yield findings.outcome()
 
 
+def _hang(trial: Trial, number: int, system: System, directory: Path, how: str) -> Iterator[Outcome]:
+    """Let a step hang: within ten seconds it is said, by whatever the system says it, and with the line."""
+    session = system.start(trial, directory, hang=how, pause_secs=0.1)
+    session.until("hangs", START_SECS)
+    hung, before = time.monotonic(), session.errors.stat().st_size
+    lines, seen, said = hanging.lines_of(how), "", len(session.said)
+    while not seen and time.monotonic() < hung + SEEN_WITHIN_SECS * trial.patience:
+        session.listen(0.2)
+        seen = session.errors.read_text(errors="replace")[before:]
+        seen += " ".join(" ".join(line) for line in session.said[said:])
+        if system is OURS:
+            found = truth.events(truth.events_files(directory)).of_kind("stall") if how != "gil" else stalls(directory)
+            seen = found[-1]["location"] or "at an unknown line" if found else ""
+        if session.returncode is not None:
+            seen += f"ended with {session.returncode}"
+    findings = Findings()
+    findings.fault(not seen, f"nothing is said within {SEEN_WITHIN_SECS:g} s")
+    findings.fault(bool(seen) and not any(line in seen for line in lines), f"not the line that hangs: {seen[-200:]}")
+    yield findings.outcome(time.monotonic() - hung)
+
+
+def _launched(trial: Trial, directory: Path, system: System) -> Supervised:
+    """Start a small program under the system's own restarter."""
+    torchrun = [trial.peers_python, "-m", "torch.distributed.run", "--standalone", "--max-restarts=3"]
+    peer = None if system is OURS else torchrun
+    return Supervised(directory, small("stays", directory), "--max-backoff", "0.001", peer=peer)
+
+
+def _launcher_killed(trial: Trial, number: int, system: System, directory: Path) -> Iterator[Outcome]:
+    """Kill the restarter: within a second no process of its program is left."""
+    with _launched(trial, directory, system) as restarter:
+        processes = [pid for pid, _ in restarter.await_started(3)]
+        os.kill(restarter.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        while any(map(runs, processes)) and time.monotonic() < killed + ORPHANS_SECS * trial.patience:
+            time.sleep(0.01)
+        findings = Findings()
+        left = sum(map(runs, processes))
+        findings.fault(left > 0, f"{left} processes still run {ORPHANS_SECS:g} s after their restarter was killed")
+    yield findings.outcome()
+
+
+def _program_killed(trial: Trial, number: int, system: System, directory: Path) -> Iterator[Outcome]:
+    """Kill the program: it is started again, and none of its processes is left from before."""
+    with _launched(trial, directory, system) as restarter:
+        processes = [pid for pid, _ in restarter.await_started(3)]
+        os.kill(processes[0], signal.SIGKILL)
+        killed = time.monotonic()
+        restarter.await_started(4)
+        secs = time.monotonic() - killed
+        findings = Findings()
+        left = sum(map(runs, processes))
+        findings.fault(left > 0, f"{left} processes of the launch before still run beside the next one")
+    yield findings.outcome(secs)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A row of the table."""
@@ -200,6 +260,8 @@ class Kind:
     run: Callable[..., Iterator[Outcome]]
     """Makes one trial of one system."""
     struck: bool = False
+    columns: tuple[str, ...] = ()
+    """The systems that have what is tried; none given: all."""
 
 
 KINDS = (
@@ -213,6 +275,10 @@ KINDS = (
     Kind("ESTALE once, at a change of a file", partial(_fail, error=errno.ESTALE, secs=None), struck=True),
     Kind("SIGTERM: the last step is saved within 5 s", _terminate),
     Kind("a second training in the same directory", _two),
+    Kind("a step hangs (a lock): seen within 10 s, at the right line", partial(_hang, how="lock")),
+    Kind("a step hangs (the interpreter's lock is held): the same", partial(_hang, how="gil")),
+    Kind("kill -9 of the restarter: no process is left", _launcher_killed, columns=("ours", "torch")),
+    Kind("kill -9 of the program: started again, none is left", _program_killed, columns=("ours", "torch")),
     Kind("suspended, another takes over, the first wakes up", _zombie),
 )
 
@@ -239,11 +305,23 @@ FAULTS = tuple(
     for kind in KINDS
     if MAY_STRIKE or not kind.struck
     for system in SYSTEMS
+    if not kind.columns or system.column in kind.columns
 )
 
 
 def missing(python: str) -> str | None:
     """Say what the peers' interpreter lacks; None if nothing."""
     code = f"import importlib.util as u; print(*[n for n in {MODULES!r} if u.find_spec(n) is None])"
-    found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    found = _output(python, code).split()
     return f"not installed: {', '.join(found)} (the extra 'faults')" if found else None
+
+
+def versions(python: str) -> str:
+    """Return the peers' versions."""
+    names = ("keras", "torch", "lightning", "transformers", "orbax-checkpoint", "jax")
+    code = f"import importlib.metadata as m; print(', '.join(f'{{n}} {{m.version(n)}}' for n in {names!r}))"
+    return _output(python, code).strip()
+
+
+def _output(python: str, code: str) -> str:
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout

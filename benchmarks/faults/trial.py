@@ -57,7 +57,7 @@ class Trial:
     """What a batch of trials works with: a directory of its own, its random numbers, and processes that end with it.
 
     Args:
-        launchers: start the processes.
+        launchers: start the processes; they know the peers' interpreter.
         directory: its own, empty.
         rng: its random numbers: the same for the same seed, family, row and batch.
         patience: how many times the grace time an ending gets, and may take.
@@ -67,6 +67,7 @@ class Trial:
         self.directory = directory
         self.patience = patience
         self.rng = rng
+        self.peers_python = launchers.peers_python
         self._launchers = launchers
         self._processes: list[Process] = []
 
