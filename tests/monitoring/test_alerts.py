@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
 from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
-from monitoring_happenings import DOWN, KILLED, Moments, ends
+from monitoring_happenings import DOWN, HUNG, KILLED, STALLED, Moments, ends
 from monitoring_scenarios import SCENARIOS
-from monitoring_served import HOUR, MINUTE, always, exporter, values
+from monitoring_served import HOUR, MINUTE, always, exporter, trainer, values
 from monitoring_silent_scenarios import SILENT_SCENARIOS
 from monitoring_state_scenarios import LOST, STATE_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
@@ -179,6 +179,45 @@ def test_the_process_that_is_lost_is_named(promtool: Callable[..., None], direct
         ],
     }
     path = directory / "process.yaml"
+    path.write_text(to_yaml({"rule_files": ["rules-15.yaml"], "evaluation_interval": "15s", "tests": [test]}))
+    promtool("test", "rules", path)
+
+
+def test_the_line_at_which_a_training_hangs_is_named(promtool: Callable[..., None], directory: Path) -> None:
+    """By the trainer and by an exporter, in one sentence; where it is not known, the text does without."""
+    labels = 'thread="MainThread",location="train.py:88 in step",phase="training"'
+    series = {
+        **trainer(**HUNG).series(),
+        f'supervisor_stall_info{{run="r",job="trainer",instance="t",{labels}}}': always(1),
+        f'supervisor_stall_info{{run="r",job="exporter",instance="e",{labels}}}': always(1),
+        **trainer(run="q", instance="q", **HUNG).series(),
+        'supervisor_stall_info{run="q",job="trainer",instance="q",phase="training"}': always(1),
+    }
+    test = {
+        "interval": "15s",
+        "input_series": [{"series": key, "values": values(value, 40 * MINUTE, 15)} for key, value in series.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": "40m",
+                "alertname": STALLED,
+                "exp_alerts": [
+                    {
+                        "exp_labels": {"severity": "critical", "run": run},
+                        "exp_annotations": {
+                            "summary": f"The training {run} is stalled.",
+                            "description": f"The training process of the run {run} is alive and has made no progress "
+                            f"for 20m 1s, longer than the budget of its phase: it hangs, or is far too slow.{place} First: "
+                            f"read the stacks (tb-supervisor inspect LOGDIR --run {run}), then kill the training and "
+                            "start it again.",
+                            "runbook_url": f"{DEFAULT_RUNBOOK_BASE}#{STALLED.lower()}",
+                        },
+                    }
+                    for run, place in (("r", " MainThread is at train.py:88 in step."), ("q", ""))
+                ],
+            }
+        ],
+    }
+    path = directory / "line.yaml"
     path.write_text(to_yaml({"rule_files": ["rules-15.yaml"], "evaluation_interval": "15s", "tests": [test]}))
     promtool("test", "rules", path)
 
