@@ -206,9 +206,9 @@ def test_the_line_at_which_a_training_hangs_is_named(promtool: Callable[..., Non
                         "exp_annotations": {
                             "summary": f"The training {run} is stalled.",
                             "description": f"The training process of the run {run} is alive and has made no progress "
-                            f"for 20m 1s, longer than the budget of its phase: it hangs, or is far too slow.{place} First: "
-                            f"read the stacks (tb-supervisor inspect LOGDIR --run {run}), then kill the training and "
-                            "start it again.",
+                            f"for 20m 1s, longer than the budget of its phase: it hangs, or is far too slow.{place} "
+                            f"First: read the stacks (tb-supervisor inspect LOGDIR --run {run}), then kill the "
+                            "training and start it again.",
                             "runbook_url": f"{DEFAULT_RUNBOOK_BASE}#{STALLED.lower()}",
                         },
                     }
