@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from supervisor_core.address import parse_address
 from supervisor_core.errors import OptionsError
 
-PHASES = ("starting", "restoring", "training", "checkpointing", "evaluating", "stopping", "stopped")
+PHASES = ("starting", "restoring", "compiling", "training", "checkpointing", "evaluating", "stopping", "stopped")
 """What a session can be doing; exactly one at a time."""
 
 StallAction = Literal["observe", "stop", "abort", "kill"]
@@ -22,6 +22,7 @@ SAVE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP")
 STALL_TIMEOUT_SECS: Mapping[str, float] = {
     "starting": 1800.0,
     "restoring": 1800.0,
+    "compiling": 1800.0,
     "training": 300.0,
     "checkpointing": 1800.0,
     "evaluating": 3600.0,

@@ -56,6 +56,7 @@ AT_RISK = "at_risk"
 BUCKET_OF_PHASE: Mapping[str, str] = {
     "starting": "program_startup",
     "restoring": "checkpoint_restore",
+    "compiling": "program_startup",
     "training": PRODUCTIVE,
     "checkpointing": "unproductive_checkpoint_save",
 }
@@ -361,8 +362,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A time in which a session's process did not run, so that heartbeats are missing: it was stopped (SIGSTOP), or its
-    machine was frozen or suspended."""
+    """A time in which a session's process did not run, so that heartbeats are missing."""
 
     session: str
     since: float

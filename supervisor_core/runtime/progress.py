@@ -22,11 +22,12 @@ from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
 from supervisor_core.runtime.budgets import LEAST_PAUSE_SECS, Budgets
 from supervisor_core.runtime.pauses import Pause, PauseWitness
+from supervisor_core.runtime.step_rate import StepRate
 
-_NOT_TRAINING = ("restoring", "checkpointing", "evaluating")
+_NOT_TRAINING = ("restoring", "compiling", "checkpointing", "evaluating")
 """Phases without training: their time does not count for the steps per second."""
 
-_BEFORE_TRAINING = ("starting", "restoring")
+_BEFORE_TRAINING = ("starting", "restoring", "compiling")
 """Phases after which the first steps take longer than the others."""
 
 SILENT_SECS = 5.0
@@ -210,7 +211,7 @@ class Progress:
                 self._pause_rate(now, phase)
             if before in _BEFORE_TRAINING:
                 self._budgets.warm_up(self._steps)
-            if phase in _BEFORE_TRAINING:  # a save of the model before it no longer keeps training waiting
+            if phase in ("starting", "restoring"):  # a save of the model before it no longer keeps training waiting
                 self._holds = 0
                 self._starts += 1
             self._phase = phase
@@ -234,6 +235,21 @@ class Progress:
                     self._progress_at(now)
                     self._holds -= 1
                     self._update_budget()
+
+    @contextmanager
+    def first_call(self, is_step: bool) -> Iterator[None]:
+        """Allow training the default budget at least for a call that was not made before, which may compile.
+
+        Args:
+            is_step: whether it is a step: the next one is quicker. Any other call may take as long again.
+        """
+        began = self._clock.monotonic()
+        with self.held():
+            yield
+        if not is_step:
+            with self._lock:
+                self._budgets.paused(self._phase, self._clock.monotonic() - began, steps=self._steps)
+                self._update_budget()
 
     def join_cluster(self) -> None:
         """Record that other processes may keep training waiting, as one that is started again: from now on the budget
@@ -433,64 +449,3 @@ class Progress:
 
 def _or_none(budget_secs: float) -> float | None:
     return None if budget_secs == math.inf else budget_secs
-
-
-WINDOW_SECS = 30.0
-"""The rate covers at least this time, if there is as much."""
-WINDOW_STEPS = 10
-"""And at least this many steps."""
-OVERDUE_STEPS = 10
-"""The rate is 0 once this many steps (or readings) are overdue and `WINDOW_SECS` have passed."""
-
-
-class StepRate:
-    """Training steps per second, correct for steps of a millisecond and of an hour. Not thread-safe.
-
-    Measures from the end of one step to the end of another, never to a time between two.
-
-    Args:
-        now: monotonic seconds.
-        count: steps counted until then.
-    """
-
-    __slots__ = ("_ends",)
-
-    def __init__(self, now: float, count: int = 0) -> None:
-        self._ends: deque[tuple[float, int]] = deque([(now, count)])
-
-    def restart(self, now: float, count: int) -> None:
-        """Drop all readings before this one."""
-        self._ends = deque([(now, count)])
-
-    def add(self, at: float, count: int) -> None:
-        """Take a reading: the count and the end of its last step. A reading without a new step changes nothing."""
-        last_at, last = self._ends[-1]
-        if count < last:
-            self.restart(at, count)
-        if count <= last:
-            return
-        self._ends.append((max(at, last_at), count))
-        while len(self._ends) > 2:
-            next_at, next_count = self._ends[1]
-            if at - next_at < WINDOW_SECS or count - next_count < WINDOW_STEPS:
-                break
-            self._ends.popleft()
-
-    def exclude(self, secs: float) -> None:
-        """Exclude the last ``secs`` seconds, which had no training."""
-        self._ends = deque((at + secs, count) for at, count in self._ends)
-
-    def value(self, now: float) -> float | None:
-        """Return steps per second; None before a step has ended. While a step takes longer than those before it, the
-        rate decreases."""
-        (first_at, first), (last_at, last) = self._ends[0], self._ends[-1]
-        secs, steps = last_at - first_at, last - first
-        if steps <= 0 or secs <= 0:
-            return None
-        rate, waiting = steps / secs, now - last_at
-        usual_secs = secs / (len(self._ends) - 1)  # between two readings that moved
-        if waiting <= usual_secs:
-            return rate
-        if waiting > max(WINDOW_SECS, OVERDUE_STEPS * usual_secs):
-            return 0.0
-        return (steps + rate * usual_secs) / (now - first_at)

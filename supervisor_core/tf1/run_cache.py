@@ -113,6 +113,11 @@ class RunCache:
         # A graph that was dismantled is empty again.
         return None if self._is_closed(self._session) or not self._graph.version else plan
 
+    def is_new(self, fetches: Any, feed_dict: Any) -> bool:
+        """Return whether this was not run before, as far as is remembered."""
+        key = _run_key(fetches, feed_dict)
+        return key is not None and key not in self._seen and key not in self._refused and key not in self._table
+
     def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
         """Record a run that went well through ``Session.run``, and how many seconds it took."""
         key = _run_key(fetches, feed_dict)
@@ -165,6 +170,10 @@ class NoRunCache(RunCache):
 
     def find(self, fetches: Any, feed_dict: Any) -> None:
         """Return None."""
+
+    def is_new(self, fetches: Any, feed_dict: Any) -> bool:
+        """Return False: nothing is remembered."""
+        return False
 
     def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
         """Do nothing."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -45,6 +46,9 @@ class RunObserver(Protocol):
             ended: monotonic seconds when its results were there.
             changes: whether the run may have changed what a checkpoint holds.
         """
+
+    def first_call(self, is_step: bool) -> AbstractContextManager[None]:
+        """Be in the first run of some fetches while the block runs: TensorFlow prepares it, and may compile it."""
 
 
 class SupervisedSession(tf.compat.v1.Session):
@@ -147,7 +151,10 @@ class SupervisedSession(tf.compat.v1.Session):
             arrays = None if plan is None else plan.arrays(feed_dict)
         if plan is None or arrays is None:
             traits = self._traits(fetches, feed_dict)
-            result, secs = self._watched(traits, self._plain.run, fetches, feed_dict, options, run_metadata)
+            watched = self._watched
+            if plan is None and self._observer is not None and self._run_cache.is_new(fetches, feed_dict):
+                watched = self._watched_first
+            result, secs = watched(traits, self._plain.run, fetches, feed_dict, options, run_metadata)
             if plan is None:
                 self._run_cache.remember(fetches, feed_dict, secs)
             return result
@@ -201,6 +208,13 @@ class SupervisedSession(tf.compat.v1.Session):
 
     def _traits(self, fetches: Any, feed_dict: Any) -> RunTraits:
         return self._analysis.of(fetches, feed_dict if isinstance(feed_dict, Mapping) else ())
+
+    def _watched_first(self, traits: RunTraits, call: Callable[..., Any], *args: Any) -> tuple[Any, float]:
+        """Make a call of fetches that were not run before."""
+        if not traits.supervised or self._observer is None:
+            return self._watched(traits, call, *args)
+        with self._observer.first_call(traits.is_step):
+            return self._watched(traits, call, *args)
 
     def _watched(self, traits: RunTraits, call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
         """Make a call as the run that it is; return its result, and how many seconds it took."""

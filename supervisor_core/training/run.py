@@ -179,6 +179,7 @@ class Run:
             is_chief=chief,
             task=self._task,
             on_taken_over=self._coord.request_stop,
+            on_stalled=self._coord.request_stop,
             clock=self._clock,
         )
         self._signals = signals = StopSignals(
@@ -406,8 +407,10 @@ class Run:
             return
         if self._loss_finite is False:
             saver.refuse(self._step, f"the watched loss {self.options.watched_loss!r} is not finite")
-        elif saver.save_due(self._step, self._asked_by):
-            self._asked_by = "timer"
+        else:
+            with self._recorder_now.progress.held():
+                is_taken = saver.save_due(self._step, self._asked_by)
+            self._asked_by = "timer" if is_taken else self._asked_by
         self._step_began = self._monotonic()
 
     @property

@@ -345,3 +345,38 @@ def test_a_save_of_a_lost_model_holds_up_nothing(clock) -> None:
     assert progress.snapshot().progress_age_secs == pytest.approx(3)
     with progress.held():
         assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+
+
+def test_a_first_call_may_take_longer(clock) -> None:
+    """It has the default budget at least. Of a step that compiles nothing is learned; of any other call it is: the next
+    one may take as long."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 30)
+    progress.sample()
+    with progress.first_call(True):
+        idle(progress, clock, 100)
+        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert progress.snapshot().progress_timeout_secs == 6.0
+    with progress.first_call(False):
+        idle(progress, clock, 20)
+    assert progress.snapshot().progress_timeout_secs == pytest.approx(160.0)
+    assert progress.snapshot().activity_secs["stall"] == 0
+
+
+def test_compiling_is_a_phase_of_its_own(clock) -> None:
+    """With its own budget and bucket; the steps after it warm up, and its time slows no rate."""
+    progress = Progress(clock)
+    progress.enter("training")
+    for _ in range(4):
+        steps(progress, clock, 10)
+        progress.sample()
+    rate = progress.snapshot().steps_per_second
+    progress.enter("compiling")
+    idle(progress, clock, 200)
+    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["compiling"]
+    progress.enter("training")
+    snapshot = progress.snapshot()
+    assert snapshot.progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert snapshot.activity_secs["program_startup"] == pytest.approx(200)
+    assert snapshot.steps_per_second == pytest.approx(rate)

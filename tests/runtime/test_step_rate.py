@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor_core.runtime.progress import Progress, StepRate
+from supervisor_core.runtime.progress import Progress
+from supervisor_core.runtime.step_rate import StepRate
 
 
 def train(progress: Progress, clock, *, secs: float, steps: int, look_secs: float = 1.0) -> list[float | None]:

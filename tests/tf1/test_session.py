@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ class Diary:
     def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
         self.lines.append("step" if is_step else "run")
         self.times = started, ended
+
+    def first_call(self, is_step: bool) -> Any:
+        return nullcontext()
 
     def wall(self) -> float:
         return self.now
@@ -403,6 +407,9 @@ def test_many_threads_run_at_once(model: Any) -> None:
             with lock:
                 counted.append(is_step)
 
+        def first_call(self, is_step: bool) -> Any:
+            return nullcontext()
+
     fed = v1.placeholder(tf.float32, [None])
     doubled = fed * 2.0
     wrong: list[Any] = []
@@ -426,3 +433,25 @@ def test_many_threads_run_at_once(model: Any) -> None:
             thread.join()
         assert not wrong
         assert sess.run(model.global_step) == counted.count(True) == 900
+
+
+def test_the_first_run_of_some_fetches_is_known(model: Any) -> None:
+    """TensorFlow prepares and may compile it: the observer learns of it, once, and whether it is a step."""
+    first: list[bool] = []
+
+    class Observer:
+        def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
+            pass
+
+        @contextmanager
+        def first_call(self, is_step: bool) -> Iterator[None]:
+            first.append(is_step)
+            yield
+
+    with SupervisedSession(step_lock=StepLock(), observer=Observer(), global_step=model.global_step) as sess:
+        sess.run_internal(v1.global_variables_initializer())
+        for _ in range(3):
+            sess.run(model.train_op)
+            sess.run([model.global_step])
+            sess.run({"step": model.global_step})
+    assert first == [True, False, False]
