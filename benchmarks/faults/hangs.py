@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.faults import hanging, truth
 from benchmarks.faults.launcher import Process
+from benchmarks.faults.syscalls import Strike, may_strike
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 
 STEP_SECS = 0.1
@@ -21,6 +22,7 @@ HANGS_AT = 40
 SEEN_WITHIN_SECS = 10.0
 TIMES_BUDGET = 1.5
 GIVE_UP_SECS = 45.0
+SERVICE_BUDGET_SECS = 4.0
 
 
 def _hang(trial: Trial, trials: int, kind: str) -> Iterator[Outcome]:
@@ -34,11 +36,9 @@ def _hang(trial: Trial, trials: int, kind: str) -> Iterator[Outcome]:
         findings = Findings()
         early = truth.events(truth.events_files(logdir)).of_kind("stall")
         findings.fault(bool(early), f"a stall before the hang: {early}")
-        seen = _await_stall(training, logdir, hung, from_outside=kind == "gil")
-        secs = time.monotonic() - hung
+        seen, secs = _await_stall(training, logdir, hung, from_outside=kind == "gil")
         if seen is None:
             findings.wrong.append(f"not seen within {GIVE_UP_SECS:g} s{training.story()}")
-            secs = GIVE_UP_SECS
         else:
             limit = SEEN_WITHIN_SECS * trial.patience
             findings.fault(secs > limit, f"seen only after {secs:.1f} s")
@@ -52,16 +52,25 @@ def _hang(trial: Trial, trials: int, kind: str) -> Iterator[Outcome]:
         yield findings.outcome(secs)
 
 
-def _await_stall(training: Process, logdir: Path, hung: float, from_outside: bool) -> dict[str, Any] | None:
-    """Return the stall as soon as it is seen: its record, or, of a blocked interpreter, what ``inspect`` shows."""
-    while time.monotonic() - hung < GIVE_UP_SECS:
+def _await_stall(
+    training: Process, logdir: Path, hung: float, from_outside: bool
+) -> tuple[dict[str, Any] | None, float]:
+    """Return the stall and when it was seen first: its record, or, of a blocked interpreter, what ``inspect`` shows.
+
+    From outside the line comes some seconds after that: it is waited for.
+    """
+    seen, secs = None, GIVE_UP_SECS
+    while (passed := time.monotonic() - hung) < GIVE_UP_SECS:
         training.listen(0.1)
-        if from_outside:
-            if time.monotonic() - hung > 3.0 and (found := stalls(logdir)):
-                return found[-1]
-        elif found := truth.events(truth.events_files(logdir)).of_kind("stall"):
-            return found[0]
-    return None
+        if not from_outside:
+            found = truth.events(truth.events_files(logdir)).of_kind("stall")
+        else:
+            found = stalls(logdir) if passed > 3.0 else []
+        if found:
+            seen, secs = found[0], min(secs, time.monotonic() - hung)
+            if not from_outside or seen["location"] is not None:
+                break
+    return seen, secs
 
 
 def stalls(logdir: Path) -> list[dict[str, Any]]:
@@ -74,6 +83,40 @@ def stalls(logdir: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _service(trial: Trial, trials: int) -> Iterator[Outcome]:
+    """Let each write of a checkpoint hang, as on a mount that is dead: the hung save is seen, and training goes on."""
+    for number in range(trials):
+        logdir, armed = trial.directory / f"run-{number}", trial.directory / f"armed-{number}"
+        strike = Strike(
+            below=str(logdir),
+            names=r"model\.ckpt",
+            act="hang",
+            at=trial.rng.randint(1, 10),
+            secs=1e6,
+            armed_by=str(armed),
+        )
+        options = {"stall_timeout_secs": {"checkpointing": SERVICE_BUDGET_SECS}}
+        training = trial.train(logdir, struck=strike, options=options, pause_secs=0.05, save_secs=0.2)
+        training.until("step")
+        armed.touch()
+        training.until("struck")
+        hung, step = time.monotonic(), training.last("step") or 0
+        found: list[dict[str, Any]] = []
+        while not found and time.monotonic() < hung + GIVE_UP_SECS:
+            training.listen(0.1)
+            found = truth.events(truth.events_files(logdir)).of_kind("stall")
+        secs = time.monotonic() - hung
+        findings = Findings()
+        limit = TIMES_BUDGET * SERVICE_BUDGET_SECS * trial.patience
+        findings.fault(not found or secs > limit, f"seen after {secs:.1f} s{training.story()}")
+        findings.fault(bool(found) and not found[0]["service"], f"not called a service's: {found[:1]}")
+        frames = [frame for stack in (found[0]["stacks"] if found else {}).values() for frame in stack]
+        findings.fault(not any("checkpoint_writer.py" in frame for frame in frames), "no stack of the save")
+        findings.fault((training.last("step") or 0) <= step, f"training does not go on{training.story()}")
+        trial.close()
+        yield findings.outcome(secs)
+
+
 _KINDS = (
     ("gil", "native code that holds the interpreter's lock"),
     ("native", "a run of TensorFlow's that does not return"),
@@ -83,13 +126,25 @@ _KINDS = (
     ("read", "a read of a FIFO to which no process writes"),
     ("child", "a worker process that never answers"),
 )
-FAULTS = tuple(
-    Fault(
-        name=f"a step hangs: {name}",
-        survived=f"seen within {SEEN_WITHIN_SECS:g} s and {TIMES_BUDGET:g} x the budget, at the line that hangs",
-        long=20,
-        short=0 if kind == "gil" else 1,
-        run=partial(_hang, kind=kind),
-    )
-    for kind, name in _KINDS
+FAULTS = (
+    *(
+        Fault(
+            name=f"a step hangs: {name}",
+            survived=f"seen within {SEEN_WITHIN_SECS:g} s and {TIMES_BUDGET:g} x the budget, at the line that hangs",
+            long=20,
+            short=1,
+            run=partial(_hang, kind=kind),
+        )
+        for kind, name in _KINDS
+    ),
+    *(
+        Fault(
+            name="a save hangs: no write of a checkpoint returns",
+            survived=f"seen within {TIMES_BUDGET:g} x the budget, with the save's stack; training goes on",
+            long=20,
+            short=1,
+            run=_service,
+        )
+        for _ in range(may_strike())
+    ),
 )
