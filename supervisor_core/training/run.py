@@ -111,6 +111,7 @@ class Run:
         facade: what the program called, for records.
         task: a worker's name in its cluster, as ``worker:1``: such a run writes a heartbeat file, neither events nor
             checkpoints. None for the chief, and without a cluster.
+        saver: what saves: `Saver`, or a subclass of it for checkpoints in a framework's own format.
         clock: replaced in tests.
     """
 
@@ -123,6 +124,7 @@ class Run:
         policy: SavePolicy,
         facade: str = "supervise",
         task: str | None = None,
+        saver: Callable[..., Saver] = Saver,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.logdir = logdir
@@ -131,6 +133,7 @@ class Run:
         self._policy = policy
         self._facade = facade
         self._task = task
+        self._new_saver = saver
         self._clock = clock
         self._coord = Coordinator(clock=clock)
         self._services = ServiceRegistry()
@@ -216,7 +219,7 @@ class Run:
 
     def _begin(self, recorder: SessionRecorder) -> None:
         store = SealedStore(self._directory, publisher=recorder.publisher)
-        self._saver = saver = Saver(
+        self._saver = saver = self._new_saver(
             store,
             self.state,
             self._policy,

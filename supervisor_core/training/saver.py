@@ -35,7 +35,6 @@ _LOG = logging.getLogger("supervisor_core")
 SERVICE = "checkpoint"
 """The service's name in heartbeats and metrics."""
 
-FORMAT = "state-tree"
 _CHECKPOINT = b"\x08\x03"  # SessionLog.status = CHECKPOINT
 
 
@@ -77,7 +76,9 @@ class Due:
         """Step of the next save by steps."""
 
 
-class _Job(NamedTuple):
+class Job(NamedTuple):
+    """One save."""
+
     captured: Captured
     step: int
     trigger: Trigger
@@ -87,9 +88,10 @@ class _Job(NamedTuple):
     paths: list[str]
 
 
-def _new_job(step: int, trigger: Trigger) -> _Job:
+def new_job(step: int, trigger: Trigger) -> Job:
+    """Return a save of which nothing is captured yet."""
     nothing = Captured(tree={}, counters={}, names=(), not_captured=(), data_position=None)
-    return _Job(nothing, step, trigger, 0.0, threading.Event(), [], [])
+    return Job(nothing, step, trigger, 0.0, threading.Event(), [], [])
 
 
 class Saver:
@@ -107,6 +109,9 @@ class Saver:
         due: is kept up to date; looked at after each step.
         clock: replaced in tests.
     """
+
+    format = "state-tree"
+    """The format of its checkpoints, for the manifest. A subclass with another one writes and reads its files."""
 
     def __init__(
         self,
@@ -131,8 +136,8 @@ class Saver:
         self._options = options
         self._versions = dict(versions)
         self._clock = clock
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._current: _Job | None = None
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._current: Job | None = None
         self._saved_step: int | None = None
         self._newest: tuple[str, int] | None = None
         self._skipped: Sequence[Skipped] = ()
@@ -201,7 +206,7 @@ class Saver:
 
     def refuse(self, step: int, reason: str) -> None:
         """Record that a checkpoint fell due and is not saved."""
-        job = _new_job(step, "timer")
+        job = new_job(step, "timer")
         job.errors.append(SaveFailedError(f"The checkpoint of step {step} is not saved: {reason}."))
         self._finished(job, None, 0.0)
 
@@ -243,12 +248,12 @@ class Saver:
         if recovery.chosen is None or manifest is None:
             self._skipped = recovery.skipped
             return None, recovery.skipped
-        if manifest.format != FORMAT:
+        if manifest.format != self.format:
             raise DamagedCheckpointError(
-                f"{recovery.chosen.path} has the format {manifest.format!r}; this program reads {FORMAT!r}."
+                f"{recovery.chosen.path} has the format {manifest.format!r}; this program reads {self.format!r}."
             )
         sealed = Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
-        return sealed, read_tree(sealed.path, self._state.kinds)
+        return sealed, self._read_files(sealed.path)
 
     def _plan(self, step: int, delay_secs: float | None = None) -> None:
         policy = self._policy
@@ -256,10 +261,10 @@ class Saver:
         secs = policy.save_secs if delay_secs is None else delay_secs
         self._due.at = math.inf if secs is None else self._clock.monotonic() + secs
 
-    def _hand_over(self, step: int, trigger: Trigger) -> _Job:
+    def _hand_over(self, step: int, trigger: Trigger) -> Job:
         started = self._clock.monotonic()
         self._plan(step)
-        job = _new_job(step, trigger)
+        job = new_job(step, trigger)
         try:
             captured = self._state.capture(step)
         except Exception as error:
@@ -280,13 +285,7 @@ class Saver:
                 if self._skipped:
                     self._store.set_aside(self._skipped)
                     self._skipped = ()
-                sealed = self._store.save(
-                    self._manifest(job),
-                    lambda directory, tree=job.captured.tree: write_tree(directory, tree, self._state.kinds),  # type: ignore[misc]
-                    max_to_keep=self._policy.max_to_keep,
-                    keep_every_n_hours=self._policy.keep_every_n_hours,
-                    read_back=self._options.verify_checkpoints,
-                )
+                sealed = self._write(job)
                 job.paths.append(sealed.path)
             except Exception as error:
                 job.errors.append(error)
@@ -296,10 +295,28 @@ class Saver:
                 self._current = None
                 job.done.set()
 
-    def _manifest(self, job: _Job) -> Manifest:
+    def _write(self, job: Job) -> Sealed:
+        """Write a checkpoint, and seal it; in the saving thread."""
+        return self._store.save(
+            self._manifest(job),
+            lambda directory: self._write_files(directory, job.captured.tree),
+            max_to_keep=self._policy.max_to_keep,
+            keep_every_n_hours=self._policy.keep_every_n_hours,
+            read_back=self._options.verify_checkpoints,
+        )
+
+    def _write_files(self, directory: str, tree: Mapping[str, Any]) -> None:
+        """Write a captured tree into the files of a new checkpoint."""
+        write_tree(directory, tree, self._state.kinds)
+
+    def _read_files(self, directory: str) -> Any:
+        """Read the tree from the files of a checkpoint."""
+        return read_tree(directory, self._state.kinds)
+
+    def _manifest(self, job: Job) -> Manifest:
         captured = job.captured
         return Manifest(
-            format=FORMAT,
+            format=self.format,
             step=job.step,
             saved_at=self._clock.wall(),
             counters=captured.counters,
@@ -310,7 +327,7 @@ class Saver:
             versions=self._versions,
         )
 
-    def _finished(self, job: _Job, sealed: Sealed | None, secs: float) -> None:
+    def _finished(self, job: Job, sealed: Sealed | None, secs: float) -> None:
         """Record a save that has ended; after a failure plan the next attempt, or stop the run."""
         error = job.errors[0] if job.errors else None
         text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
@@ -347,7 +364,7 @@ class Saver:
             _LOG.warning("Checkpoint of step %s failed: %s", job.step, text)
             self._after_failure(error, job)
 
-    def _after_failure(self, error: Exception, job: _Job) -> None:
+    def _after_failure(self, error: Exception, job: Job) -> None:
         most = self._options.max_save_failures
         if not (is_outside_fault(error) or isinstance(error, SaveFailedError)) and job.trigger == "timer":
             self._coord.request_stop(error)  # no retry cures it
