@@ -23,6 +23,7 @@ import os
 import re
 import stat
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,11 @@ from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
 SUFFIX = ".stacks"
 MAGIC = "supervisor stacks 1"
 MOST_BYTES = 1 << 20
+MOST_LOOKS = 100
+"""The newest are read."""
+MOST_THREADS = 1000
+MOST_LETTERS = 4096
+"""Of a line; the rest is cut."""
 BY_TIMER_TITLE = "Python could not run"
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -137,10 +143,15 @@ def stacks_path(directory: Path, session: str) -> Path:
 
 
 def read_stacks(path: Path) -> StacksReading | None:
-    """Return what a file of stacks holds; None where there is none that can be read. Raises nothing on odd bytes."""
+    """Return what a file of stacks holds; None where there is none that can be read.
+
+    Raises nothing, opens nothing but an ordinary file, and reads a bounded part: the file may be a stranger's.
+    """
     try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):  # opening a device can have effects
+            return None
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+    except (OSError, ValueError):
         return None
     with os.fdopen(descriptor, "rb") as file:
         try:
@@ -167,9 +178,10 @@ def parse(data: bytes) -> StacksReading:
     """Return what a file of stacks, or a part of it, says; what is not understood is left out."""
     session: str | None = None
     pid: int | None = None
-    looks: list[tuple[str, float | None, dict[str, list[str]]]] = []
+    looks: deque[tuple[str, float | None, dict[str, list[str]]]] = deque(maxlen=MOST_LOOKS)
     frames: list[str] | None = None
-    for line in data.decode("utf-8", "replace").split("\n"):
+    for text in data.decode("utf-8", "replace").split("\n"):
+        line = text[:MOST_LETTERS]
         if titled := _TITLE.match(line):
             looks.append((titled["title"], float(titled["at"]), {}))
             frames = None
@@ -177,7 +189,8 @@ def parse(data: bytes) -> StacksReading:
             frames = []
             looks.append((BY_TIMER_TITLE, None, {MAIN_THREAD: frames}))
         elif looks and (thread := _THREAD.match(line)):
-            frames = looks[-1][2].setdefault(thread["name"], [])
+            threads = looks[-1][2]
+            frames = threads.setdefault(thread["name"], []) if len(threads) < MOST_THREADS else None
         elif frame := _FRAME.match(line):
             if frames is not None and len(frames) < MAX_FRAMES:
                 number = 0 if frame["line"] == "???" else int(frame["line"])
