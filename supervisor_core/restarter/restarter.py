@@ -122,7 +122,8 @@ class Restarter:
         self._stop_signal: int | None = None
         self._stopped_at = 0.0
         self._kill_at: float | None = None
-        self._wakeup, self._waker = socket.socketpair()
+        self._wakeup: socket.socket
+        """Readable when a signal came."""
 
     def run(self) -> RestarterEnd:
         """Start the program, again and again, until the policy ends it or a signal does."""
@@ -249,6 +250,7 @@ class Restarter:
     # Signals.
 
     def _install_handlers(self) -> None:
+        self._wakeup, self._waker = socket.socketpair()
         self._wakeup.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)

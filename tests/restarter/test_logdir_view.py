@@ -1,0 +1,129 @@
+"""How far a run is, as a restarter sees it in the logdir, and the state that it keeps there."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from supervisor_core.events.writer import EventsWriter
+from supervisor_core.process.identity import boot_id
+from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.logdir_view import STATE_NAME, LogdirThread, LogdirView, OpenLaunch
+from supervisor_core.restarter.policy import Failure, RestartState
+from supervisor_core.restarter.restarter import Restarter, RestarterOptions
+
+
+@pytest.fixture(scope="session")
+def bundles(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that writes checkpoints byte by byte."""
+    return module_at("checkpoint/bundle_writer.py")
+
+
+def scalars(directory: Path, steps: int) -> None:
+    """Events of some steps."""
+    with EventsWriter(directory) as writer:
+        for step in range(steps):
+            writer.scalar("loss", 0.5, step=step)
+
+
+def test_a_checkpoint_counts_if_it_verifies(tmp_path: Path, bundles: ModuleType) -> None:
+    """The newest one is damaged, so the one before it is how far the run is; a run below the logdir counts as well."""
+    bundles.write_run(tmp_path / "train", [100, 200])
+    scalars(tmp_path / "train", 5)
+    view = LogdirView(str(tmp_path))
+    look = view.look()
+    assert (look.is_known, look.saved_step, look.reached_step) == (True, 200, 4)
+    assert look.directory == f"{tmp_path}/train"
+    data = next((tmp_path / "train").glob("model.ckpt-200.data*"))
+    data.write_bytes(b"\xff" * data.stat().st_size)
+    os.utime(tmp_path / "train" / "model.ckpt-200.index", (1.0, 1.0))  # another file than the one that was verified
+    assert view.look().saved_step == 100
+
+
+def test_a_logdir_that_says_nothing_is_unknown(tmp_path: Path) -> None:
+    """Empty, or with another program's files: whether there was progress is unknown, not none."""
+    (tmp_path / "weights.pt").write_text("")
+    look = LogdirView(str(tmp_path)).look()
+    assert (look.is_known, look.saved_step, look.reached_step) == (False, None, None)
+
+
+def test_the_state_is_read_back_and_a_damaged_one_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With the launch under way; what cannot be read begins the counts again, and the log says so."""
+    caplog.set_level("WARNING", "supervisor_core")
+    view = LogdirView(str(tmp_path))
+    assert view.read_state() == (None, None)
+    state = RestartState(attempt=3, best_saved_step=200, failures=(Failure(type="hang", where="a.py:1 in f", step=7),))
+    launch = OpenLaunch(started_at=5.0, host="h", boot="b", pid=7)
+    view.write_state(state, launch)
+    assert LogdirView(str(tmp_path)).read_state() == (state, launch)
+    kept = json.loads((tmp_path / STATE_NAME).read_text())
+    for text in ("", "[]", json.dumps({**kept, "v": 2}), json.dumps({**kept, "state": {"attempt": "x"}}), "[" * 9999):
+        (tmp_path / STATE_NAME).write_text(text)
+        assert view.read_state() == (None, None)
+    assert caplog.text.count("so the counts begin again") == 5
+
+
+def test_one_restarter_per_logdir(tmp_path: Path) -> None:
+    """The first one keeps the second one out for as long as it lives."""
+    assert LogdirView(str(tmp_path / "logs")).take()
+    assert not LogdirView(str(tmp_path / "logs")).take()
+
+
+def test_a_logdir_that_hangs_keeps_nothing_waiting() -> None:
+    """The call goes on in its thread, later ones come after it."""
+    thread, hang = LogdirThread(), threading.Event()
+    assert thread.do(lambda: hang.wait(60.0), 0.01) is None
+    assert thread.do(lambda: 7, 0.01) is None
+    hang.set()
+    assert thread.do(lambda: 8, 60.0) == 8
+
+
+class Silent:
+    """Shows nothing, and keeps the ended launches."""
+
+    def __init__(self) -> None:
+        self.launches: list[LaunchFacts] = []
+
+    def line(self, text: str) -> None:
+        """Nothing."""
+
+    def waiting(self, text: str, secs: float) -> None:
+        """Nothing."""
+
+    def done(self) -> None:
+        """Nothing."""
+
+    def begun(self, launch: LaunchFacts) -> None:
+        """Nothing."""
+
+    def ended(self, launch: LaunchFacts) -> None:
+        """Keep it."""
+        self.launches.append(launch)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(("is_same", "cause", "counted"), [(True, "lost", 1), (False, "preempted", 0)])
+def test_a_launch_that_was_lost_with_its_restarter_counts_on_the_same_machine_only(
+    tmp_path: Path, is_same: bool, cause: str, counted: int
+) -> None:
+    """A container that is killed again and again comes to an end; a machine that goes away is preemption."""
+    scalars(tmp_path, 5)
+    view = LogdirView(str(tmp_path))
+    launch = OpenLaunch(started_at=time.time(), host="h", boot=boot_id() if is_same else "another", pid=7)
+    view.write_state(RestartState(attempt=2, best_reached_step=100, without_progress=0), launch)
+    silent = Silent()
+    restarter = Restarter(RestarterOptions(logdir=str(tmp_path), command=("x",)), view, display=silent, journal=silent)
+    decision = restarter._begin()
+    assert decision is not None and decision.action == "restart"
+    assert [item.cause for item in silent.launches] == [cause]
+    state, under_way = view.read_state()
+    assert state is not None and (state.attempt, state.without_progress, under_way) == (2, counted, None)
