@@ -11,8 +11,10 @@ which knows no ``options=``.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import logging
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +52,7 @@ def main() -> None:
     with tf.Graph().as_default():
         tf.set_random_seed(args.seed)
         model = build_model()
+        is_new = tf.train.latest_checkpoint(args.logdir) is None
         sv = Supervisor(
             logdir=args.logdir,
             summary_op=None,  # it needs a batch fed, so the loop below runs it
@@ -61,6 +64,8 @@ def main() -> None:
             say(start_step=step, steps_per_epoch=steps_per_epoch)
             sv.loop(args.eval_secs, evaluate, args=(sv, sess, model, test))
             while step < args.steps and not sv.should_stop():
+                if step == args.hang_at and is_new:
+                    block_the_interpreter()
                 chosen = batch_of(step, args.batch_size, len(train.images), args.seed)
                 feed = {model.images: train.images[chosen], model.labels: train.labels[chosen]}
                 if step % args.summary_steps == 0:
@@ -90,6 +95,15 @@ def evaluate(sv: Any, sess: Any, model: Model, test: Data) -> None:
     value = tf.Summary.Value(tag="test/accuracy", simple_value=accuracy)
     sv.summary_computed(sess, tf.Summary(value=[value]), step)
     say(step=int(step), test_accuracy=round(float(accuracy), 4))
+
+
+def block_the_interpreter() -> None:
+    """Wait for ever in native code that keeps the interpreter's lock, as an extension with a defect does."""
+    time.sleep(3.0)  # by then the session knows how long a step takes
+    mutex = ctypes.create_string_buffer(64)  # of the C library, unlocked
+    library = ctypes.PyDLL(None)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
 
 
 def build_model() -> Model:
@@ -133,6 +147,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--eval-secs", type=float, default=5, help="seconds between evaluations (%(default)s)")
     parser.add_argument("--summary-steps", type=int, default=20, help="steps between summaries (%(default)s)")
     parser.add_argument("--metrics-address", help="serve Prometheus metrics there: host:port, or :0 for a free port")
+    parser.add_argument("--hang-at", type=int, help="block the interpreter at this step, unless it was resumed")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the order of images (%(default)s)")
     return parser.parse_args()
 

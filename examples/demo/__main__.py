@@ -1,4 +1,4 @@
-"""A training is killed, resumes, is stopped, loses no saved step and finishes.
+"""A training is killed, resumes, is stopped, loses no saved step and finishes; another one hangs and is brought back.
 
 python -m examples.demo [--once] [--logdir DIR] [--steps N]
 """
@@ -18,12 +18,13 @@ from rich.console import Console
 from examples.demo.acts import Play
 from examples.demo.board import serve_board, tab_of
 from examples.demo.display import Display
+from examples.demo.hanging import HangingTraining
 from examples.demo.inspection import show_run
-from examples.demo.story import checks
+from examples.demo.story import HANG_AT, HANG_STEPS, checks
 from examples.demo.summary import show_checks, show_figures, show_inspection, show_tab, show_verdict
 
 ROOT = Path(__file__).parents[2]
-RUN_NAME = "digits"
+RUN_NAME, HANG_NAME = "digits", "hang"
 STEPS = 2500
 SAVE_SECS = 0.5
 EVAL_SECS = 2.0
@@ -35,10 +36,16 @@ def main() -> int:
     args = _Parser.read()
     signal.signal(signal.SIGTERM, _leave)  # so that the training is not left behind
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
-    run = args.logdir / RUN_NAME
+    run, hang = args.logdir / RUN_NAME, (args.logdir / HANG_NAME).resolve()
     console.print(f"Handwritten digits, {args.steps} steps; files in {args.logdir}", highlight=False, soft_wrap=True)
     try:
-        with Display(console, args.steps) as display:
+        hanging = HangingTraining(
+            [*_command(hang, HANG_STEPS), "--hang-at", str(HANG_AT)],
+            run=hang,
+            output=args.logdir / f"{HANG_NAME}.txt",
+            directory=ROOT,
+        )
+        with hanging, Display(console, args.steps) as display:
             play = Play(
                 _command(run, args.steps),
                 run=run.resolve(),
@@ -46,6 +53,7 @@ def main() -> int:
                 directory=ROOT,
                 steps=args.steps,
                 show=display,
+                hanging=hanging,
             )
             story = play.perform()
         results = checks(story)

@@ -1,4 +1,4 @@
-"""`Play`: start, SIGKILL, start, SIGTERM, start; and look closely each time."""
+"""`Play`: start, SIGKILL, start, SIGTERM, start; and look closely each time. Meanwhile another training hangs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from examples.demo.hanging import HangSeen
 from examples.demo.inspection import inspect_run
 from examples.demo.metrics import Reading, is_ready, scrape
 from examples.demo.story import CHECKPOINTS_BEFORE_KILL, SessionSeen, Story, in_mid_epoch
@@ -34,6 +35,13 @@ class Show(Protocol):
         """Show how far the training is."""
 
 
+class Hanging(Protocol):
+    """The training that hangs, and is brought back."""
+
+    def finish(self, secs: float) -> HangSeen:
+        """Wait for its end, at most this many seconds; return what was seen."""
+
+
 class Play:
     """One training in three sessions.
 
@@ -45,6 +53,7 @@ class Play:
         directory: where to run the command.
         steps: how far the training goes.
         show: where to show it.
+        hanging: a second training, under way; None for none.
         patience_secs: how long the training may make no progress.
     """
 
@@ -57,6 +66,7 @@ class Play:
         directory: Path,
         steps: int,
         show: Show,
+        hanging: Hanging | None = None,
         patience_secs: float = PATIENCE_SECS,
     ) -> None:
         self._command = command
@@ -64,6 +74,7 @@ class Play:
         self._outputs = outputs
         self._directory = directory
         self._show = show
+        self._hanging = hanging
         self._patience_secs = patience_secs
         self._story = Story(steps=steps)
 
@@ -76,6 +87,9 @@ class Play:
             self._session(self._stop)
             self._show.act("And again, to the end")
             self._session(self._let_finish)
+            if self._hanging is not None:
+                self._show.act("Meanwhile another training, under tb-supervisor run, hung with its interpreter blocked")
+                self._bring_back(self._hanging)
         except _BrokenOffError as error:
             self._story.broken_off = str(error)
         self._story.events_files = len(events_files(self._run))
@@ -147,6 +161,12 @@ class Play:
         self._watch_to_the_end(trainer, seen)
         accuracy = "unknown" if seen.test_accuracy is None else f"{seen.test_accuracy:.1%}"
         self._show.note(f"ended at step {seen.end_step}, exit status {seen.exit_status}; test accuracy {accuracy}")
+
+    def _bring_back(self, hanging: Hanging) -> None:
+        seen = self._story.hang = hanging.finish(2 * self._patience_secs)
+        for number, text in enumerate(seen.texts, 1):
+            self._show.note(f"launch {number}: {text}")
+        self._show.note(f"hung at step {seen.hung_at}, resumed at step {seen.resumed_at}, ended at {seen.last_step}")
 
     def _watch(
         self, trainer: Trainer, seen: SessionSeen, until: Callable[[Reading], bool], what_was_to_come: str

@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from signal import SIGKILL, SIGTERM
 
+from examples.demo.hanging import HangSeen
 from examples.demo.inspection import Inspected
 from supervisor_core.events import CheckpointRecord, Record, SessionRecord, StopRecord
 
 SESSIONS = 3
 CHECKPOINTS_BEFORE_KILL = 2
 MIN_TEST_ACCURACY = 0.9
+HANG_AT, HANG_STEPS = 400, 600
+"""The step at which the second training hangs, and its last one."""
 
 
 @dataclass(kw_only=True)
@@ -74,6 +77,8 @@ class Story:
     events_files: int = 0
     inspected: Inspected | None = None
     """What ``tb-supervisor inspect`` reports of the run at the end."""
+    hang: HangSeen | None = None
+    """What was seen of the second training, the one that hangs."""
     broken_off: str | None = None
     """Why it was stopped early."""
 
@@ -127,6 +132,7 @@ def checks(story: Story) -> list[Check]:
         _has_learned(third),
         _leaves_clean_events(story),
         _can_be_inspected(story, second, third),
+        _is_brought_back(story.hang or HangSeen()),
     ]
 
 
@@ -249,6 +255,22 @@ def _can_be_inspected(story: Story, second: SessionSeen, third: SessionSeen) -> 
         and found.again[1] == (seen[1], seen[1])
         and found.checkpoints == sum(session.saved for session in story.sessions),
         detail=detail,
+    )
+
+
+def _is_brought_back(hang: HangSeen) -> Check:
+    resumed = hang.resumed_at
+    return Check(
+        promise="tb-supervisor run sees a training whose interpreter is blocked, names the line, and brings it back",
+        seen=hang.exit_status == 0
+        and hang.causes == ("hang", "completed")
+        and "block_the_interpreter" in hang.texts[0]
+        and hang.hung_at == HANG_AT
+        and resumed is not None
+        and resumed <= HANG_AT
+        and hang.last_step == HANG_STEPS,
+        detail=f"{', '.join(hang.causes) or 'nothing seen'}; hung at step {_show(hang.hung_at)}, resumed at "
+        f"{_show(resumed)}, ended at {_show(hang.last_step)}, status {_show(hang.exit_status)}",
     )
 
 

@@ -21,11 +21,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 from typing import Literal
 
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import TRACER_VARIABLE
+from supervisor_core.process.stacks import MAIN_THREAD, location, user_line
+from supervisor_core.process.stacks_file import read_stacks
 from supervisor_core.restarter import keeper
 from supervisor_core.restarter.child import Child, ChildEnd, reap_others
 from supervisor_core.restarter.failure import cause_of, failure_of, signal_name
@@ -46,8 +49,8 @@ from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE
 
 TICK_SECS = 1.0
 CONFIRM_SECS = 10.0
-"""Time between the two looks at the stacks of a program that hangs, or its budget where that is less: progress in it
-ends the alarm."""
+"""Time between the two looks at the stacks of a program that hangs, or twice its budget where that is less: progress
+in it ends the alarm."""
 HURRY_SECS, AGAIN_SECS = 5.0, 0.5
 """What a program has after a second stop signal. Two within the second time are one: some senders reach every process
 of a job."""
@@ -85,6 +88,13 @@ class RestarterEnd:
     status: int = 0
     signal: int | None = None
     """The signal to end by; None: with the status."""
+
+
+def _place(stacks: str | None) -> str | None:
+    """Return the line of the program in the newest stacks of a file; None where there is none."""
+    found = None if stacks is None else read_stacks(Path(stacks))
+    line = None if found is None or not found.looks else user_line(found.looks[-1].stacks.get(MAIN_THREAD, ()))
+    return None if line is None else location(line)
 
 
 class Restarter:
@@ -230,7 +240,7 @@ class Restarter:
             alarm.seen_at = now
             self._display.line(f"launch {facts.attempt} may hang: {hang.text}")
             alarm.stacks = self._stacks_of(hang)
-        elif now - alarm.seen_at >= min(CONFIRM_SECS, hang.budget_secs) and not alarm.is_confirmed:
+        elif now - alarm.seen_at >= min(CONFIRM_SECS, 2 * hang.budget_secs) and not alarm.is_confirmed:
             alarm.is_confirmed = True
             alarm.stacks = self._stacks_of(hang) or alarm.stacks
             shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks}"
@@ -326,7 +336,8 @@ class Restarter:
         is_ours = look is not None and (look.newest_session_at or 0.0) >= facts.started_at - 1.0
         if look is not None and is_ours:
             facts.session = facts.session or look.session
-            facts.step = look.session_step if facts.step is None else facts.step
+            # A session that ended by itself has removed its page, which was last read up to a second before.
+            facts.step = max((step for step in (facts.step, look.session_step) if step is not None), default=None)
             self._has_stepped |= look.session_steps > 0
         elif look is not None and before is not None and look.session is None:
             has_events = look.has_scalars and (look.last_event_at or 0.0) >= facts.started_at
@@ -344,7 +355,7 @@ class Restarter:
             stopped_by_signal=is_ours and look is not None and look.session_outcome == "signal",
         )
         if facts.hang is not None:
-            failure = Failure(type="hang", where=facts.hang.location or None, step=facts.step)
+            failure = Failure(type="hang", where=facts.hang.location or _place(facts.stacks), step=facts.step)
         self._failure = failure
         facts.error = None if failure is None else f"{failure.type}{f' at {failure.where}' if failure.where else ''}"
         return self._decide(facts, look)

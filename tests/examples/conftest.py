@@ -6,6 +6,7 @@ from signal import SIGKILL, SIGTERM
 
 import pytest
 
+from examples.demo.hanging import HangSeen
 from examples.demo.inspection import Inspected
 from examples.demo.story import SessionSeen, Story
 from supervisor_core.events.telemetry import CheckpointRecord, Record, SessionRecord, StopRecord
@@ -73,4 +74,19 @@ def story() -> Story:
         again=((38, 60), (0, 0)),
         checkpoints=7,
     )
-    return Story(steps=2500, steps_per_epoch=100, sessions=[first, second, third], events_files=3, inspected=inspected)
+    hang = HangSeen(
+        exit_status=0,
+        causes=("hang", "completed"),
+        texts=("restarted by tb-supervisor: hung at digits.py:88 in block_the_interpreter", "completed"),
+        hung_at=400,
+        resumed_at=378,
+        last_step=600,
+    )
+    return Story(
+        steps=2500,
+        steps_per_epoch=100,
+        sessions=[first, second, third],
+        events_files=3,
+        inspected=inspected,
+        hang=hang,
+    )

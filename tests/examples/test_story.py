@@ -64,6 +64,16 @@ def inspecting(**values: Any) -> Spoil:
     return spoil
 
 
+def hanging(**values: Any) -> Spoil:
+    """Change what was seen of the training that hangs."""
+
+    def spoil(story: Story) -> None:
+        assert story.hang is not None
+        story.hang = replace(story.hang, **values)
+
+    return spoil
+
+
 SPOILT = [
     ("starts at step 0", setting(1, start_step=5)),
     ("starts at step 0", setting(1, ready=False)),
@@ -105,6 +115,13 @@ SPOILT = [
     ("tb-supervisor inspect", inspecting(again=((38, 60), (4, 4)))),
     ("tb-supervisor inspect", inspecting(again=((38, 60), (0, 9)))),
     ("tb-supervisor inspect", inspecting(again=((38, 60),))),
+    ("interpreter is blocked", lambda story: setattr(story, "hang", None)),
+    ("interpreter is blocked", hanging(exit_status=93)),
+    ("interpreter is blocked", hanging(causes=("signal", "completed"))),
+    ("interpreter is blocked", hanging(texts=("restarted by tb-supervisor: hung", "completed"))),
+    ("interpreter is blocked", hanging(hung_at=399)),
+    ("interpreter is blocked", hanging(resumed_at=None)),
+    ("interpreter is blocked", hanging(last_step=400)),
 ]
 
 

@@ -66,7 +66,7 @@ def test_the_checks_show_their_numbers(story: Story) -> None:
     (line,) = [line for line in text.getvalue().splitlines() if "trains to the end" in line]
     assert "NO" in line
     assert "status 1, step 2500 of 2500, on disk 2500" in line
-    assert text.getvalue().count("│ yes ") == 10
+    assert text.getvalue().count("│ yes ") == 11
 
 
 def test_an_unfinished_run_shows_what_is_unknown() -> None:
