@@ -189,7 +189,7 @@ class Run:
             self._coord,
             self.options,
             record=self._record_at_signal,
-            save_now=lambda: self._ask_for_save("signal"),
+            save_now=lambda: self.ask_for_save("signal"),
             work_done=lambda: recorder.progress.changes,
             clock=self._clock,
         )
@@ -311,6 +311,12 @@ class Run:
         if now >= due.at or step >= due.step:
             self._save_due()
 
+    def moved(self) -> None:
+        """Say that the training makes progress that is no step, as a batch whose gradients are only accumulated."""
+        now = self._monotonic()
+        self._run_ended(False, self._step_began, now)
+        self._step_began = now
+
     def steps(self, until: int) -> Iterator[int]:
         """Yield the number of each step from the restored one up to ``until``, and count it when the next is asked for.
 
@@ -365,10 +371,15 @@ class Run:
         if self._loss_finite is False:
             raise SaveFailedError(f"The watched loss {self.options.watched_loss!r} is not finite: nothing is saved.")
         if self._is_in_step:
-            self._ask_for_save("manual")
+            self.ask_for_save()
             return None
         path = self._saver.save(self._step, "manual")
         return path
+
+    def wait_until_saved(self) -> None:
+        """Wait until no checkpoint is being written: the newest one is durable, or has failed."""
+        if self._saver is not None:
+            self._saver.settle()
 
     def log(self, tag: str | Mapping[str, Any], value: Any = None) -> None:
         """Write scalars of the present step into the run's events file.
@@ -380,7 +391,7 @@ class Run:
         """
         values = tag if isinstance(tag, Mapping) else {tag: value}
         for name, item in values.items():
-            number = float(item)
+            number = float(item.detach() if hasattr(item, "detach") else item)
             if name == self.options.watched_loss:
                 self._watch_loss(number)
             if self._writer is not None:
@@ -400,7 +411,8 @@ class Run:
             self._loss_finite = is_finite
             self._recorder_now.loss_read(is_finite)
 
-    def _ask_for_save(self, trigger: Trigger) -> None:
+    def ask_for_save(self, trigger: Trigger = "manual") -> None:
+        """Ask for a checkpoint at the end of the step under way; from any thread."""
         self._asked_by = trigger
         self._due.at = -math.inf
 

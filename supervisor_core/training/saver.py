@@ -188,11 +188,6 @@ class Saver:
             last_error=self._last_error,
         )
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a save is under way."""
-        return self._current is not None
-
     def save_due(self, step: int, trigger: Trigger) -> bool:
         """Save in the background, unless this step is saved; return False while another save is under way: ask again
         after the next step."""
@@ -203,6 +198,11 @@ class Saver:
         else:
             self._hand_over(step, trigger)
         return True
+
+    def settle(self, deadline: Deadline = NEVER) -> bool:
+        """Wait until no save is under way; return False at the deadline."""
+        under_way = self._current
+        return under_way is None or under_way.done.wait(deadline.timeout)
 
     def refuse(self, step: int, reason: str) -> None:
         """Record that a checkpoint fell due and is not saved."""
@@ -217,8 +217,7 @@ class Saver:
             SaveFailedError: if it takes longer than the deadline.
             Exception: what kept it from being saved.
         """
-        under_way = self._current
-        if under_way is not None and not under_way.done.wait(deadline.timeout):
+        if not self.settle(deadline):
             raise SaveFailedError(f"Another save was still under way at the deadline; the newest is {self._newest}.")
         if step == self._saved_step and self._newest is not None:
             return self._newest[0]

@@ -59,8 +59,7 @@ def main() -> None:
         if run.exactness is not None:
             print("exact" if run.exactness.is_exact else run.exactness.reasons, flush=True)
         for step in run.steps(steps):
-            while run._saver is not None and run._saver.is_busy:
-                os.sched_yield()  # so that it is known which checkpoints there are
+            run.wait_until_saved()  # so that it is known which checkpoints there are
             model.weight = model.weight * 0.9 + next(data) + random.random() * np.random.standard_normal(8)
             run.log({"loss": model.weight.sum()})
             if step == at:
@@ -76,7 +75,7 @@ def happen(event: str, run: supervisor_core.Run) -> None:
     elif event in ("SIGTERM", "SIGINT"):
         os.kill(os.getpid(), signal.Signals[event])
         while not run.should_stop():
-            os.sched_yield()
+            time.sleep(0.01)
     elif event == "hang":
         os.kill(os.getpid(), signal.SIGTERM)
         while True:

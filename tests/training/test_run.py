@@ -273,8 +273,7 @@ def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(savers, "write_tree", write)
     with supervise(tmp_path, save_secs=None, save_steps=2, options=Options(retry_initial_secs=0.01)) as run:
         for _ in run.steps(8):
-            while run._saver is not None and run._saver.is_busy:
-                os.sched_yield()
+            run.wait_until_saved()
     saves = [(item.step, item.ok) for item in run_of(tmp_path).checkpoints]
     assert saves == [(2, False), (4, False), (6, True), (8, True)]
 

@@ -1,0 +1,22 @@
+"""PyTorch: `supervised` makes a training loop one supervised session of a run.
+
+    from supervisor_core.torch import supervised
+
+    for batch in supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer):
+        loss = train_step(batch)
+
+Needs the extra ``torch``: ``pip install "tensorboard-plugin-supervisor[torch]"``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supervisor_core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from supervisor_core.torch.loop import SupervisedLoop, supervised
+
+__all__ = ["SupervisedLoop", "supervised"]
+
+__getattr__, __dir__ = lazy_names(__name__, {"SupervisedLoop": "torch.loop", "supervised": "torch.loop"})

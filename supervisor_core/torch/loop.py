@@ -1,0 +1,262 @@
+"""`supervised`: the batches of all epochs that are left, as one supervised session of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from supervisor_core.options import Options
+from supervisor_core.torch.position import LoaderPosition
+from supervisor_core.torch.tensors import KINDS, random_sources, unwrapped
+from supervisor_core.training.run import Run
+from supervisor_core.training.saver import SavePolicy
+from supervisor_core.training.state import DATA, Exactness, TrainingState
+
+ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
+
+
+LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
+
+
+def supervised(
+    loader: Iterable[Any],
+    logdir: str | os.PathLike[str],
+    *,
+    epochs: int = 1,
+    model: Any,
+    optimizer: Any = None,
+    scaler: Any = None,
+    scheduler: Any = None,
+    ema: Any = None,
+    state: Mapping[str, Any] | None = None,
+    options: Options | None = None,
+    save_secs: float | None = 600.0,
+    save_steps: int | None = None,
+    max_to_keep: int | None = 5,
+    keep_every_n_hours: float | None = None,
+    replay: bool = False,
+) -> SupervisedLoop:
+    """Return an iterable over the batches of all epochs that are left: a supervised session while it is iterated.
+
+    It resumes from the newest whole checkpoint in the middle of an epoch, saves in the background, and ends between two
+    steps at SIGTERM. A step is a call of ``optimizer.step()``; batches whose gradients are only accumulated are none,
+    and nothing is saved after them.
+
+    Args:
+        loader: a ``DataLoader``, torchdata's ``StatefulDataLoader``, or any iterable with the same batches each epoch.
+        logdir: the run's directory, on a local or mounted file system.
+        epochs: the number of passes through the loader, over all sessions of the run.
+        model: a module; what ``torch.compile`` and ``DistributedDataParallel`` wrap around it is not saved.
+        optimizer: its optimizer. Default: each batch is a step.
+        scaler: a ``GradScaler``.
+        scheduler: a learning rate scheduler.
+        ema: an averaged model, or anything with ``state_dict``.
+        state: more objects with ``state_dict``/``load_state_dict``, by name.
+        options: see `supervisor_core.Options`.
+        save_secs: seconds between checkpoints; None saves none by time.
+        save_steps: steps between checkpoints; None saves none by steps.
+        max_to_keep: the number of checkpoints to keep; None keeps all.
+        keep_every_n_hours: keep one checkpoint of each such period besides; None keeps none.
+        replay: on a resume load the consumed batches again and drop them, for datasets that draw random numbers in the
+            loader's workers; it takes as long as loading them took.
+
+    Raises:
+        ValueError: if an interval or ``epochs`` is not positive, or the logdir is not local.
+        TypeError: if an object has no ``state_dict``.
+
+    Example:
+        for batch in supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            optimizer.step()
+
+        A ``for`` loop cannot see an exception in its own body. With the ``with`` statement the session ends with it:
+
+        with supervised(loader, "/runs/mnist", model=model, optimizer=optimizer) as loop:
+            for batch in loop:
+                ...
+    """
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f"epochs is {epochs!r}; expected a number from 1.")
+    parts = {"model": unwrapped(model), "optimizer": optimizer, "scaler": scaler, "scheduler": scheduler}
+    parts["ema"] = None if ema is None else unwrapped(ema)
+    objects = {name: part for name, part in parts.items() if part is not None}
+    clash = {DATA, *objects} & set(state or {})
+    if clash:
+        raise ValueError(f"state has {', '.join(sorted(clash))}, which supervised() saves already; use other names.")
+    position = LoaderPosition(loader, random_sources, replay=replay)
+    training = TrainingState(
+        objects={**objects, **(state or {}), DATA: position},
+        sources=random_sources,
+        kinds=KINDS,
+        facts=lambda: _facts(loader),
+        limits=lambda: (*position.limits, *loop.limits),
+    )
+    policy = SavePolicy(
+        save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
+    )
+    run = Run(os.fspath(logdir), state=training, options=options or Options(), policy=policy, facade="supervised")
+    loop = SupervisedLoop(run, position, epochs, optimizer)
+    return loop
+
+
+class SupervisedLoop:
+    """What `supervised` returns. Iterated once; its other methods are for the body of the loop.
+
+    Args:
+        run: the session.
+        position: where the training stands in its data.
+        epochs: how many there are.
+        optimizer: its steps are counted; None counts batches.
+    """
+
+    def __init__(self, run: Run, position: LoaderPosition, epochs: int, optimizer: Any) -> None:
+        self.run = run
+        """The session: `supervisor_core.Run`."""
+        self._position = position
+        self._epochs = epochs
+        self._tracks_steps = hasattr(optimizer, "register_step_post_hook")
+        self._optimizer = optimizer
+        self._error: BaseException | None = None
+        self._generator: Generator[Any, None, None] | None = None
+        self._stepped = self._was_left = False
+        self._since_step = self._longest_gap = 0
+        self._writer: Any = None
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a checkpoint of this moment does not capture: sentences."""
+        left = (LEFT,) if self._was_left else ()
+        return (*left, ACCUMULATED.format(self._since_step)) if self._since_step else left
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch, from 0."""
+        return self._position.epoch
+
+    @property
+    def batch(self) -> int:
+        """The number of the present batch in its epoch, from 0."""
+        return self._position.batch
+
+    @property
+    def exactness(self) -> Exactness | None:
+        """Whether the resume was exact; None for a new run, and before the first batch."""
+        return self.run.exactness
+
+    @property
+    def writer(self) -> Any:
+        """A ``torch.utils.tensorboard.SummaryWriter`` that writes into the run's one events file."""
+        if self._writer is None:
+            from supervisor_core.torch.writer import summary_writer
+
+            self._writer = summary_writer(self.run)
+        return self._writer
+
+    def log(self, tag: str | Mapping[str, Any], value: Any = None) -> None:
+        """Write scalars of the present step; see `supervisor_core.Run.log`."""
+        self.run.log(tag, value)
+
+    def save(self) -> None:
+        """Ask for a checkpoint: it is saved in the background when the body of the loop, and the step, has ended."""
+        self.run.ask_for_save()
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Be in a phase, as ``"evaluating"``, while the block runs; see `supervisor_core.Run.phase`."""
+        return self.run.phase(name)
+
+    def should_stop(self) -> bool:
+        """Return whether the loop is about to end: a signal came, or a stop was requested."""
+        return self.run.should_stop()
+
+    def __enter__(self) -> SupervisedLoop:
+        """Return this; an exception in the block is then the session's error. Nothing begins before the loop."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        """End the session that a ``break`` or an exception has left open."""
+        self._error = error
+        if self._generator is not None:
+            self._generator.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches that are left, of all epochs; restores first."""
+        self._generator = self._supervised()
+        return self._generator
+
+    def _supervised(self) -> Generator[Any, None, None]:
+        """Yield the batches that are left, of all epochs; restores first."""
+        hook = None
+        if self._tracks_steps:
+            hook = self._optimizer.register_step_post_hook(self._note_step)
+        error: BaseException | None = None
+        try:
+            self.run.__enter__()
+            yield from self._batches()
+        except BaseException as raised:
+            error = raised
+            if isinstance(raised, GeneratorExit):  # the loop was left: by break, or by an exception in its body
+                self._leave()
+            raise
+        finally:
+            if hook is not None:
+                hook.remove()
+            error = self._error or error
+            self.run.__exit__(None if error is None else type(error), error, None)
+
+    def _batches(self) -> Iterator[Any]:
+        run, position = self.run, self._position
+        while position.epoch < self._epochs:
+            for batch in position.batches():
+                if run.should_stop() and self._is_at_boundary:
+                    return
+                self._stepped = False
+                yield batch
+                position.batch += 1
+                self._count()
+            if run.should_stop() and self._is_at_boundary:
+                return
+            position.next_epoch()
+
+    def _leave(self) -> None:
+        """The loop was left in its body: count its step if it was made, and remember if not."""
+        self.run.request_stop()
+        if self._error is None and (self._stepped or not self._tracks_steps):
+            self._position.batch += 1
+            self._count()
+        else:
+            self._was_left = True
+
+    def _count(self) -> None:
+        """The body of the loop has ended: count its step, if the optimizer made one."""
+        if self._stepped or not self._tracks_steps:
+            self._longest_gap = max(self._longest_gap, self._since_step)
+            self._since_step = 0
+            self.run.step()
+        else:
+            self._since_step += 1
+            self.run.moved()
+
+    @property
+    def _is_at_boundary(self) -> bool:
+        """Whether no gradients are accumulated: also where more batches than ever made no step."""
+        return not self._since_step or self._since_step > self._longest_gap
+
+    def _note_step(self, *_: Any) -> None:
+        self._stepped = True
+
+
+def _facts(loader: Any) -> dict[str, str]:
+    """Return what has to be the same for an exact resume."""
+    names = {"number of workers": "num_workers", "batch size": "batch_size"}
+    facts = {name: str(getattr(loader, key)) for name, key in names.items() if hasattr(loader, key)}
+    dataset = getattr(loader, "dataset", None)
+    if hasattr(dataset, "__len__"):
+        facts["number of samples"] = str(len(dataset))
+    facts["number of threads"] = str(torch.get_num_threads())
+    return facts

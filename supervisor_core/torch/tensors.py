@@ -1,0 +1,71 @@
+"""Tensors and random states of PyTorch, for state trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from supervisor_core.training.random_state import RandomSource, process_sources
+from supervisor_core.training.tree import ArrayKind, NumpyArrays
+
+
+class TorchTensors:
+    """``torch.Tensor``, on any device."""
+
+    name = "torch"
+
+    def matches(self, value: Any) -> bool:
+        """See `ArrayKind.matches`."""
+        return isinstance(value, torch.Tensor)
+
+    def copy(self, value: Any) -> Any:
+        """See `ArrayKind.copy`; waits for the device."""
+        if value.layout is not torch.strided or value.is_quantized or hasattr(value, "full_tensor"):
+            raise TypeError(f"a {type(value).__name__} of layout {value.layout}, which is not one dense tensor")
+        return value.detach().to("cpu", copy=True).contiguous()
+
+    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+        """See `ArrayKind.save`."""
+        from safetensors.torch import save_file
+
+        save_file(dict(arrays), path)
+
+    def load(self, path: str) -> Mapping[str, Any]:
+        """See `ArrayKind.load`."""
+        from safetensors.torch import load_file
+
+        loaded: Mapping[str, Any] = load_file(path)
+        return loaded
+
+
+KINDS: tuple[ArrayKind, ...] = (TorchTensors(), NumpyArrays())
+"""The arrays in the states of a PyTorch training."""
+
+
+def random_sources() -> tuple[RandomSource, ...]:
+    """Return the random sources of this process: python, numpy, PyTorch on the CPU, and on each device in use."""
+    sources = [*process_sources(), RandomSource("torch", torch.get_rng_state, torch.set_rng_state)]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for number in range(torch.cuda.device_count()):
+            sources.append(
+                RandomSource(
+                    f"torch.cuda:{number}",
+                    lambda number=number: torch.cuda.get_rng_state(number),  # type: ignore[misc]
+                    lambda state, number=number: torch.cuda.set_rng_state(state, number),  # type: ignore[misc]
+                )
+            )
+    return tuple(sources)
+
+
+def unwrapped(module: Any) -> Any:
+    """Return the module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``: its names in a
+    checkpoint are then the same with and without them."""
+    while True:
+        if hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        elif isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+            module = module.module
+        else:
+            return module

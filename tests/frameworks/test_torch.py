@@ -1,0 +1,277 @@
+"""PyTorch: an interrupted training goes on bit by bit, with every kind of loader, or says by name why not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
+
+from supervisor_core.torch import supervised  # noqa: E402
+from supervisor_core.torch.loop import LEFT  # noqa: E402
+from supervisor_core.torch.position import WORKERS_DRAW  # noqa: E402
+from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
+
+PAUSE = threading.Event()  # never set
+SAMPLES, BATCH, EPOCHS = 45, 8, 3
+STEPS = 6 * EPOCHS
+
+
+class Drawing(Dataset[Any]):
+    """A dataset that augments its samples with random numbers."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[int, Any, int]:
+        return index, torch.randn(4) + index % 2, index % 2
+
+
+class Stream(IterableDataset[Any]):
+    """A stream in an order of its own."""
+
+    def __iter__(self) -> Iterator[Any]:
+        order = list(range(SAMPLES))
+        random.Random(3).shuffle(order)
+        worker = torch.utils.data.get_worker_info()
+        for index in order if worker is None else order[worker.id :: worker.num_workers]:
+            yield index, torch.full((4,), float(index)), index % 2
+
+
+def samples() -> Any:
+    """A dataset in memory."""
+    features = torch.randn(SAMPLES, 4, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(torch.arange(SAMPLES), features, torch.arange(SAMPLES) % 2)
+
+
+def stateful(**options: Any) -> Any:
+    """Torchdata's loader, where it is installed."""
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    with warnings.catch_warnings():  # torchdata 0.11 calls what torch 2.13 deprecates
+        warnings.simplefilter("ignore", UserWarning)
+        return torchdata.StatefulDataLoader(samples(), **options)
+
+
+LOADERS: dict[str, Callable[[], Any]] = {
+    "shuffled": lambda: DataLoader(samples(), BATCH, shuffle=True),
+    "a generator of its own": lambda: DataLoader(
+        samples(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(9)
+    ),
+    "a dataset that draws": lambda: DataLoader(Drawing(), BATCH, shuffle=True),
+    "two workers": lambda: DataLoader(samples(), BATCH, shuffle=True, num_workers=2),
+    "two workers that draw, replayed": lambda: DataLoader(Drawing(), BATCH, shuffle=True, num_workers=2),
+    "a stream": lambda: DataLoader(Stream(), BATCH),
+    "a stream with two workers": lambda: DataLoader(Stream(), BATCH, num_workers=2),
+    "without batches": lambda: DataLoader(TensorDataset(*(part[:6] for part in samples().tensors)), batch_size=None),
+    "a list": lambda: [
+        tuple(part[start : start + BATCH] for part in samples().tensors) for start in range(0, SAMPLES, BATCH)
+    ],
+    "stateful": lambda: stateful(batch_size=BATCH, shuffle=True),
+    "stateful with two workers": lambda: stateful(batch_size=BATCH, shuffle=True, num_workers=2),
+}
+
+
+def train(
+    logdir: Path,
+    kind: str,
+    say: Callable[[str], None],
+    *,
+    event: Callable[[Any, int], None] = lambda loop, step: None,
+    accumulate: int = 1,
+    amp: bool = False,
+    within: bool = False,
+    **options: Any,
+) -> None:
+    """Train a model with dropout, momentum, a schedule and an average; say each step's samples and the bits of its
+    loss."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    random.seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
+    average = torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda old, new, count: 0.9 * old + 0.1 * new)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=5) if amp else None
+    loop = supervised(
+        LOADERS[kind](), logdir, epochs=EPOCHS, model=model, optimizer=optimizer, scheduler=scheduler, ema=average,
+        scaler=scaler, save_secs=None, save_steps=4, replay="replayed" in kind, **options,
+    )  # fmt: skip
+    with loop if within else nullcontext():
+        for number, (ids, features, labels) in enumerate(loop):
+            if loop.run.global_step and not number:
+                assert loop.exactness is not None
+                say(" ".join(("exact", *loop.exactness.reasons)))
+            loop.run.wait_until_saved()  # so that it is known which checkpoints there are
+            event(loop, loop.run.global_step)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+                output = model(features if features.dim() > 1 else features[None]).float()
+            loss = torch.nn.functional.cross_entropy(output, labels.reshape(-1)) / accumulate
+            (loss if scaler is None else scaler.scale(loss)).backward()
+            if (loop.batch + 1) % accumulate == 0:
+                if scaler is None:
+                    optimizer.step()
+                else:
+                    scaler.step(optimizer)
+                    scaler.update()
+                optimizer.zero_grad()
+                scheduler.step()
+                average.update_parameters(model)
+            loop.log("loss", loss)
+            say(f"{loop.epoch} {loop.batch} {ids.reshape(-1).tolist()} {loss.item().hex()}")
+    weights = [part for each in (model, average) for part in each.state_dict().values()]
+    say("end " + torch.cat([part.reshape(-1).double() for part in weights]).sum().item().hex())
+
+
+def at(step: int, signum: int) -> Callable[[Any, int], None]:
+    """An event: this signal at that step."""
+
+    def event(loop: Any, now: int) -> None:
+        if now == step:
+            os.kill(os.getpid(), signum)
+            while not loop.should_stop():
+                PAUSE.wait(0.01)
+
+    return event
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, trial_in: ModuleType, kind: str) -> None:
+    """In the middle of the second epoch: the same samples in the same order, the same bits of each loss, and of the
+    model and its average at the end."""
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", kind, say))
+    step = len(truth) // 2
+    status, first = trial_in.trial(
+        tmp_path, lambda say: train(tmp_path / "run", kind, say, event=at(step, signal.SIGKILL))
+    )
+    assert status == -signal.SIGKILL and truth[: len(first)] == first
+    status, second = trial_in.trial(tmp_path, lambda say: train(tmp_path / "run", kind, say))
+    verdict, *steps = second
+    assert steps == truth[-len(steps) :] and len(steps) > len(truth) // 3
+    draws = kind == "two workers"
+    assert verdict == (f"exact {WORKERS_DRAW}" if draws else "exact")
+    assert status == 0
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_accumulated_gradients(tmp_path: Path, trial_in: ModuleType, amp: bool) -> None:
+    """A step is the optimizer's; nothing is saved between two batches of one, and a stop waits for its end."""
+    options: dict[str, Any] = {"accumulate": 3, "amp": amp}
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", "shuffled", say, **options))
+    run = tmp_path / "run"
+    status, first = trial_in.trial(
+        tmp_path, lambda say: train(run, "shuffled", say, event=at(3, signal.SIGTERM), **options)
+    )
+    assert status == -signal.SIGTERM and len(first) == 12
+    status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(run, "shuffled", say, **options))
+    assert (status, verdict) == (0, "exact") and [*first, *steps] == truth
+    (item,) = LogdirWatch(str(run)).refresh().runs.values()
+    one, two = item.run.sessions
+    assert (one.outcome, one.last_step, two.restored_step, two.resume_exact) == ("signal", 4, 4, True)
+    assert (two.outcome, two.last_step, item.run.state) == ("completed", 6, "completed")
+
+
+def test_a_loop_that_is_left_early(tmp_path: Path, trial_in: ModuleType) -> None:
+    """By break: the step that was made counts, and is saved; a second call goes on after it."""
+
+    def until(count: int) -> Callable[[Callable[[str], None]], None]:
+        def body(say: Callable[[str], None]) -> None:
+            torch.manual_seed(0)
+            model = torch.nn.Linear(4, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loop = supervised(DataLoader(samples(), BATCH), tmp_path / "run", model=model, optimizer=optimizer)
+            for _, features, labels in loop:
+                torch.nn.functional.cross_entropy(model(features), labels).backward()
+                optimizer.step()
+                say(str(loop.run.global_step))
+                if loop.run.global_step == count - 1:
+                    break
+
+        return body
+
+    assert trial_in.trial(tmp_path, until(3)) == (0, ["0", "1", "2"])
+    assert trial_in.trial(tmp_path, until(5)) == (0, ["3", "4"])
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_an_error_in_the_loop(tmp_path: Path, trial_in: ModuleType, within: bool) -> None:
+    """Under ``with`` it is the session's error, and nothing is saved. A bare loop that was left says no more than
+    that; what it saves is of the middle of a batch, and the next session names that."""
+
+    def fail(loop: Any, step: int) -> None:
+        if step == 9:
+            raise ArithmeticError("the loss exploded")
+
+    def body(say: Callable[[str], None]) -> None:
+        with suppress(ArithmeticError):
+            train(tmp_path / "run", "shuffled", say, event=fail, within=within)
+
+    assert trial_in.trial(tmp_path, body)[0] == 0
+    (item,) = LogdirWatch(str(tmp_path / "run")).refresh().runs.values()
+    (session,) = item.run.sessions
+    if within:
+        assert (session.outcome, session.error) == ("error", "ArithmeticError: the loss exploded")
+        assert item.run.checkpoints[-1].step == 8
+    else:
+        assert session.outcome == "requested" and item.run.checkpoints[-1].step == 9
+    status, (verdict, *_) = trial_in.trial(tmp_path, lambda say: train(tmp_path / "run", "shuffled", say))
+    assert (status, verdict) == (0, "exact" if within else f"exact {LEFT}")
+
+
+def test_a_compiled_or_wrapped_model_has_the_same_names(tmp_path: Path, trial_in: ModuleType) -> None:
+    """What `torch.compile` puts around a module is not in the checkpoint, so both can read it."""
+
+    def body(compiled: bool) -> Callable[[Callable[[str], None]], None]:
+        def run(say: Callable[[str], None]) -> None:
+            model: Any = torch.nn.Linear(2, 1)
+            model = torch.nn.DataParallel(torch.compile(model, backend="eager")) if compiled else model
+            loop = supervised([1, 2], tmp_path / "run", model=model, epochs=1 if compiled else 2)
+            for _ in loop:
+                say(str(loop.exactness))
+
+        return run
+
+    assert trial_in.trial(tmp_path, body(True))[0] == 0
+    assert trial_in.trial(tmp_path, body(False)) == (0, ["Exactness(reasons=())"] * 2)
+
+
+def test_pytorchs_own_writer(tmp_path: Path, trial_in: ModuleType) -> None:
+    """Existing lines go to the run's one events file, at the run's step where they give none."""
+    pytest.importorskip("tensorboard")
+
+    def body(say: Callable[[str], None]) -> None:
+        loop = supervised([1, 2, 3], tmp_path / "run", model=torch.nn.Linear(2, 1))
+        for number in loop:
+            loop.writer.add_scalar("value", number)
+            loop.writer.add_histogram("weights", torch.arange(5), 7)
+
+    assert trial_in.trial(tmp_path, body)[0] == 0
+    (file,) = (tmp_path / "run").glob("events.out.*")
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    found = [(value.tag, event.step) for event in EventFileLoader(str(file)).Load() for value in event.summary.value]
+    assert [step for tag, step in found if tag == "value"] == [0, 1, 2]
+    assert [step for tag, step in found if tag == "weights"] == [7, 7, 7]
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    """Are refused before anything is written."""
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(ValueError, match="epochs is 0"):
+        supervised([], tmp_path, epochs=0, model=model)
+    with pytest.raises(ValueError, match="state has data, which supervised"):
+        supervised([], tmp_path, model=model, state={"data": model})
+    with pytest.raises(TypeError, match=r"state\['ema'\] is a builtins.int"):
+        supervised([], tmp_path, model=model, ema=5)
+    assert not list(tmp_path.iterdir())
