@@ -124,7 +124,7 @@ class SupervisedLoop:
         self._optimizer = optimizer
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
-        self._stepped = self._was_left = False
+        self._stepped = self._was_left = self._is_entered = False
         self._since_step = self._longest_gap = 0
         self._writer: Any = None
 
@@ -176,6 +176,7 @@ class SupervisedLoop:
 
     def __enter__(self) -> SupervisedLoop:
         """Return this; an exception in the block is then the session's error. Nothing begins before the loop."""
+        self._is_entered = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
@@ -186,8 +187,10 @@ class SupervisedLoop:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches that are left, of all epochs; restores first."""
-        self._generator = self._supervised()
-        return self._generator
+        generator = self._supervised()
+        if self._is_entered:  # else nothing may hold it: a loop that is left has to end it
+            self._generator = generator
+        return generator
 
     def _supervised(self) -> Generator[Any, None, None]:
         """Yield the batches that are left, of all epochs; restores first."""

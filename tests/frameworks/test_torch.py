@@ -17,6 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
+import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
