@@ -4,6 +4,7 @@
 # make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)
 # make bench  the measurements of docs/benchmarks.md
 # make faults the injected faults of docs/faults.md
+# make test-frameworks  the adapters of other frameworks, each with its newest and oldest versions
 # make wheel  what a release is made of, in dist: wheel, sources, list of what is in them
 # make fuzz   altered inputs for everything that reads what others wrote, docs/security.md
 # Each works as the first command in a fresh clone: it installs what it needs into .venv.
@@ -16,7 +17,7 @@ ARGS ?=
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check docs bench faults fuzz frontend test-versions wheel check-release lock format clean install
+.PHONY: demo test check docs bench faults fuzz frontend test-versions test-frameworks wheel check-release lock format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
@@ -61,6 +62,10 @@ faults: $(INSTALLED)
 fuzz: $(INSTALLED)
 	PYTHON="$(PYTHON)" scripts/install $(VENV) dev fuzz
 	$(BIN)/python -m fuzz $(ARGS)
+
+# Each adapter with the newest and the oldest versions of its framework that pyproject.toml allows: gigabytes.
+test-frameworks: $(INSTALLED)
+	$(BIN)/python scripts/test_frameworks.py $(ARGS)
 
 test-versions: $(INSTALLED) $(TAB)
 	$(BIN)/python scripts/check_versions.py $(ARGS)

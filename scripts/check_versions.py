@@ -37,6 +37,7 @@ OLD_SETUPTOOLS = "setuptools>=77,<81"
 """What TensorBoard before 2.21 needs, which imports ``pkg_resources``."""
 WITHOUT_TENSORFLOW = [
     *("tests", "--ignore=tests/tf1", "--ignore=tests/examples", "--ignore=tests/structure", "--ignore=tests/frontend"),
+    "--ignore=tests/frameworks",
     *("--ignore=tests/browser", "--ignore=tests/faults"),
 ]
 _SYMBOLS = "tests/tf1/test_private_symbols.py"
@@ -85,7 +86,7 @@ class Environment:
         if self.lowest or (self.tensorflow and self.tensorflow != TENSORFLOWS[-1]):
             wanted.append(OLD_SETUPTOOLS)
         resolution = "lowest-direct" if self.lowest else "highest"
-        asked = ["-r", str(ROOT / "pyproject.toml")]
+        asked = ["-r", str(ROOT / "pyproject.toml"), "--extra", "training"]
         if self.tensorflow == "":
             asked += ["--extra", "tensorflow"]
         run(uv, "venv", "--quiet", "--python", python, venv)

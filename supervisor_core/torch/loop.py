@@ -258,7 +258,7 @@ def _facts(loader: Any) -> dict[str, str]:
     """Return what has to be the same for an exact resume."""
     names = {"number of workers": "num_workers", "batch size": "batch_size"}
     facts = {name: str(getattr(loader, key)) for name, key in names.items() if hasattr(loader, key)}
-    dataset = getattr(loader, "dataset", None)
+    dataset: Any = getattr(loader, "dataset", None)
     if hasattr(dataset, "__len__"):
         facts["number of samples"] = str(len(dataset))
     facts["number of threads"] = str(torch.get_num_threads())

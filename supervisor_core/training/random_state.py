@@ -25,7 +25,7 @@ def process_sources() -> tuple[RandomSource, ...]:
     if "numpy" in sys.modules:
         import numpy as np
 
-        sources.append(RandomSource("numpy", np.random.get_state, np.random.set_state))
+        sources.append(RandomSource("numpy", lambda: _listed(np.random.get_state()), np.random.set_state))
     return tuple(sources)
 
 
@@ -48,6 +48,12 @@ def restore(sources: tuple[RandomSource, ...], states: Mapping[str, Any]) -> lis
         except (TypeError, ValueError, RuntimeError) as error:
             reasons.append(f"The random state of {name} could not be set: {error}.")
     return reasons
+
+
+def _listed(state: Any) -> Any:
+    """Return numpy's state with a list for its array, which needs no file of its own."""
+    name, keys, *rest = state
+    return (name, keys.tolist(), *rest)
 
 
 def _python(state: Any) -> Any:

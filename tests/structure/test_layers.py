@@ -17,7 +17,7 @@ PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
 # A package imports only itself and what stands on a lower line.
 LAYERS = [
     {"tensorboard_tab"},
-    {"cli", "tf1", "tb_plugin"},
+    {"cli", "tf1", "tb_plugin", "torch"},
     {"training"},
     {"supervision", "exporter", "restarter"},
     {"runtime", "metrics", "watch"},
@@ -39,7 +39,8 @@ HEAVY = {
     "tensorboard": {"storage", "tb_plugin", "tensorboard_tab"},
     "werkzeug": {"tb_plugin"},
     "numpy": {"events", "run", "watch", "training", "tf1", "tb_plugin"},
-    "safetensors": {"training"},
+    "safetensors": {"training", "torch"},
+    "torch": {"torch"},
     "click": {"cli"},
     "rich": {"cli"},
     "yaml": {"exporter", "monitoring"},

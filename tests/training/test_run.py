@@ -303,3 +303,4 @@ def test_the_events_file_is_tensorboards(tmp_path: Path) -> None:
     assert {"loss", "supervisor/session", "supervisor/checkpoint", "supervisor/stop"} <= tags
     manifest = json.loads((tmp_path / "checkpoints" / "ckpt-2" / "supervisor-manifest.json").read_text())
     assert manifest["captured"] == ["random:python", "random:numpy"]
+    assert [path for path, _, _ in manifest["files"]] == ["tree.json"]  # without arrays there is no need of safetensors
