@@ -31,28 +31,32 @@ class Box(NamedTuple):
 
 
 BOXES = {
-    "training": Box(0, 0, ("supervise(): a training", "of any framework")),
+    "adapters": Box(0, 0, ("Keras, PyTorch, Lightning,", "Transformers, JAX")),
     "tf1": Box(1, 0, ("Supervisor and", "MonitoredTrainingSession")),
     "cli": Box(2, 0, ("the command", "tb-supervisor")),
     "tb_plugin": Box(3, 0, ("the TensorBoard tab:", "routes, scalar store")),
-    "supervision": Box(0, 1, ("one session of a run:", "recorder, heartbeats, lock")),
-    "restarter": Box(1.2, 1, ("starts a training again", "that died or hangs")),
-    "exporter": Box(2.4, 1, ("one page of metrics", "for many logdirs")),
-    "runtime": Box(0.6, 2, ("threads, signals, step lock,", "stall monitor")),
-    "metrics": Box(1.5, 2, ("metric table, text format,", "HTTP server")),
-    "watch": Box(2.4, 2, ("reads a logdir", "again and again")),
-    "monitoring": Box(3.3, 2, ("alert rules,", "Grafana dashboard")),
-    "run": Box(2.85, 3, ("the run model: records in,", "states and timeline out")),
-    "events": Box(2.85, 4, ("events file: writer, reader,", "telemetry records")),
-    "checkpoint": Box(0, 4, ("checkpoints: verify, choose,", "delete; the logdir lock")),
-    "process": Box(0, 5, ("one process from outside:", "identity, files in memory")),
-    "storage": Box(1.45, 5, ("local files, object stores:", "append, replace, sync, list")),
+    "training": Box(0, 1, ("supervise(): a training", "of any framework")),
+    "supervision": Box(0, 2, ("one session of a run:", "recorder, heartbeats, lock")),
+    "restarter": Box(1.2, 2, ("starts a training again", "that died or hangs")),
+    "exporter": Box(2.4, 2, ("one page of metrics", "for many logdirs")),
+    "runtime": Box(0.6, 3, ("threads, signals, step lock,", "stall monitor")),
+    "metrics": Box(1.5, 3, ("metric table, text format,", "HTTP server")),
+    "watch": Box(2.4, 3, ("reads a logdir", "again and again")),
+    "monitoring": Box(3.3, 3, ("alert rules,", "Grafana dashboard")),
+    "run": Box(2.85, 4, ("the run model: records in,", "states and timeline out")),
+    "events": Box(2.85, 5, ("events file: writer, reader,", "telemetry records")),
+    "checkpoint": Box(0, 5, ("checkpoints: verify, choose,", "delete; the logdir lock")),
+    "process": Box(0, 6, ("one process from outside:", "identity, files in memory")),
+    "storage": Box(1.45, 6, ("local files, object stores:", "append, replace, sync, list")),
 }
 SMALL = ("address", "checksum", "clock", "errors", "lazy", "log", "options", "tensorboard_tab", "wire")
 """Single modules that many import; they stand in a line of their own, without arrows."""
 
+ADAPTERS = ("keras", "torch", "lightning", "transformers", "jax")
+"""Packages that share a box."""
+
 PROGRAMS = {
-    "your training": "training",
+    "your training": "adapters",
     "with TensorFlow 1's API": "tf1",
     "shell": "cli",
     "TensorBoard, frontend/": "tb_plugin",
@@ -108,7 +112,8 @@ def imported(path: Path) -> Iterator[str]:
 
 def part_of(parts: tuple[str, ...] | list[str]) -> str:
     """Return the package, or single module, that a path or dotted name belongs to."""
-    return "tb_plugin" if parts[0] == "tb_plugin" else parts[1].removesuffix(".py")
+    name = "tb_plugin" if parts[0] == "tb_plugin" else parts[1].removesuffix(".py")
+    return "adapters" if name in ADAPTERS else name
 
 
 def reduced(edges: Mapping[str, set[str]]) -> list[tuple[str, str]]:

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
     from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
     from supervisor_core.tf1.session_manager import SessionManager
     from supervisor_core.tf1.supervisor import Supervisor
-    from supervisor_core.training.run import Run, supervise
+    from supervisor_core.training.api import supervise
+    from supervisor_core.training.run import Run
 
 __version__ = "0.1.0"
 
@@ -152,7 +153,7 @@ __getattr__, __dir__ = lazy_names(
         "SummarySaverHook": "tf1.monitored.hooks",
         "Supervisor": "tf1.supervisor",
         "WorkerSessionCreator": "tf1.monitored.session_creator",
-        "supervise": "training.run",
+        "supervise": "training.api",
     },
 )
 

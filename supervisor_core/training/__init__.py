@@ -1,8 +1,9 @@
 """A training of any framework, supervised: `supervise`, and what its checkpoints hold.
 
-run        one session of it            state         what a checkpoint holds, and whether a resume was exact
-saver      its checkpoints              tree          state trees, copied and written
-stopping   SIGTERM, Ctrl-C, the end     random_state  the random states of the process
+    api        `supervise`                  state         what a checkpoint holds, and whether a resume was exact
+    run        one session of it            tree          state trees, copied and written
+    saver      its checkpoints              random_state  the random states of the process
+    stopping   SIGTERM, Ctrl-C, the end
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 from supervisor_core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from supervisor_core.training.run import Run, supervise
+    from supervisor_core.training.api import supervise
+    from supervisor_core.training.run import Run
 
 __all__ = ["Run", "supervise"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"Run": "training.run", "supervise": "training.run"})
+__getattr__, __dir__ = lazy_names(__name__, {"Run": "training.run", "supervise": "training.api"})

@@ -20,9 +20,12 @@ PACKAGES: dict[str, ModuleType] = {
         "supervisor_core.metrics",
         "supervisor_core.process",
         "supervisor_core.run",
+        "supervisor_core.training",
     )
 }
 """Every package that users import from. The command, which examples start as a process, is `supervisor_core.cli`."""
+ADAPTERS = ("keras", "torch", "lightning", "transformers", "jax")
+"""Their frameworks need not be installed here: only their ``__all__`` is read."""
 REFERENCE = (ROOT / "docs" / "api.md").read_text("utf-8")
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")] if path.name != "api.md")
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
@@ -48,6 +51,10 @@ def is_public(dotted: str) -> bool:
     """Whether a dotted name is a package that users import from, or begins with a name in the ``__all__`` of one."""
     if dotted in PACKAGES or dotted == "supervisor_core.errors":
         return True
+    for adapter in ADAPTERS:
+        name = f"supervisor_core.{adapter}"
+        if dotted == name or dotted.startswith(f"{name}."):
+            return dotted == name or dotted.removeprefix(f"{name}.").split(".")[0] in import_module(name).__all__
     package = max((name for name in PACKAGES if dotted.startswith(f"{name}.")), key=len, default=None)
     return package is not None and dotted.removeprefix(f"{package}.").split(".")[0] in PACKAGES[package].__all__
 
