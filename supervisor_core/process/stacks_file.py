@@ -164,7 +164,7 @@ def read_stacks(path: Path) -> StacksReading | None:
 def look_text(title: str, at: float, stacks: Mapping[str, Sequence[str]]) -> str:
     """Return a look as text, in the form described above."""
     lines = [f"== {at:.3f} {_one_line(title)}"]
-    for thread, frames in stacks.items():
+    for thread, frames in sorted(stacks.items(), key=lambda item: item[0] != MAIN_THREAD):
         lines.append(f"Thread 0x{0:016x} [{_one_line(thread).replace(']', ')')}] (most recent call first):")
         for frame in reversed(frames):
             file, _, rest = _one_line(frame).rpartition(":")

@@ -140,21 +140,23 @@ class PageReader:
         return page if page is not None and page.is_running and not page.is_stopped else None
 
 
-def timer_look(page: PageReading, since: float) -> Look | None:
-    """Return the stack that a blocked process's timer has written; None without one.
+def newest_look(page: PageReading, since: float) -> Look | None:
+    """Return the newest stacks of a blocked process in memory, by its timer or from outside; None without any.
 
     Args:
         page: the process's.
-        since: wall time of its monitor's last tick; an older stack is of an earlier hang.
+        since: wall time of its monitor's last tick; older stacks are of an earlier hang.
     """
     path = page.path.with_suffix(SUFFIX)
     reading = read_stacks(path)
-    if reading is None or reading.session != page.session or not reading.looks or not reading.looks[-1].by_timer:
+    if reading is None or reading.session != page.session or not reading.looks:
         return None
+    look = reading.looks[-1]
     try:
-        return reading.looks[-1] if os.stat(path).st_mtime >= since - 1.0 else None
+        at = os.stat(path).st_mtime if look.at is None else look.at
     except OSError:
         return None
+    return look if at >= since - 1.0 else None
 
 
 def with_page(
@@ -162,7 +164,7 @@ def with_page(
     page: PageReading | None,
     now: float,
     boot_now: float,
-    look_at: Callable[[PageReading, float], Look | None] = timer_look,
+    look_at: Callable[[PageReading, float], Look | None] = newest_look,
 ) -> Run:
     """Return the run, updated from the page of its newest session where the session cannot write events.
 
@@ -174,7 +176,7 @@ def with_page(
         page: of a process that runs; None without one.
         now: the present wall time.
         boot_now: the same by `supervisor_core.clock.boot_secs`.
-        look_at: returns the stack of a blocked process.
+        look_at: returns the stacks of a blocked process.
     """
     if page is None or not page.ticks:
         return run

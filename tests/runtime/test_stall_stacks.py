@@ -138,3 +138,21 @@ def test_the_timer_is_armed_with_the_budget_within_bounds(
         stacks.arm(budget)
     stacks.close()
     assert armed == [60.0, 10.0, 20.0, 60.0, 60.0]
+
+
+def test_a_forked_child_leaves_the_files_to_its_parent(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end removes neither the file nor the timer, which it does not have."""
+    stacks = StallStacks("s1", None, clock)
+    stacks.open(tmp_path)
+    path = stacks_path(tmp_path, "s1")
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: 1)
+        parent_only = StallStacks.__new__(StallStacks)
+        vars(parent_only).update(vars(stacks))
+        parent_only.close()
+    assert path.exists()
+    stacks.add("still there", STACKS)
+    stacks.close()
+    assert not path.exists()

@@ -24,7 +24,7 @@ from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageReading, read_page
 from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
 from supervisor_core.run.model import Run
-from supervisor_core.watch.live_session import BLOCKED_SECS, PageReader, timer_look, with_page
+from supervisor_core.watch.live_session import BLOCKED_SECS, PageReader, newest_look, with_page
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
@@ -96,23 +96,26 @@ def test_a_stall_that_was_recorded_before_the_interpreter_blocked_is_the_same_on
     assert (stall.since, stall.blocked_since) == (NOW - 70.0, NOW + 10.0)
 
 
-def test_a_blocked_process_has_the_place_that_its_timer_wrote(run: Run, tmp_path: Path) -> None:
-    """With the stack; not one that was written before the monitor's last tick, nor of another session."""
+def test_a_blocked_process_has_the_place_that_is_in_its_file_of_stacks(run: Run, tmp_path: Path) -> None:
+    """By its timer, or from outside; not one that was written before the monitor's last tick, nor of another
+    session."""
     page = page_with(tmp_path, progress_age=61.0, tick_age=61.0)
     file = StacksFile(stacks_path(tmp_path, SESSION), SESSION)
     file.add(look_text("no progress", NOW, {"MainThread": ("/x/other.py:1 f",)}))
-    assert timer_look(page, 0.0) is None
+    assert newest_look(page, NOW + 2.0) is None
+    found = newest_look(page, NOW)
+    assert found is not None and found.at == NOW
     os.write(file.descriptor, b'Stack (most recent call first):\n  File "/x/train.py", line 88 in step\n')
     written_at = file.path.stat().st_mtime
-    assert timer_look(page, written_at + 60.0) is None
-    look = timer_look(page, written_at)
+    assert newest_look(page, written_at + 60.0) is None
+    look = newest_look(page, written_at)
     assert look is not None
     [stall] = with_page(run, page, NOW, BOOT_NOW, lambda page, since: look).stalls
     assert (stall.thread, stall.location) == ("MainThread", "/x/train.py:88 step")
     assert stall.stacks == {"MainThread": ("/x/train.py:88 step",)}
-    assert timer_look(replace(page, session="another"), written_at) is None
+    assert newest_look(replace(page, session="another"), written_at) is None
     file.close(remove=True)
-    assert timer_look(page, 0.0) is None
+    assert newest_look(page, 0.0) is None
 
 
 def test_a_run_whose_events_are_written_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
