@@ -178,22 +178,26 @@ def reap_orphans() -> None:
             pass
 
 
-def oom_kills() -> int:
-    """Return how many processes of this control group the kernel has killed for want of memory; 0 where unknown."""
+def oom_kills(root: str = "/") -> int:
+    """Return how many processes of this control group the kernel has killed for want of memory; 0 where unknown.
+
+    Args:
+        root: the directory with ``proc`` and ``sys``; another one in tests.
+    """
     try:
-        with open("/proc/self/cgroup", encoding="utf-8") as file:
+        with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8") as file:
             groups = dict(line.rstrip("\n").split(":", 2)[1:] for line in file if line.count(":") >= 2)
     except (OSError, ValueError):
         return 0
     # In a container the paths name the host's groups, and its own is mounted at the top.
     own, memory = groups.get("", "").lstrip("/"), groups.get("memory", "").lstrip("/")
     for path in (
-        os.path.join("/sys/fs/cgroup", own, "memory.events"),
-        "/sys/fs/cgroup/memory.events",
-        os.path.join("/sys/fs/cgroup/memory", memory, "memory.oom_control"),
-        "/sys/fs/cgroup/memory/memory.oom_control",
+        os.path.join("sys/fs/cgroup", own, "memory.events"),
+        "sys/fs/cgroup/memory.events",
+        os.path.join("sys/fs/cgroup/memory", memory, "memory.oom_control"),
+        "sys/fs/cgroup/memory/memory.oom_control",
     ):
-        with suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+        with suppress(OSError, ValueError), open(os.path.join(root, path), encoding="ascii") as file:
             for line in file:
                 name, _, count = line.partition(" ")
                 if name == "oom_kill":

@@ -68,15 +68,25 @@ def signal_descendants(signum: int) -> int:
     """Send a signal to every descendant; return their number."""
     found = descendants()
     for pid, start in found:
-        with contextlib.suppress(OSError):
-            handle = os.pidfd_open(pid)
-            try:
-                now = _parent_and_start(pid)
-                if now is not None and now[1] == start:  # else the number is another process's by now
-                    signal.pidfd_send_signal(handle, signum)
-            finally:
-                os.close(handle)
+        with contextlib.suppress(ProcessLookupError):
+            _send_signal(pid, start, signum)
     return len(found)
+
+
+def _send_signal(pid: int, start: int, signum: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:  # a kernel, or a sandbox, without it: the number could be another process's for an instant
+        os.kill(pid, signum)
+        return
+    try:
+        now = _parent_and_start(pid)
+        if now is not None and now[1] == start:  # else the number is another process's by now
+            signal.pidfd_send_signal(handle, signum)
+    finally:
+        os.close(handle)
 
 
 def _parent_and_start(pid: int) -> tuple[int, int] | None:

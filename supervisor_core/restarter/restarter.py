@@ -161,8 +161,8 @@ class Restarter:
 
     def _begin(self) -> Decision | None:
         """Read what earlier restarters have left; return the decision about a launch that was lost with one."""
-        self._look = self._logdir.do(self._view.look, LOOK_SECS)
         kept = self._logdir.do(self._view.read_state, LOOK_SECS)
+        self._look = self._logdir.do(self._view.look, LOOK_SECS)
         state, left = kept if kept is not None else (None, None)
         if state is None:
             look = self._look
