@@ -98,7 +98,7 @@ def evaluate(sv: Any, sess: Any, model: Model, test: Data) -> None:
 
 
 def block_the_interpreter() -> None:
-    """Wait for ever in native code that keeps the interpreter's lock, as an extension with a defect does."""
+    """Wait without end in native code that keeps the interpreter's lock, as an extension with a defect does."""
     time.sleep(3.0)  # by then the session knows how long a step takes
     mutex = ctypes.create_string_buffer(64)  # of the C library, unlocked
     library = ctypes.PyDLL(None)

@@ -77,7 +77,7 @@ class RestarterOptions:
     stop_timeout_secs: float = 28.0
     """How long the program may take to end after a stop signal."""
     stall_timeout_secs: float | None = None
-    """How long the events files of a program without a progress page may stay as they are; None: for ever."""
+    """How long the events files of a program without a progress page may stay as they are; None: without limit."""
     on_hang: Literal["restart", "observe"] = "restart"
 
 

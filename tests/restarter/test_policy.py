@@ -148,7 +148,7 @@ def test_preemption_is_neither_counted_nor_delayed(cause: Any) -> None:
     assert [item.action for item in decisions[4:]] == ["restart", "restart", "end"]
 
 
-def test_what_is_not_counted_does_not_loop_for_ever() -> None:
+def test_restarts_that_are_not_counted_have_a_limit_too() -> None:
     """A program that ends itself with SIGTERM as soon as it starts gets nowhere, and is given up."""
     decisions = run([ended(cause="preempted", at=float(n)) for n in range(100)])
     assert len(decisions) == 61 and decisions[-1].status == 94
