@@ -79,7 +79,8 @@ class VerifiedCheckpoint:
 
     bytes: int
     """Size of all its files that a restore reads."""
-    tensors: int
+    tensors: int | None
+    """Number of its tensors; None where the format does not say."""
     step: int | None
     """The step stored inside (which need not be the one in the name); None where no integer of that name is."""
 

@@ -200,7 +200,7 @@ def verify(
             raise DamagedCheckpointError(f"{path}: it is missing") from error
         except OSError as error:
             raise UnreadableCheckpointError(f"{path}: {error.strerror or error}") from error
-    return VerifiedCheckpoint(bytes=manifest.bytes, tensors=len(manifest.files), step=manifest.step)
+    return VerifiedCheckpoint(bytes=manifest.bytes, tensors=None, step=manifest.step)
 
 
 def _sealed(directory: str, name: str, filesystem: Filesystem) -> SealedFile:

@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import count
@@ -33,6 +33,8 @@ from supervisor_core.errors import CheckpointError, DamagedCheckpointError, Unre
 from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")
+
+_NUMBERED = re.compile(r"(.*?)\d+(\.\d+)?")
 
 MAX_SET_ASIDE = 5
 """Limit of damaged checkpoints in one directory; beyond it the oldest are deleted, and logged."""
@@ -277,3 +279,26 @@ class SealedStore:
             pass
         except OSError as error:
             _LOG.info("%s cannot be deleted: %s", path, error)
+
+
+def find_sealed(top: str, on_error: Callable[[OSError], None]) -> Iterator[str]:
+    """Yield the local directories from ``top`` down in which there are sealed checkpoints.
+
+    Args:
+        top: where to begin.
+        on_error: called for each directory that cannot be searched.
+    """
+    seen = set()
+    for directory, files in LOCAL.walk(top, on_error):
+        parent = os.path.dirname(directory)
+        if manifests.NAME in files and NOTE not in files and parent not in seen:
+            seen.add(parent)
+            yield parent
+
+
+def prefix_of(directory: str) -> str:
+    """Return what the names of a directory's sealed checkpoints begin with; ours where there are none."""
+    names = os.listdir(directory)
+    sealed = sorted(name for name in names if os.path.isfile(os.path.join(directory, name, manifests.NAME)))
+    found = [match.group(1) for name in sealed if (match := _NUMBERED.fullmatch(name))]
+    return found[0] if found else "ckpt-"

@@ -14,15 +14,17 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.names import step_in_name
 from supervisor_core.checkpoint.recovery import Candidate, RunDirectory, Skipped, find_runs
+from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli import WrongInput, directories
 from supervisor_core.cli.text import Output, literal
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
-from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, local_path
 
 SCHEMA_VERSION = 1
 
@@ -107,12 +109,15 @@ def verify(context: click.Context, logdir: str, as_json: bool) -> None:
     runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(_reason(error))))
     with _progress() as watch:
         verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
+        if local_path(top) is not None:
+            sealed = find_sealed(top, on_error=lambda error: None)  # which said what it could not search
+            verdicts = _with_sealed(verdicts, [_verify_sealed(top, directory) for directory in sealed])
     with _counting() as on_progress:
         try:
             events, unlisted = verify_events(top, on_progress)
         except EventsError as error:
             raise WrongInput(str(error)) from error
-    if not (runs or events or unsearched or unlisted):
+    if not (verdicts or events or unsearched or unlisted):
         raise WrongInput(f"There are no events files and no checkpoints in {logdir} or below it.")
     verdicts = _together(verdicts, events, top)
     unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
@@ -207,6 +212,54 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
     )
 
 
+def _verify_sealed(top: str, directory: str) -> RunVerdict:
+    """Check the sealed checkpoints of one directory; they belong to the run above it."""
+    store = SealedStore(directory, prefix_of(directory))
+    verdicts = []
+    problem = resume = None
+    resume_step = None
+    try:
+        for candidate in store.checkpoints():
+            verdicts.append(_verify_one(candidate, lambda path: manifests.verify(path, LOCAL)))
+        recovery, manifest = store.newest_usable(read_data=False)
+        good = [item for item in verdicts if item.verdict == "good"]
+        if recovery.chosen is not None and manifest is not None and good:
+            resume, resume_step = good[0].path, good[0].step
+        elif verdicts:
+            problem = "none of its checkpoints can be read"
+    except NoUsableCheckpointError:
+        problem = "none of its checkpoints can be read"
+    except CheckpointError as error:
+        problem = str(error)
+    run = os.path.dirname(directory) if os.path.basename(directory) == "checkpoints" else directory
+    return RunVerdict(
+        run=os.path.relpath(run, top),
+        path=run,
+        checkpoints=tuple(verdicts),
+        resume=resume,
+        resume_step=resume_step,
+        problem=problem,
+    )
+
+
+def _with_sealed(verdicts: list[RunVerdict], sealed: list[RunVerdict]) -> list[RunVerdict]:
+    """Return both, a run that has both kinds of checkpoints once."""
+    runs = {verdict.run: verdict for verdict in verdicts}
+    for found in sealed:
+        before = runs.get(found.run)
+        if before is None:
+            runs[found.run] = found
+            continue
+        runs[found.run] = replace(
+            before,
+            checkpoints=(*before.checkpoints, *found.checkpoints),
+            resume=before.resume or found.resume,
+            resume_step=before.resume_step if before.resume else found.resume_step,
+            problem=before.problem or found.problem,
+        )
+    return list(runs.values())
+
+
 def _verify_one(candidate: Candidate, check: Callable[[str], bundle.VerifiedCheckpoint]) -> CheckpointVerdict:
     verified: bundle.VerifiedCheckpoint | None = None
     reason: str | None = None
@@ -268,7 +321,8 @@ def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
         console.print(f"[bold]{literal(verdict.run)}[/bold]")
         for item in verdict.checkpoints:
             step = "no step" if item.step is None else f"step {item.step:,}"
-            what = item.reason or f"{item.bytes or 0:,} bytes, {item.tensors:,} tensors"
+            tensors = "" if item.tensors is None else f", {item.tensors:,} tensors"
+            what = item.reason or f"{item.bytes or 0:,} bytes{tensors}"
             style = _STYLES[item.verdict]
             line = f"  [{style}]{item.verdict:<8}[/{style}] {step:<14} {literal(item.name)}  {literal(what)}"
             console.print(line)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.recovery import find_runs
+from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
 from supervisor_core.restarter.policy import RestartState, state_from_json, state_json
@@ -206,6 +207,12 @@ class LogdirView:
                     has_any = True
                     step = found.chosen.step if found.verified.step is None else found.verified.step
                     best += [] if step is None else [step]
+        if local_path(self._top) is not None:
+            for directory in find_sealed(self._top, on_error=errors.append):
+                sealed, manifest = SealedStore(directory, prefix_of(directory)).newest_usable(start_over=True)
+                if manifest is not None and sealed.chosen is not None:
+                    has_any = True
+                    best.append(manifest.step)
         return max(best, default=None), not errors, has_any
 
     def _verify(self, recorded: Collection[str], path: str) -> bundle.VerifiedCheckpoint:

@@ -1,9 +1,9 @@
 """A training of any framework, supervised: `supervise`, and what its checkpoints hold.
 
-    api        `supervise`                  state         what a checkpoint holds, and whether a resume was exact
-    run        one session of it            tree          state trees, copied and written
-    saver      its checkpoints              random_state  the random states of the process
-    stopping   SIGTERM, Ctrl-C, the end
+api        `supervise`                  state         what a checkpoint holds, and whether a resume was exact
+run        one session of it            tree          state trees, copied and written
+saver      its checkpoints              random_state  the random states of the process
+stopping   SIGTERM, Ctrl-C, the end
 """
 
 from __future__ import annotations

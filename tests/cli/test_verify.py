@@ -16,6 +16,7 @@ from click.testing import Result
 
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.events.writer import EventsWriter
+from supervisor_core.training import supervise
 
 Run = Callable[..., Result]
 
@@ -59,6 +60,25 @@ def test_damage_is_shown_with_its_place(run: Run, logdir: Path) -> None:
         "before the end of 'global_step'\n"
     ) in result.stdout
     assert result.stdout.endswith("  A restart would resume from model.ckpt-100 (step 100).\n")
+
+
+def test_sealed_checkpoints(run: Run, tmp_path: Path) -> None:
+    """Those of `supervise` are checked against their manifests, without a framework; the run is the directory above."""
+    with supervise(tmp_path / "run", save_secs=None, save_steps=2) as training:
+        for _ in training.steps(4):
+            training.wait_until_saved()
+    result = run("verify", tmp_path)
+    size = (tmp_path / "run" / "checkpoints" / "ckpt-4" / "tree.json").stat().st_size
+    assert result.exit_code == 0
+    assert f"run\n  good     step 4         ckpt-4  {size:,} bytes\n  good     step 2 " in result.stdout
+    assert "  A restart would resume from ckpt-4 (step 4).\n" in result.stdout
+    (tmp_path / "run" / "checkpoints" / "ckpt-4" / "tree.json").write_text("{}")
+    result = run("verify", tmp_path)
+    assert result.exit_code == 1
+    assert "damaged  step 4         ckpt-4  " in result.stdout and "tree.json: it has 2 bytes" in result.stdout
+    assert "  A restart would resume from ckpt-2 (step 2).\n" in result.stdout
+    (tmp_path / "run" / "checkpoints" / "ckpt-2" / "tree.json").unlink()
+    assert "stop with an error: none of its checkpoints can be read." in run("verify", tmp_path).stdout
 
 
 def test_when_nothing_is_left(run: Run, logdir: Path) -> None:

@@ -18,6 +18,7 @@ from supervisor_core.restarter.launch import LaunchFacts
 from supervisor_core.restarter.logdir_view import STATE_NAME, LogdirThread, LogdirView, OpenLaunch
 from supervisor_core.restarter.policy import Failure, RestartState
 from supervisor_core.restarter.restarter import Restarter, RestarterOptions
+from supervisor_core.training import supervise
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +46,17 @@ def test_a_checkpoint_counts_if_it_verifies(tmp_path: Path, bundles: ModuleType)
     data.write_bytes(b"\xff" * data.stat().st_size)
     os.utime(tmp_path / "train" / "model.ckpt-200.index", (1.0, 1.0))  # another file than the one that was verified
     assert view.look().saved_step == 100
+
+
+def test_a_sealed_checkpoint_counts_as_well(tmp_path: Path) -> None:
+    """That of `supervise`, of any framework; a damaged one does not."""
+    with supervise(tmp_path, save_secs=None, save_steps=2) as run:
+        for _ in run.steps(4):
+            run.wait_until_saved()
+    look = LogdirView(str(tmp_path)).look()
+    assert (look.is_known, look.saved_step, look.session_outcome) == (True, 4, "completed")
+    (tmp_path / "checkpoints" / "ckpt-4" / "tree.json").write_text("{}")
+    assert LogdirView(str(tmp_path)).look().saved_step == 2
 
 
 def test_a_logdir_that_says_nothing_is_unknown(tmp_path: Path) -> None:
