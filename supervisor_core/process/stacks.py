@@ -62,6 +62,8 @@ def user_line(stack: Sequence[str]) -> str | None:
 def location(line: str) -> str:
     """Return a line of a stack for a message or a label: without directories and control characters, in one line.
 
+    A location stays as it is.
+
     Example:
         >>> location("/home/me/train.py:88 step")
         'train.py:88 in step'
@@ -70,6 +72,6 @@ def location(line: str) -> str:
     text = line
     if found is not None:
         file = re.split(r"[\\/]", found["file"])[-1]
-        text = f"{file}:{found['line']} in {found['function']}"
+        text = f"{file}:{found['line']} in {found['function'].removeprefix('in ')}"
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= MAX_LOCATION else text[: MAX_LOCATION - 3] + "..."

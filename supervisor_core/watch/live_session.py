@@ -141,11 +141,11 @@ class PageReader:
 
 
 def newest_look(page: PageReading, since: float) -> Look | None:
-    """Return the newest stacks of a blocked process in memory, by its timer or from outside; None without any.
+    """Return the newest stacks of a process in memory: its own, by its timer, or from outside; None without any.
 
     Args:
         page: the process's.
-        since: wall time of its monitor's last tick; older stacks are of an earlier hang.
+        since: wall time of its last progress, or of its monitor's last tick; older stacks are of an earlier hang.
     """
     path = page.path.with_suffix(SUFFIX)
     reading = read_stacks(path)
@@ -176,7 +176,7 @@ def with_page(
         page: of a process that runs; None without one.
         now: the present wall time.
         boot_now: the same by `supervisor_core.clock.boot_secs`.
-        look_at: returns the stacks of a blocked process.
+        look_at: returns the stacks of a process.
     """
     if page is None or not page.ticks:
         return run
@@ -209,13 +209,14 @@ def with_page(
     )
     if earlier and earlier[-1].until is None and earlier[-1].session == session.id:
         stall, earlier = replace(earlier[-1], secs=age), earlier[:-1]
+    look = look_at(page, now - (tick_age if is_blocked else age))
+    if look is not None:
+        stall = replace(stall, stacks={**stall.stacks, **look.stacks})
     if is_blocked:
         stall = replace(stall, blocked_since=now - tick_age)
-        look = look_at(page, now - tick_age)
-        if look is not None:
-            frames = look.stacks.get(MAIN_THREAD, ())
-            stacks = {**stall.stacks, **look.stacks}
-            stall = replace(stall, thread=MAIN_THREAD, location=user_line(frames), stacks=stacks)
+        line = None if look is None else user_line(look.stacks.get(MAIN_THREAD, ()))
+        if line is not None:
+            stall = replace(stall, thread=MAIN_THREAD, location=line)
     return _running(replace(run, stalls=(*earlier, stall)), session, is_stalled=True)
 
 

@@ -83,6 +83,7 @@ def test_the_program_s_line_is_the_innermost_outside_of_libraries(stack: tuple[s
     [
         (OWN, "train.py:88 in main"),
         (r"C:\runs\train.py:88 main", "train.py:88 in main"),
+        ("train.py:88 in main", "train.py:88 in main"),
         ("train.py:88 Trainer.fit.<locals>.step", "train.py:88 in Trainer.fit.<locals>.step"),
         ("what\never", "what?ever"),
         ("a\x1b[31m.py:1 f\x00", "a?[31m.py:1 in f?"),

@@ -118,6 +118,20 @@ def test_a_blocked_process_has_the_place_that_is_in_its_file_of_stacks(run: Run,
     assert newest_look(page, 0.0) is None
 
 
+def test_a_stall_that_cannot_be_recorded_has_its_stacks(run: Run, tmp_path: Path) -> None:
+    """The monitor runs, and the logdir does not answer: place and stacks are those that the session has in memory."""
+    page = replace(page_with(tmp_path, progress_age=61.0, tick_age=0.5), location="MainThread at train.py:88 in step")
+    file = StacksFile(stacks_path(tmp_path, SESSION), SESSION)
+    file.add(look_text("no progress", NOW - 1.0, {"MainThread": ("/x/train.py:88 step",)}))
+    found = with_page(run, page, NOW, BOOT_NOW)
+    [stall] = found.stalls
+    assert (stall.thread, stall.location, stall.blocked_since) == ("MainThread", "train.py:88 in step", None)
+    assert stall.stacks == {"MainThread": ("/x/train.py:88 step",)}
+    place = run_status(found, NOW).stall
+    assert place is not None and place.location == "train.py:88 in step"
+    file.close(remove=True)
+
+
 def test_a_run_whose_events_are_written_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
     """The page does not override records: not in a stall that the monitor sees, nor in a short block."""
     live = replace(run, state="running")
