@@ -48,6 +48,8 @@ def test_blocks_can_be_read(path: Path) -> None:
             assert all(document is not None for document in yaml.safe_load_all(text))
         elif language == "json":
             json.loads(text)
+        elif language == "text":
+            assert text.strip()  # a file's content, or what a command prints
         else:
             assert language == "sh" or language in CHECKED_ELSEWHERE, f"{path.name}: a block in {language!r}"
 
