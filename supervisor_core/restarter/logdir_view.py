@@ -31,6 +31,8 @@ from supervisor_core.watch.snapshot import Snapshot
 
 STATE_NAME, LOCK_NAME = ".supervisor.restarts", ".supervisor.restarts.lock"
 VERSION = 1
+MAX_VERIFIED = 1000
+"""How many checkpoints are known to verify, so that none is read twice."""
 
 _LOG = logging.getLogger("supervisor_core")
 _T = TypeVar("_T")
@@ -209,7 +211,9 @@ class LogdirView:
                     best += [] if step is None else [step]
         if local_path(self._top) is not None:
             for directory in find_sealed(self._top, on_error=errors.append):
-                sealed, manifest = SealedStore(directory, prefix_of(directory)).newest_usable(start_over=True)
+                sealed_store = SealedStore(directory, prefix_of(directory))
+                newest = next((os.path.basename(item.path) for item in sealed_store.checkpoints()), "")
+                sealed, manifest = sealed_store.newest_usable(start_over=True, read_data=newest not in recorded)
                 if manifest is not None and sealed.chosen is not None:
                     has_any = True
                     best.append(manifest.step)
@@ -220,8 +224,9 @@ class LogdirView:
         index = f"{path}.index"
         key = (path, self._filesystem.modified_at(index) if self._filesystem.is_file(index) else None)
         if key not in self._verified:
-            found = bundle.verify(path, data=os.path.basename(path) not in recorded)
-            self._verified = {key: found}
+            if len(self._verified) >= MAX_VERIFIED:
+                self._verified.clear()
+            self._verified[key] = bundle.verify(path, data=os.path.basename(path) not in recorded)
         return self._verified[key]
 
     @property
