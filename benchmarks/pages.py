@@ -174,9 +174,9 @@ TROUBLES = (
     ),
     Trouble(
         name="hangs",
-        text="no step ends, and its process answers or writes heartbeats (budget: 5 min)",
+        text="no step ends, and its process answers or writes heartbeats (learned budget: 6 s)",
         alert=STALLED,
-        most_secs=420,
+        most_secs=126,
         happen=telling("hang"),
     ),
     Trouble(name="diverges", text="the loss is NaN or infinite", alert=NAN, most_secs=45, happen=telling("nan")),
