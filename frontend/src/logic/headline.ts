@@ -193,7 +193,7 @@ const DROPPED: [string, (count: number) => string][] = [
   ["silences", (count) => plural(count, "older silence")],
   ["old_threads", (count) => plural(count, "thread of older sessions", "threads of older sessions")],
   ["old_workers", (count) => plural(count, "worker of older sessions", "workers of older sessions")],
-  ["launches", (count) => plural(count, "launch", "launches")],
+  ["launches", (count) => plural(count, "older launch", "older launches")],
   ["followed_tags", (count) => `restarts in ${plural(count, "point")} of further tags`],
 ];
 
