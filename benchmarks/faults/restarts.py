@@ -190,7 +190,7 @@ def _hang(trial: Trial, trials: int, kind: str) -> Iterator[Outcome]:
         config = {"logdir": str(directory / "run"), "hang": kind, "pause_secs": 0.1, "save_secs": 1.0}
         program = ["-W", "ignore", "-m", "benchmarks.faults.training", json.dumps(config)]
         findings = Findings()
-        with Supervised(directory, program, "--stop-timeout", "3s") as restarter:
+        with Supervised(directory, program, "--stop-timeout", "3s", "--hang-timeout", "1s") as restarter:
             deadline = time.monotonic() + 3 * WAIT_SECS
             while (text := restarter.log.read_text(errors="replace")).count(" started: process ") < 2:
                 if time.monotonic() > deadline:

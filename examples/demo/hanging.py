@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STOP_SECS = 2
-"""How long the training has to end by itself: a blocked interpreter never does."""
+HANG_SECS, STOP_SECS = 15, 2
+"""How long it may make no progress, and how long it has to end by itself: a blocked interpreter never does."""
 END_SECS = 10.0
 _COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
@@ -47,7 +47,8 @@ class HangingTraining:
 
     def __init__(self, command: Sequence[str], *, run: Path, output: Path, directory: Path) -> None:
         self._run = run
-        options = ["--logdir", str(run), "--stop-timeout", f"{STOP_SECS}s", "--max-backoff", "1s"]
+        options = ["--logdir", str(run), "--max-backoff", "1s"]
+        options += ["--hang-timeout", f"{HANG_SECS}s", "--stop-timeout", f"{STOP_SECS}s"]
         with output.open("wb") as file:
             self._process = subprocess.Popen(
                 [*_COMMAND, "run", *options, "--", *command],

@@ -101,6 +101,15 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to do with a program that hangs, after its stacks were taken.",
 )
+@click.option(
+    "--hang-timeout",
+    "hang_timeout_secs",
+    type=Duration(least=0.1, most=864_000.0),
+    default="2m",
+    show_default=True,
+    metavar="DURATION",
+    help="End a program that hangs only after this long without progress, even where its budget is shorter.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     logdir: str,
@@ -112,6 +121,7 @@ def run(
     stop_timeout_secs: float,
     stall_timeout_secs: float | None,
     on_hang: Literal["restart", "observe"],
+    hang_timeout_secs: float,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
@@ -141,6 +151,7 @@ def run(
         stop_timeout_secs=stop_timeout_secs,
         stall_timeout_secs=stall_timeout_secs,
         on_hang=on_hang,
+        hang_timeout_secs=hang_timeout_secs,
     )
     display = TerminalDisplay() if sys.stderr.isatty() else LogDisplay()
     if (warning := _outer_restarter(os.environ)) is not None:

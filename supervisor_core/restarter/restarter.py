@@ -79,6 +79,9 @@ class RestarterOptions:
     stall_timeout_secs: float | None = None
     """How long the events files of a program without a progress page may stay as they are; None: without limit."""
     on_hang: Literal["restart", "observe"] = "restart"
+    hang_timeout_secs: float = 120.0
+    """A program that hangs is ended only after this long without progress, even where its budget is shorter: a budget
+    that was learned knows nothing of what the program has not done yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +243,9 @@ class Restarter:
             alarm.seen_at = now
             self._display.line(f"launch {facts.attempt} may hang: {hang.text}")
             alarm.stacks = self._stacks_of(hang)
-        elif now - alarm.seen_at >= min(CONFIRM_SECS, 2 * hang.budget_secs) and not alarm.is_confirmed:
+        elif hang.secs >= self._options.hang_timeout_secs and not alarm.is_confirmed:
+            if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.budget_secs):
+                return
             alarm.is_confirmed = True
             alarm.stacks = self._stacks_of(hang) or alarm.stacks
             shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks}"

@@ -173,7 +173,7 @@ def test_a_program_whose_interpreter_is_blocked_is_brought_back(
     """Its page in memory shows the hang and the exact step; it is ended, recorded and started again."""
     monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
     program = HANGING.replace("HUNG", str(tmp_path / "hung"))
-    running = restarter(program, "--max-backoff", "1ms", is_isolated=False)
+    running = restarter(program, "--max-backoff", "1ms", "--hang-timeout", "1s", is_isolated=False)
     first, second = int(running.line()[0]), int(running.line()[0])
     assert running.status() == 0, running.log
     assert "hangs, and is ended: no progress in phase training" in running.log
