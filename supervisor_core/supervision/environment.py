@@ -30,7 +30,7 @@ LOGDIR_VARIABLE = "SUPERVISOR_LOGDIR"
 """Environment variable: the directory that contains all runs, as the exporter's ``--logdir``."""
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
-_RECORDED = (DISTRIBUTION, "tensorflow", "tensorboard", "numpy")
+_RECORDED = (DISTRIBUTION, "tensorflow", "tensorboard", "numpy", "jax", "jaxlib", "flax", "optax", "grain")
 
 
 def versions() -> dict[str, str]:

@@ -15,6 +15,7 @@ class TorchTensors:
     """``torch.Tensor``, on any device."""
 
     name = "torch"
+    file = "torch.safetensors"
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""

@@ -228,6 +228,11 @@ class Run:
         return None if newest is None else newest[0]
 
     @property
+    def loss_is_finite(self) -> bool | None:
+        """Whether the watched loss was finite when it was last logged; None before."""
+        return self._loss_finite
+
+    @property
     def writer(self) -> FileWriter | None:
         """The run's summary writer; None for a worker."""
         return self._writer
@@ -321,13 +326,14 @@ class Run:
         if self._saver is not None:
             self._saver.settle()
 
-    def log(self, tag: str | Mapping[str, Any], value: Any = None) -> None:
-        """Write scalars of the present step into the run's events file.
+    def log(self, tag: str | Mapping[str, Any], value: Any = None, step: int | None = None) -> None:
+        """Write scalars into the run's events file.
 
         Args:
             tag: the tag; or tags with their values.
             value: the value, where ``tag`` is one: a number, or an array with one. Reading one from a device waits for
                 it.
+            step: the step that they are of. Default: the present one.
         """
         values = tag if isinstance(tag, Mapping) else {tag: value}
         for name, item in values.items():
@@ -335,7 +341,7 @@ class Run:
             if name == self.options.watched_loss:
                 self._watch_loss(number)
             if self._writer is not None:
-                self._writer.scalar(name, number, self._step)
+                self._writer.scalar(name, number, self._step if step is None else step)
 
     # How it works inside.
 

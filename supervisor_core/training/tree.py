@@ -4,11 +4,11 @@ A tree is made of dicts, lists, tuples and leaves: None, booleans, numbers, text
 directory it becomes
 
     tree.json               the structure; one JSON object with the keys below
-    <kind>.safetensors      the arrays of one kind (``numpy``, ``torch``), by number, in the format of safetensors
+    numpy.safetensors       the arrays of one kind by name, in the file or directory of that kind
 
 In ``tree.json`` None, booleans, finite numbers, texts and lists are JSON's own. Everything else is an object with one
 key: ``{"dict": [[key, value], ...]}``, ``{"tuple": [...]}``, ``{"bytes": base64}``, ``{"float": "nan"}``,
-``{"array": [kind, number, extra]}``.
+``{"array": [kind, name]}``. An array's name is its place in the tree: ``objects/model/0.weight``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SaveFailedError
 
 STRUCTURE = "tree.json"
 MAX_DEPTH = 200
@@ -31,7 +31,9 @@ class ArrayKind(Protocol):
     """The arrays of one framework."""
 
     name: str
-    """Its name in files: lower-case letters."""
+    """Its name in ``tree.json``: lower-case letters."""
+    file: str
+    """Name of its file, or directory, in a checkpoint."""
 
     def matches(self, value: Any) -> bool:
         """Return whether a leaf is an array of this kind. Must not import the framework."""
@@ -40,16 +42,17 @@ class ArrayKind(Protocol):
         """Return a copy in host memory, which later changes of the value do not reach."""
 
     def save(self, arrays: Mapping[str, Any], path: str) -> None:
-        """Write copies into one file."""
+        """Write copies, by name, into a new file or directory."""
 
     def load(self, path: str) -> Mapping[str, Any]:
-        """Read that file."""
+        """Read them."""
 
 
 class NumpyArrays:
     """``numpy.ndarray`` and its scalars."""
 
     name = "numpy"
+    file = "numpy.safetensors"
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -129,22 +132,23 @@ def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> None:
 
     Raises:
         OSError: if it cannot be written.
+        SaveFailedError: if the arrays of a kind are gone.
         ImportError: if safetensors is not installed.
     """
     arrays: dict[str, dict[str, Any]] = {}
-    structure = _encode(tree, arrays)
+    structure = _encode(tree, arrays, "")
     for kind in kinds:
         if found := arrays.get(kind.name):
             try:
-                kind.save(found, os.path.join(directory, f"{kind.name}.safetensors"))
+                kind.save(found, os.path.join(directory, kind.file))
             except ModuleNotFoundError as error:
                 raise ImportError(
                     "A checkpoint with arrays needs safetensors, which is not installed: pip install safetensors"
                 ) from error
             except Exception as error:
-                if isinstance(error, OSError):
+                if isinstance(error, (OSError, SaveFailedError)):
                     raise
-                raise OSError(f"{kind.name}.safetensors could not be written: {error}") from error
+                raise OSError(f"{kind.file} could not be written: {error}") from error
     with open(os.path.join(directory, STRUCTURE), "x", encoding="ascii") as file:
         json.dump(structure, file, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
@@ -171,7 +175,7 @@ def read_tree(directory: str, kinds: tuple[ArrayKind, ...]) -> Any:
                 f"{path}: it has arrays of {kind!r}, which this program does not read; expected {', '.join(by_name)}"
             )
         if kind not in loaded:
-            loaded[kind] = by_name[kind].load(os.path.join(directory, f"{kind}.safetensors"))
+            loaded[kind] = by_name[kind].load(os.path.join(directory, by_name[kind].file))
         return loaded[kind][name]
 
     try:
@@ -191,10 +195,10 @@ def _key(key: Any, path: str) -> Any:
     raise CheckpointError(f"{path} has the key {key!r:.80} ({type(key).__qualname__}); expected a text or a number.")
 
 
-def _encode(tree: Any, arrays: dict[str, dict[str, Any]]) -> Any:
+def _encode(tree: Any, arrays: dict[str, dict[str, Any]], place: str) -> Any:
     if isinstance(tree, Copied):
         own = arrays.setdefault(tree.kind, {})
-        name = str(len(own))
+        name = place if place not in own else f"{place}#{len(own)}"  # keys of two types, with one text
         own[name] = tree.value
         return {"array": [tree.kind, name]}
     if isinstance(tree, float) and not math.isfinite(tree):
@@ -202,12 +206,19 @@ def _encode(tree: Any, arrays: dict[str, dict[str, Any]]) -> Any:
     if isinstance(tree, bytes):
         return {"bytes": base64.b64encode(tree).decode("ascii")}
     if isinstance(tree, dict):
-        return {"dict": [[_encode(key, arrays), _encode(item, arrays)] for key, item in tree.items()]}
+        return {
+            "dict": [[_encode(key, arrays, ""), _encode(item, arrays, _below(place, key))] for key, item in tree.items()]
+        }
     if isinstance(tree, tuple):
-        return {"tuple": [_encode(item, arrays) for item in tree]}
+        return {"tuple": [_encode(item, arrays, _below(place, number)) for number, item in enumerate(tree)]}
     if isinstance(tree, list):
-        return [_encode(item, arrays) for item in tree]
+        return [_encode(item, arrays, _below(place, number)) for number, item in enumerate(tree)]
     return tree
+
+
+def _below(place: str, key: Any) -> str:
+    part = str(key).replace("/", "|")
+    return f"{place}/{part}" if place else part
 
 
 def _decode(value: Any, array: Any) -> Any:

@@ -1,0 +1,142 @@
+"""Pytrees as state trees: dicts of leaves by their paths, and back into a pytree of the same structure.
+
+A leaf that is more than its numbers is a tuple: ``("key", implementation, numbers)`` of a typed random key,
+``("weak", array)`` of an array whose type gives way to another's, ``("empty", type, shape)`` of one without numbers, ``("scalar", array)`` of a scalar of numpy.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from supervisor_core.jax.arrays import Numbers
+
+
+def is_in_place(value: Any) -> bool:
+    """Return whether a value is an object of Flax NNX, as a module, an optimizer or ``Rngs``: its state is set in it."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return False
+    return isinstance(value, getattr(nnx, "Pytree", None) or nnx.Object)
+
+
+def pytree_of(value: Any) -> Any:
+    """Return a value's state as a pytree: that of an NNX object, otherwise itself."""
+    if is_in_place(value):
+        from flax import nnx
+
+        return nnx.state(value)
+    return value
+
+
+def to_tree(pytree: Any) -> Any:
+    """Return a pytree's leaves, by path, as a state tree; waits for nothing."""
+    leaves = jax.tree_util.tree_flatten_with_path(pytree)[0]
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves:
+        if not path:
+            return _encoded(leaf)
+        *folders, last = map(_part, path)
+        inner = tree
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        inner[last] = _encoded(leaf)
+    return tree
+
+
+def from_tree(saved: Any, like: Any) -> Any:
+    """Return a pytree of the structure of ``like``, with saved leaves, on the devices of its leaves.
+
+    Raises:
+        ValueError: if its leaves are not those of ``like``, by path, shape and type.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    present = {tuple(map(_part, path)): leaf for path, leaf in leaves}
+    found = dict(_saved_leaves(saved))
+    if present.keys() != found.keys():
+        lacks, has = (
+            ", ".join("/".join(path) for path in sorted(paths)[:3]) or "none"
+            for paths in (present.keys() - found.keys(), found.keys() - present.keys())
+        )
+        raise ValueError(
+            f"its arrays are others than this program's: only in the program: {lacks}; only in the checkpoint: {has}"
+        )
+    decoded = []
+    for path, leaf in present.items():
+        try:
+            decoded.append(_decoded(found[path], leaf))
+        except ValueError as error:
+            raise ValueError(f"{'/'.join(path)} {error}") from error
+    return jax.tree_util.tree_unflatten(structure, decoded)
+
+
+def on_devices(saved: Any) -> Any:
+    """Return a state tree with its arrays of JAX on the default device."""
+    return jax.tree_util.tree_map(lambda leaf: jnp.asarray(np.asarray(leaf)) if isinstance(leaf, Numbers) else leaf, saved)
+
+
+def arrays_of(pytree: Any) -> list[jax.Array]:
+    """Return the arrays of JAX in a pytree."""
+    return [leaf for leaf in jax.tree_util.tree_leaves(pytree) if isinstance(leaf, jax.Array)]
+
+
+def _part(key: Any) -> str:
+    for name in ("key", "idx", "name"):
+        if hasattr(key, name):
+            return str(getattr(key, name))
+    return str(key)
+
+
+def _is_key(array: jax.Array) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def _encoded(leaf: Any) -> Any:
+    if isinstance(leaf, np.generic):
+        return "scalar", np.asarray(leaf)
+    if not isinstance(leaf, jax.Array):
+        return leaf
+    if _is_key(leaf):
+        return "key", str(jax.random.key_impl(leaf)), jax.random.key_data(leaf)
+    if not leaf.size:
+        return "empty", str(leaf.dtype), list(leaf.shape)
+    return ("weak", leaf) if leaf.weak_type and not leaf.shape else leaf
+
+
+def _saved_leaves(saved: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(saved, Mapping):
+        for name, item in saved.items():
+            yield from _saved_leaves(item, (*path, name))
+    else:
+        yield path, saved
+
+
+def _decoded(saved: Any, like: Any) -> Any:
+    """Return a leaf with the saved numbers, on the devices of ``like``."""
+    kind, content = (saved[0], saved[1:]) if isinstance(saved, tuple) else ("", (saved,))
+    if kind == "scalar":
+        return content[0][()]
+    if kind == "key":
+        return _placed(jax.random.wrap_key_data(jnp.asarray(np.asarray(content[1])), impl=content[0]), like)
+    if kind == "empty":
+        return _placed(np.zeros(content[1], content[0]), like)
+    if kind == "weak":
+        weak = jnp.asarray(content[0].item())
+        return weak if weak.dtype == content[0].dtype else _placed(content[0], like)
+    return _placed(saved, like) if isinstance(saved, Numbers) else saved
+
+
+def _placed(array: Any, like: Any) -> Any:
+    for name in ("shape", "dtype"):
+        saved, now = getattr(array, name), getattr(like, name, None)
+        if now is not None and isinstance(like, jax.Array) and saved != now:
+            raise ValueError(f"has the {name} {saved} in the checkpoint, and {now} in this program")
+    array = np.asarray(array) if isinstance(array, Numbers) else array
+    if isinstance(like, jax.Array) and like.committed:
+        return jax.device_put(array, like.sharding)
+    return jnp.asarray(array)
