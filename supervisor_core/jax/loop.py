@@ -112,7 +112,7 @@ class SupervisedTraining:
         """The session: `supervisor_core.Run`."""
         self._is_set = self._in_step = self._was_left = self._stepped = False
         self._at_start: list[jax.Array] | None = None
-        self._losses: deque[tuple[int, str, jax.Array]] = deque()
+        self._losses: deque[tuple[int, str, Any]] = deque()
 
     @property
     def state(self) -> Any:
@@ -185,7 +185,7 @@ class SupervisedTraining:
             value: the value, where ``tag`` is one: a number, or an array with one.
         """
         for name, item in (tag if isinstance(tag, Mapping) else {tag: value}).items():
-            if isinstance(item, jax.Array):
+            if hasattr(item, "is_ready"):
                 item.copy_to_host_async()
                 self._losses.append((self.global_step, name, item))
             else:

@@ -77,7 +77,9 @@ def from_tree(saved: Any, like: Any) -> Any:
 
 def on_devices(saved: Any) -> Any:
     """Return a state tree with its arrays of JAX on the default device."""
-    return jax.tree_util.tree_map(lambda leaf: jnp.asarray(np.asarray(leaf)) if isinstance(leaf, Numbers) else leaf, saved)
+    return jax.tree_util.tree_map(
+        lambda leaf: jnp.asarray(np.asarray(leaf)) if isinstance(leaf, Numbers) else leaf, saved
+    )
 
 
 def arrays_of(pytree: Any) -> list[jax.Array]:

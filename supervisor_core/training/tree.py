@@ -207,7 +207,9 @@ def _encode(tree: Any, arrays: dict[str, dict[str, Any]], place: str) -> Any:
         return {"bytes": base64.b64encode(tree).decode("ascii")}
     if isinstance(tree, dict):
         return {
-            "dict": [[_encode(key, arrays, ""), _encode(item, arrays, _below(place, key))] for key, item in tree.items()]
+            "dict": [
+                [_encode(key, arrays, ""), _encode(item, arrays, _below(place, key))] for key, item in tree.items()
+            ]
         }
     if isinstance(tree, tuple):
         return {"tuple": [_encode(item, arrays, _below(place, number)) for number, item in enumerate(tree)]}
