@@ -1,7 +1,7 @@
 """`JaxArrays`: the arrays of JAX in checkpoints, in Orbax's format.
 
-They are in ``<checkpoint>/orbax``, under their names in the tree: Orbax's own ``PyTreeCheckpointer().restore`` reads them
-as nested dicts.
+They are in ``<checkpoint>/orbax``, under their names in the tree: Orbax's own ``PyTreeCheckpointer().restore`` reads
+them as nested dicts.
 """
 
 from __future__ import annotations

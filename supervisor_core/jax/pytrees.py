@@ -1,7 +1,11 @@
 """Pytrees as state trees: dicts of leaves by their paths, and back into a pytree of the same structure.
 
-A leaf that is more than its numbers is a tuple: ``("key", implementation, numbers)`` of a typed random key,
-``("weak", array)`` of an array whose type gives way to another's, ``("empty", type, shape)`` of one without numbers, ``("scalar", array)`` of a scalar of numpy.
+A leaf that is more than its numbers is a tuple:
+
+    ("key", implementation, numbers)    a typed random key
+    ("weak", array)                     an array whose type gives way to another's
+    ("empty", type, shape)              an array without numbers, which Orbax refuses
+    ("scalar", array)                   a scalar of numpy
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from supervisor_core.jax.arrays import Numbers
 
 
 def is_in_place(value: Any) -> bool:
-    """Return whether a value is an object of Flax NNX, as a module, an optimizer or ``Rngs``: its state is set in it."""
+    """Return whether a value is an object of Flax NNX, as a module or an optimizer: its state is set in place."""
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:
         return False
@@ -77,9 +81,11 @@ def from_tree(saved: Any, like: Any) -> Any:
 
 def on_devices(saved: Any) -> Any:
     """Return a state tree with its arrays of JAX on the default device."""
-    return jax.tree_util.tree_map(
-        lambda leaf: jnp.asarray(np.asarray(leaf)) if isinstance(leaf, Numbers) else leaf, saved
-    )
+
+    def placed(leaf: Any) -> Any:
+        return jnp.asarray(np.asarray(leaf)) if isinstance(leaf, Numbers) else leaf
+
+    return jax.tree_util.tree_map(placed, saved)
 
 
 def arrays_of(pytree: Any) -> list[jax.Array]:

@@ -206,11 +206,8 @@ def _encode(tree: Any, arrays: dict[str, dict[str, Any]], place: str) -> Any:
     if isinstance(tree, bytes):
         return {"bytes": base64.b64encode(tree).decode("ascii")}
     if isinstance(tree, dict):
-        return {
-            "dict": [
-                [_encode(key, arrays, ""), _encode(item, arrays, _below(place, key))] for key, item in tree.items()
-            ]
-        }
+        items = tree.items()
+        return {"dict": [[_encode(key, arrays, ""), _encode(item, arrays, _below(place, key))] for key, item in items]}
     if isinstance(tree, tuple):
         return {"tuple": [_encode(item, arrays, _below(place, number)) for number, item in enumerate(tree)]}
     if isinstance(tree, list):

@@ -17,7 +17,7 @@ PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
 # A package imports only itself and what stands on a lower line.
 LAYERS = [
     {"tensorboard_tab"},
-    {"cli", "tf1", "tb_plugin", "torch"},
+    {"cli", "tf1", "tb_plugin", "torch", "jax"},
     {"training"},
     {"supervision", "exporter", "restarter"},
     {"runtime", "metrics", "watch"},
@@ -38,9 +38,12 @@ HEAVY = {
     "prometheus_client": {"metrics"},
     "tensorboard": {"storage", "tb_plugin", "tensorboard_tab"},
     "werkzeug": {"tb_plugin"},
-    "numpy": {"events", "run", "watch", "training", "tf1", "tb_plugin"},
+    "numpy": {"events", "run", "watch", "training", "tf1", "tb_plugin", "jax"},
     "safetensors": {"training", "torch"},
     "torch": {"torch"},
+    "jax": {"jax"},
+    "flax": {"jax"},
+    "orbax": {"jax"},
     "click": {"cli"},
     "rich": {"cli"},
     "yaml": {"exporter", "monitoring"},
