@@ -21,7 +21,7 @@ from supervisor_core.runtime import watchdog
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 watchdog.SECOND_LOOK_SECS = 0.0
 logdir, action = sys.argv[1:]
-options = Options(stall_action=action, stall_timeout_secs={"training": 1.0}, heartbeat_secs=1.0)
+options = Options(stall_action=action, stall_timeout_secs={"evaluating": 1.0}, heartbeat_secs=1.0)
 with tf.Graph().as_default():
     train_op = tf.compat.v1.assign_add(tf.compat.v1.train.create_global_step(), 1)
     sv = Supervisor(logdir=logdir, save_model_secs=3600, save_summaries_secs=0, options=options)
@@ -29,8 +29,9 @@ with tf.Graph().as_default():
         for _ in range(5):
             session.run(train_op)
         pause = threading.Event()
-        while not sv.should_stop():  # without a step: an input that never comes
-            pause.wait(0.05 if action == "stop" else None)
+        with sv.evaluating():  # which no slow step can exceed
+            while not sv.should_stop():
+                pause.wait(0.05 if action == "stop" else None)
 """
 
 ENDS: dict[str, dict[str, object]] = {
@@ -57,8 +58,8 @@ def test_a_training_that_hangs_is_ended(fork_server: ForkServer, tmp_path: Path,
     (session,) = run.sessions
     assert (run.state, session.outcome) == (end["state"], end["outcome"])
     assert session.watchdog_acted == {action: 1}
-    assert [stall.phase for stall in run.stalls] == ["training"]
+    assert [stall.phase for stall in run.stalls] == ["evaluating"]
     if action != "kill":
         assert max(save.step or 0 for save in run.checkpoints if save.ok) == 5
         assert session.error is not None and session.error.startswith("StalledError: No progress for ")
-        assert "in the phase training" in session.error
+        assert "in the phase evaluating" in session.error
