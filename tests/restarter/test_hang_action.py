@@ -1,0 +1,112 @@
+"""What a restarter does about a hang: stacks at once, and the end only when it has lasted."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.logdir_view import LogdirView
+from supervisor_core.restarter.restarter import Restarter, RestarterOptions, _Alarm
+
+HANG = Hang(phase="training", secs=7.0, budget_secs=0.0, pid=4711)
+
+
+class Screen:
+    """Keeps the lines that are shown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        """Keep it."""
+        self.lines.append(text)
+
+
+class Program:
+    """Keeps the signals that are sent."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+
+    def send_signal(self, signum: int) -> None:
+        """Keep it."""
+        self.signals.append(signum)
+
+
+class Scene:
+    """A restarter, a program that hangs for as long as the test says, and the looks at its stacks."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.screen, self.program, self.alarm = Screen(), Program(), _Alarm()
+        self.looks: list[Hang] = []
+        self.facts = LaunchFacts(attempt=3, started_at=0.0, directory=str(directory))
+        unused: Any = None
+        shown: Any = self.screen
+        self.restarter = Restarter(
+            RestarterOptions(logdir=str(directory), command=("x",), **options),
+            LogdirView(str(directory)),
+            display=shown,
+            journal=unused,
+            stacks_of=self.look,
+        )
+
+    def look(self, hang: Hang) -> str:
+        """Take the stacks."""
+        self.looks.append(hang)
+        return f"/stacks/{len(self.looks)}"
+
+    def hangs(self, secs: float | None) -> None:
+        """One look at a program without progress for some seconds; None: it makes progress."""
+        program: Any = self.program
+        hang = None if secs is None else replace(HANG, secs=secs)
+        self.restarter._check_hang(program, self.facts, self.alarm, hang)
+
+
+def test_a_hang_is_shown_at_its_budget_and_ended_when_it_has_lasted(tmp_path: Path) -> None:
+    """Two looks at the stacks; between them nothing is done."""
+    scene = Scene(tmp_path)
+    for secs in (7.0, 8.0, 119.0):
+        scene.hangs(secs)
+    assert scene.screen.lines == ["launch 3 may hang: no progress in phase training for 7 s (budget 0 s)"]
+    assert (scene.program.signals, len(scene.looks)) == ([], 1)
+    scene.hangs(120.0)
+    scene.hangs(121.0)
+    assert scene.program.signals == [signal.SIGTERM]
+    assert (len(scene.looks), scene.alarm.stacks) == (2, "/stacks/2")
+    assert "launch 3 hangs, and is ended" in scene.screen.lines[1] and len(scene.screen.lines) == 2
+
+
+def test_progress_ends_the_alarm(tmp_path: Path) -> None:
+    """The next hang is a new one, with stacks of its own."""
+    scene = Scene(tmp_path, hang_timeout_secs=10.0)
+    scene.hangs(7.0)
+    scene.hangs(None)
+    scene.hangs(None)
+    assert scene.screen.lines[1:] == ["it makes progress again"]
+    scene.hangs(11.0)
+    assert scene.program.signals == [] and len(scene.looks) == 2
+
+
+def test_observing_ends_nothing(tmp_path: Path) -> None:
+    """It says what it would have done, once."""
+    scene = Scene(tmp_path, hang_timeout_secs=1.0, on_hang="observe")
+    for secs in (7.0, 8.0, 9.0):
+        scene.hangs(secs)
+    assert scene.program.signals == []
+    assert "hangs, and is left alone" in scene.screen.lines[1] and len(scene.screen.lines) == 2
+
+
+@pytest.mark.parametrize("secs", [7.0, 1000.0])
+def test_a_program_that_was_asked_to_stop_has_a_deadline_already(tmp_path: Path, secs: float) -> None:
+    """Its last save may take longer than a step."""
+    scene = Scene(tmp_path, hang_timeout_secs=1.0)
+    scene.restarter._stop_signal = signal.SIGTERM
+    scene.hangs(secs)
+    scene.hangs(secs)
+    assert (scene.program.signals, scene.looks, scene.screen.lines) == ([], [], [])
