@@ -176,6 +176,28 @@ class SealedStore:
         self._retain(retention)
         return Sealed(path=final, manifest=manifest)
 
+    def seal(self, path: str, manifest: Manifest, *, read_back: bool = True) -> Sealed:
+        """Seal a checkpoint that a framework has written under its final name; retention is the framework's, too.
+
+        Args:
+            path: its directory; its files must be complete.
+            manifest: everything but the files and the number.
+            read_back: read everything again and compare with the manifest before the checkpoint counts.
+
+        Raises:
+            OSError, DamagedCheckpointError: why it is not sealed.
+            LogdirInUseError: if another chief has taken the logdir over.
+        """
+        self._number += 1
+        publisher = self._publisher
+        session, attempt = ("", 0) if publisher is None else (publisher.session, publisher.attempt)
+        manifest = replace(manifest, session=session, attempt=attempt, number=self._number)
+        manifest = manifests.seal(path, manifest, LOCAL, self._check)
+        if read_back:
+            manifests.verify(path, LOCAL, manifest=manifest)
+        self._filesystem.sync((), self.directory)
+        return Sealed(path=path, manifest=manifest)
+
     def set_aside(self, skipped: Sequence[Skipped]) -> None:
         """Rename damaged checkpoints so that they are none; the reason goes into a file beside theirs."""
         for item in skipped:

@@ -1,0 +1,264 @@
+"""`SupervisorCallback` for the `Trainer` of Hugging Face Transformers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from transformers import TrainerCallback
+
+from supervisor_core.checkpoint.manifest import Manifest, read_manifest
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.errors import CheckpointError, SupervisorError
+from supervisor_core.options import Options
+from supervisor_core.storage.local import LOCAL
+from supervisor_core.training.run import Run
+from supervisor_core.training.saver import SavePolicy
+from supervisor_core.training.state import Exactness, TrainingState
+from supervisor_core.transformers import data, sealing
+from supervisor_core.transformers.sealing import PREFIX, SealingSaver
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+class SupervisorCallback(TrainerCallback):
+    """Makes each call of ``Trainer.train`` one supervised session: sealed checkpoints, one events file, a clean stop.
+
+    The Trainer saves and loads as it does; each of its checkpoints is then verified and sealed. At SIGTERM it saves the
+    step under way, and training ends.
+
+    Args:
+        logdir: the run's directory, for the events file. Default: the Trainer's ``output_dir``.
+        options: see `supervisor_core.Options`.
+        save_secs: seconds after which a checkpoint is saved besides the Trainer's own; None saves none by time.
+        save_steps: steps between checkpoints besides the Trainer's own; None saves none by steps.
+
+    Raises:
+        ValueError: if an interval is not positive.
+
+    Example:
+        supervisor = SupervisorCallback()
+        trainer = Trainer(model, args, train_dataset=data, callbacks=[supervisor])
+        trainer.train(resume_from_checkpoint=supervisor.resume_from())
+
+        A callback does not see an exception that ends ``train()``. With a ``with`` statement the session ends with it:
+
+        with supervisor:
+            trainer.train(resume_from_checkpoint=supervisor.resume_from())
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str] | None = None,
+        *,
+        options: Options | None = None,
+        save_secs: float | None = 600.0,
+        save_steps: int | None = None,
+    ) -> None:
+        self._logdir = None if logdir is None else os.fspath(logdir)
+        self._options = options or Options()
+        self._policy = SavePolicy(save_secs=save_secs, save_steps=save_steps)
+        self._args: Any = None
+        self._found: Sealed | None = None
+        self._saver: SealingSaver | None = None
+        self._phase: AbstractContextManager[None] | None = None
+        self._phase_name = ""
+        self._save_began = 0.0
+        self._is_training = False
+        self.run: Run | None = None
+        """The session under way, or the last one; None before the first."""
+
+    @property
+    def exactness(self) -> Exactness | None:
+        """Whether the resume was exact; None for a new run."""
+        return None if self.run is None else self.run.exactness
+
+    def resume_from(self, output_dir: str | os.PathLike[str] | None = None) -> str | None:
+        """Return the newest checkpoint that is sealed and whole, for ``train(resume_from_checkpoint=...)``; None for a
+        new run.
+
+        Each is read and compared with its manifest, from the newest back. Where none is sealed, as in a run that was
+        begun without this callback, it is the newest that the Trainer has completed.
+
+        Args:
+            output_dir: where they are. Default: the ``output_dir`` of the Trainer that this callback was given to.
+
+        Raises:
+            NoUsableCheckpointError: if there are sealed checkpoints, and none is whole.
+            RuntimeError: if this callback was given to no Trainer.
+        """
+        if output_dir is None and self._args is None:
+            raise RuntimeError("Give this callback to a Trainer before resume_from() is called, or give output_dir.")
+        directory = os.fspath(self._args.output_dir if output_dir is None else output_dir)
+        self._found = sealing.newest(directory, start_over=self._options.unusable_checkpoints == "start_over")
+        if self._found is not None:
+            for item in self._found.skipped:
+                _LOG.warning("Skipped the checkpoint %s: %s", item.path, item.reason)
+        return None if self._found is None else self._found.path
+
+    def __enter__(self) -> SupervisorCallback:
+        """Return this; an exception in the block is then the session's error."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        """End the session that an exception has left open."""
+        self._end(error)
+
+    # The Trainer's events, in their order.
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Remember where the Trainer saves.
+
+        Raises:
+            ValueError: if it trains in several processes.
+        """
+        if args.world_size > 1:
+            raise ValueError(f"SupervisorCallback supervises a training in one process; here are {args.world_size}.")
+        self._args = args
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin a session."""
+        self._args = args
+        self._end(SupervisorError("train() was left before its end."))
+        loader = kwargs.get("train_dataloader")
+        limits = data.limits(args, state, loader)
+        facts = data.facts(args, state, loader)
+        restored, skipped = self._restored(args.output_dir, state.global_step)
+        if restored is not None:
+            known = (*restored.manifest.not_captured, *limits)
+            restored = replace(restored, manifest=replace(restored.manifest, not_captured=known))
+        create = SealingSaver.of(args.output_dir, restored, skipped)
+
+        def saver(*positional: Any, **named: Any) -> SealingSaver:
+            self._saver = create(*positional, **named)
+            return self._saver
+
+        self.run = Run(
+            self._logdir or args.output_dir,
+            state=TrainingState(sources=lambda: (), facts=lambda: facts, limits=lambda: limits),
+            options=self._options,
+            policy=self._policy,
+            facade="transformers.SupervisorCallback",
+            saver=saver,
+        )
+        self.run.__enter__()
+        self._is_training = True
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Progress: gradients were accumulated."""
+        if self.run is not None:
+            self.run.moved()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count the step; ask for what is due, and for the end at a signal."""
+        run, saver = self.run, self._saver
+        if run is None or saver is None:
+            return
+        self._leave_phase()
+        run.step()
+        if saver.wanted is not None:
+            control.should_save = True
+        self._stop_or_go_on(run, saver, state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """See that the last step is saved, where training ends for another reason than its number of steps."""
+        if self.run is not None and self._saver is not None:
+            self._leave_phase()
+            self._stop_or_go_on(self.run, self._saver, state, control)
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Be in the phase of evaluation."""
+        if self.run is not None and self._is_training:
+            self._enter_phase("evaluating")
+            self.run.moved()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The evaluation has ended."""
+        if self._is_training:
+            self._leave_phase()
+            self._begin_save(control)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Write the logs' numbers into the run's events file, under the tags that TensorBoard shows for a Trainer."""
+        if self.run is None or not self._is_training:
+            return
+        for name, value in (logs or {}).items():
+            if isinstance(value, (int, float)):
+                group, _, rest = name.partition("_")
+                self.run.log(f"{group}/{rest}" if group in ("eval", "test") and rest else f"train/{name}", value)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Seal what the Trainer has saved."""
+        saver = self._saver
+        if saver is None or self.run is None or not self._is_training:
+            return
+        self._leave_phase()
+        trigger, saver.wanted = saver.wanted or "timer", None
+        if self.run.should_stop():
+            trigger = "signal"
+        elif control.should_training_stop:
+            trigger = "final"
+        saver.written(state.global_step, state.epoch or 0.0, trigger, time.monotonic() - self._save_began)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End the session; after a signal, the process ends as the signal would have ended it."""
+        self._end(None)
+
+    # How it works inside.
+
+    def _restored(self, directory: str, step: int) -> tuple[Sealed | None, tuple[Skipped, ...]]:
+        """Return the checkpoint that the Trainer has restored, and what was skipped; None where it begins at step 0."""
+        found, self._found = self._found, None
+        if found is not None and found.manifest.step == step:
+            return found, found.skipped
+        path = os.path.join(directory, f"{PREFIX}{step}")
+        if not step:
+            if SealedStore(directory, PREFIX).checkpoints():
+                _LOG.warning("There are checkpoints in %s, and train() was called without resume_from_checkpoint="
+                             "supervisor.resume_from(): this session begins at step 0.", directory)  # fmt: skip
+            return None, ()
+        try:
+            manifest = read_manifest(path, LOCAL)
+        except CheckpointError:
+            manifest = sealing.complete(path) or Manifest(format=sealing.FORMAT, step=step)
+        manifest = replace(manifest, not_captured=(*manifest.not_captured, sealing.UNKNOWN))
+        return Sealed(path=path, manifest=manifest), ()
+
+    def _stop_or_go_on(self, run: Run, saver: SealingSaver, state: Any, control: Any) -> None:
+        if run.should_stop():
+            control.should_training_stop = True
+            control.should_evaluate = False
+        if control.should_training_stop and self._options.save_on_stop:
+            control.should_save = True
+        if saver.is_saved(state.global_step):
+            control.should_save = False
+        self._begin_save(control)
+
+    def _begin_save(self, control: Any) -> None:
+        """The Trainer is about to save, unless it evaluates first."""
+        self._save_began = time.monotonic()
+        if control.should_save and not control.should_evaluate and self._saver is not None:
+            self._enter_phase("checkpointing")
+            self._saver.settle()  # so that it deletes none that is being sealed
+
+    def _enter_phase(self, name: str) -> None:
+        if self._phase_name != name and self.run is not None:
+            self._leave_phase()
+            self._phase, self._phase_name = self.run.phase(name), name
+            self._phase.__enter__()
+
+    def _leave_phase(self) -> None:
+        phase, self._phase, self._phase_name = self._phase, None, ""
+        if phase is not None:
+            phase.__exit__(None, None, None)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._is_training and self.run is not None:
+            self._leave_phase()
+            self._is_training = False
+            self.run.__exit__(None if error is None else type(error), error, None)

@@ -1,0 +1,155 @@
+"""The `Trainer`'s own checkpoints, sealed: ``<output_dir>/checkpoint-<step>`` with our manifest in it.
+
+The Trainer writes a checkpoint in place, under its final name, and its state (``trainer_state.json``) last. The
+manifest is added when all of it is durable: a directory with a valid one is a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from supervisor_core.checkpoint.manifest import NAME, Manifest
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.errors import SaveFailedError
+from supervisor_core.events.telemetry import Trigger
+from supervisor_core.runtime.deadline import NEVER, Deadline
+from supervisor_core.training.saver import Job, Saver, new_job
+from supervisor_core.training.state import Captured
+
+_LOG = logging.getLogger("supervisor_core")
+
+FORMAT = "transformers"
+PREFIX = "checkpoint-"
+TRAINER_STATE = "trainer_state.json"
+
+UNSEALED = "The checkpoint is not sealed: that its files are whole is not known."
+UNKNOWN = "The checkpoint was not chosen by resume_from(): that its files are whole is not known."
+
+CAPTURED = ("model", "optimizer", "scheduler", "random:python", "random:numpy", "random:torch")
+
+
+def newest(directory: str, *, start_over: bool = False) -> Sealed | None:
+    """Return the newest checkpoint that is sealed and verifies; where none is sealed, the newest that is complete.
+
+    Args:
+        directory: the Trainer's output directory.
+        start_over: where all are damaged, return None instead of raising.
+
+    Raises:
+        NoUsableCheckpointError: if there are sealed checkpoints, and none verifies; lists each with its damage.
+        ValueError: if the directory is not local.
+    """
+    store = SealedStore(directory, PREFIX)
+    recovery, manifest = store.newest_usable(start_over=True)
+    if recovery.chosen is not None and manifest is not None:
+        return Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
+    found = store.checkpoints()
+    unsealed = [item for item in found if not os.path.lexists(os.path.join(item.path, NAME))]
+    for item in sorted(unsealed, key=lambda item: item.step or 0, reverse=True):
+        if (chosen := complete(item.path)) is not None:
+            others = tuple(each for each in recovery.skipped if each.path != item.path)
+            return Sealed(path=item.path, manifest=chosen, skipped=others)
+    if len(unsealed) < len(found):
+        store.newest_usable(start_over=start_over)  # which raises
+    return None
+
+
+def complete(path: str, reason: str = UNSEALED) -> Manifest | None:
+    """Return a manifest without files for a checkpoint that is not sealed; None where its saving has not ended."""
+    try:
+        with open(os.path.join(path, TRAINER_STATE), encoding="utf-8") as file:
+            step = int(json.load(file)["global_step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    saved_at = os.path.getmtime(os.path.join(path, TRAINER_STATE))
+    return Manifest(format=FORMAT, step=step, saved_at=saved_at, not_captured=(reason,))
+
+
+class SealingSaver(Saver):
+    """Seals what the Trainer has saved, in a thread of its own; asks the Trainer for a checkpoint that is due."""
+
+    format = FORMAT
+
+    @classmethod
+    def of(cls, directory: str, restored: Sealed | None, skipped: Sequence[Skipped]) -> Callable[..., SealingSaver]:
+        """Return what creates one for a `Run`.
+
+        Args:
+            directory: where the Trainer saves.
+            restored: what it has restored.
+            skipped: the checkpoints that were passed over where nothing was restored.
+        """
+
+        def create(store: SealedStore, *args: Any, recorder: Any, **others: Any) -> SealingSaver:
+            own = SealedStore(directory, PREFIX, publisher=recorder.publisher)
+            saver = cls(own, *args, recorder=recorder, **others)
+            saver._restored, saver._passed_over = restored, skipped
+            return saver
+
+        return create
+
+    _restored: Sealed | None = None
+    _passed_over: Sequence[Skipped] = ()
+    wanted: Trigger | None = None
+    """What a checkpoint that the Trainer is to save was asked for by; None where none is due."""
+
+    def read(self, start_over: bool) -> tuple[Sealed, Any] | tuple[None, Sequence[Skipped]]:
+        """See `Saver.read`; the Trainer has read it."""
+        if self._restored is None:
+            return None, self._passed_over
+        return self._restored, {"objects": {}, "random": {}}
+
+    def start(self, step: int, restored: Sealed | None) -> None:
+        """See `Saver.start`."""
+        super().start(step, restored)
+        self._skipped = ()  # they stay where they are: under another name the Trainer would count them as its own
+
+    def is_saved(self, step: int) -> bool:
+        """Return whether this step is saved, or is being sealed."""
+        under_way = self._current
+        return step == self._saved_step or (under_way is not None and under_way.step == step)
+
+    def save_due(self, step: int, trigger: Trigger) -> bool:
+        """See `Saver.save_due`; the Trainer saves it, when the callback has returned."""
+        if self._current is not None:
+            return False
+        self._plan(step)
+        if step != self._saved_step:
+            self.wanted = trigger
+        return True
+
+    def written(self, step: int, epoch: float, trigger: Trigger, blocked_secs: float) -> None:
+        """Seal the checkpoint of a step that the Trainer has written: in the background."""
+        self._plan(step)
+        captured = Captured(
+            tree={},
+            counters={"step": step, "epoch": int(epoch)},
+            names=CAPTURED,
+            not_captured=self._state.limits(),
+            data_position=None,
+        )
+        job = new_job(step, trigger)._replace(captured=captured, blocked_secs=blocked_secs)
+        self._current = job
+        self._jobs.put(job)
+
+    def save(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> str | None:
+        """Wait until the step's checkpoint is sealed, and return its directory; None where the Trainer saved none.
+
+        Raises:
+            SaveFailedError: if it takes longer than the deadline.
+        """
+        if not self.settle(deadline):
+            raise SaveFailedError(f"The checkpoint of step {step} was not sealed by the deadline.")
+        if step == self._saved_step and self._newest is not None:
+            return self._newest[0]
+        _LOG.warning("The last step, %d, is not saved; the newest checkpoint is %s.", step, self._newest)
+        return None
+
+    def _write(self, job: Job) -> Sealed:
+        path = os.path.join(self._store.directory, f"{PREFIX}{job.step}")
+        return self._store.seal(path, self._manifest(job), read_back=self._options.verify_checkpoints)
