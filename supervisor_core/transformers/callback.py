@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from transformers import TrainerCallback
+from transformers import IntervalStrategy, TrainerCallback
 
 from supervisor_core.checkpoint.manifest import Manifest, read_manifest
 from supervisor_core.checkpoint.recovery import Skipped
@@ -70,6 +70,7 @@ class SupervisorCallback(TrainerCallback):
         self._phase_name = ""
         self._save_began = 0.0
         self._is_training = False
+        self._is_put_off = self._is_evaluation_skipped = False
         self.run: Run | None = None
         """The session under way, or the last one; None before the first."""
 
@@ -163,13 +164,24 @@ class SupervisorCallback(TrainerCallback):
         run.step()
         if saver.wanted is not None:
             control.should_save = True
+        evaluates_after = args.eval_strategy == IntervalStrategy.EPOCH and float(state.epoch).is_integer()
+        self._is_evaluation_skipped = run.should_stop() and (control.should_evaluate or evaluates_after)
         self._stop_or_go_on(run, saver, state, control)
+        self._is_put_off = control.should_save and evaluates_after and not run.should_stop()
+        if self._is_put_off:  # an evaluation draws random numbers: a checkpoint before it would not be exact
+            control.should_save = False
+        self._begin_save(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """See that the last step is saved, where training ends for another reason than its number of steps."""
-        if self.run is not None and self._saver is not None:
-            self._leave_phase()
-            self._stop_or_go_on(self.run, self._saver, state, control)
+        """Save what was put off; and the last step, where training ends for another reason than its number of steps."""
+        run, saver = self.run, self._saver
+        if run is None or saver is None:
+            return
+        self._leave_phase()
+        control.should_save = control.should_save or self._is_put_off
+        self._is_put_off = False
+        self._stop_or_go_on(run, saver, state, control)
+        self._begin_save(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Be in the phase of evaluation."""
@@ -203,7 +215,8 @@ class SupervisorCallback(TrainerCallback):
             trigger = "signal"
         elif control.should_training_stop:
             trigger = "final"
-        saver.written(state.global_step, state.epoch or 0.0, trigger, time.monotonic() - self._save_began)
+        limits = (data.NO_EVALUATION,) if self._is_evaluation_skipped else ()
+        saver.written(state.global_step, state.epoch or 0.0, trigger, time.monotonic() - self._save_began, limits)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the session; after a signal, the process ends as the signal would have ended it."""
@@ -237,7 +250,6 @@ class SupervisorCallback(TrainerCallback):
             control.should_save = True
         if saver.is_saved(state.global_step):
             control.should_save = False
-        self._begin_save(control)
 
     def _begin_save(self, control: Any) -> None:
         """The Trainer is about to save, unless it evaluates first."""

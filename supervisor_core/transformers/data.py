@@ -20,6 +20,8 @@ DRAWS = "The data draw random numbers when a batch is made: those of the first b
 STREAM = "The dataset is a stream: whether it yields the same samples again is not known."
 CALLBACKS = "The state of {} is not restored: set restore_callback_states_from_checkpoint=True."
 
+NO_EVALUATION = "At the stop an evaluation was due and was left out: the random numbers that it draws were not drawn."
+
 
 def limits(args: Any, state: Any, loader: Any) -> tuple[str, ...]:
     """Return what the Trainer's checkpoints do not bring back: sentences.
@@ -55,7 +57,7 @@ def facts(args: Any, state: Any, loader: Any) -> dict[str, str]:
         "number of threads": str(torch.get_num_threads()),
     }
     dataset = getattr(loader, "dataset", None)
-    if hasattr(dataset, "__len__"):
+    if dataset is not None and hasattr(dataset, "__len__"):
         found["number of samples"] = str(len(dataset))
     return found
 

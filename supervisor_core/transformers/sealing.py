@@ -123,14 +123,24 @@ class SealingSaver(Saver):
             self.wanted = trigger
         return True
 
-    def written(self, step: int, epoch: float, trigger: Trigger, blocked_secs: float) -> None:
-        """Seal the checkpoint of a step that the Trainer has written: in the background."""
+    def written(
+        self, step: int, epoch: float, trigger: Trigger, blocked_secs: float, limits: tuple[str, ...] = ()
+    ) -> None:
+        """Seal the checkpoint of a step that the Trainer has written: in the background.
+
+        Args:
+            step: the step.
+            epoch: epochs done.
+            trigger: why it was saved.
+            blocked_secs: how long the training was blocked.
+            limits: what this one does not hold, besides what none of them holds.
+        """
         self._plan(step)
         captured = Captured(
             tree={},
             counters={"step": step, "epoch": int(epoch)},
             names=CAPTURED,
-            not_captured=self._state.limits(),
+            not_captured=(*self._state.limits(), *limits),
             data_position=None,
         )
         job = new_job(step, trigger)._replace(captured=captured, blocked_secs=blocked_secs)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    (
+        transformers.Trainer,
+        transformers.TrainingArguments(report_to=[], use_cpu=True),
+    )  # loaded here, and not in each trial
 
+from supervisor_core.checkpoint.manifest import NAME  # noqa: E402
 from supervisor_core.errors import NoUsableCheckpointError  # noqa: E402
-from supervisor_core.transformers import SupervisorCallback  # noqa: E402
+from supervisor_core.transformers import SupervisorCallback, sealing  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
-from supervisor_core.transformers import sealing  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 PAUSE = threading.Event()  # never set
@@ -78,6 +85,7 @@ def train(
     draws: bool = False,
     within: bool = False,
     calls: int = 1,
+    save_steps: int | None = None,
     callbacks: tuple[Any, ...] = (),
     **arguments: Any,
 ) -> None:
@@ -86,12 +94,12 @@ def train(
     warnings.simplefilter("ignore")
     given: dict[str, Any] = {
         "output_dir": str(directory), "num_train_epochs": EPOCHS, "per_device_train_batch_size": BATCH,
-        "save_strategy": "steps", "save_steps": 4, "save_total_limit": 2, "logging_steps": 3, "report_to": [],
-        "disable_tqdm": True, "use_cpu": True, "learning_rate": 0.05, "seed": 7,
+        "save_strategy": "steps", "save_steps": 4, "eval_strategy": "no", "save_total_limit": 2, "logging_steps": 3,
+        "report_to": [], "disable_tqdm": True, "use_cpu": True, "learning_rate": 0.05, "seed": 7,
     }  # fmt: skip
     args = transformers.TrainingArguments(**{**given, **arguments})
     transformers.set_seed(7)
-    supervisor = SupervisorCallback(save_secs=None)
+    supervisor = SupervisorCallback(save_secs=None, save_steps=save_steps)
     trainer = transformers.Trainer(
         model=Model(say), args=args, train_dataset=Samples(draws), eval_dataset=Samples(),
         callbacks=[Verdict(supervisor, say), supervisor, Happens(event, supervisor), *callbacks],
@@ -142,12 +150,11 @@ def run_of(directory: Path) -> Any:
         {"gradient_accumulation_steps": 2, "save_steps": 2},
         {"dataloader_num_workers": 2},
         {"eval_strategy": "steps", "eval_steps": 2, "lr_scheduler_type": "cosine"},
+        {"eval_strategy": "epoch", "save_steps": 6},
     ],
-    ids=["plain", "accumulation", "two workers", "evaluation"],
+    ids=["plain", "accumulation", "two workers", "evaluation", "evaluation after an epoch"],
 )
-def test_a_killed_training_goes_on_bit_by_bit(
-    tmp_path: Path, trial_in: ModuleType, arguments: dict[str, Any]
-) -> None:
+def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, trial_in: ModuleType, arguments: dict[str, Any]) -> None:
     """In the middle of the second epoch: the same samples in the same order, the same bits of each loss and of the
     model at the end."""
     _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
@@ -157,3 +164,90 @@ def test_a_killed_training_goes_on_bit_by_bit(
     status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **arguments))
     assert (status, verdict) == (0, "exact")
     assert second == truth[-len(second) :] and len(truth) // 3 < len(second) < len(truth)
+
+
+def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, trial_in: ModuleType) -> None:
+    """The step under way is saved and sealed, nothing is evaluated, the process ends by the signal; two sessions have
+    the steps of one. What the run's record says of it is what happened."""
+    arguments: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "epoch"}
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
+    run = tmp_path / "run"
+    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(7, signal.SIGTERM), **arguments))
+    assert (status, len(first)) == (-signal.SIGTERM, 8)
+    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **arguments))
+    assert (status, verdict) == (0, "exact") and [*first, *second] == truth
+    one, two = run_of(run).sessions
+    assert (one.outcome, one.last_step, two.restored_step, two.resume_exact) == ("signal", 8, 8, True)
+    assert (two.outcome, two.last_step) == ("completed", 18)
+    assert [(item.step, item.trigger) for item in run_of(run).checkpoints] == [(8, "signal"), (18, "final")]
+
+
+def test_an_error_and_a_second_call(tmp_path: Path, trial_in: ModuleType) -> None:
+    """Under ``with`` the session ends with the error. A call after the last step trains nothing."""
+
+    def fail(run: Any, step: int) -> None:
+        if step == 6:
+            raise ArithmeticError("the loss exploded")
+
+    assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say, event=fail, within=True))[0] == 1
+    status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(tmp_path, say, calls=2))
+    assert (status, verdict, len(steps)) == (0, "exact", 15)
+    sessions = run_of(tmp_path).sessions
+    assert [(item.outcome, item.last_step) for item in sessions] == [("error", 6), ("completed", 18), ("completed", 18)]
+    assert sessions[0].error == "ArithmeticError: the loss exploded"
+
+
+def test_data_that_draw_random_numbers_are_named(tmp_path: Path, trial_in: ModuleType) -> None:
+    """Not exact, and why; likewise what else the Trainer does not bring back."""
+    stop = at(7, signal.SIGTERM)
+    callbacks = (transformers.EarlyStoppingCallback(early_stopping_patience=100),)
+    named: dict[str, Any] = {
+        "draws": True, "callbacks": callbacks, "eval_strategy": "steps", "eval_steps": 4,
+        "load_best_model_at_end": True,
+    }  # fmt: skip
+    assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say, event=stop, **named))[0] == -signal.SIGTERM
+    _, (verdict, *_) = trial_in.trial(tmp_path, lambda say: train(tmp_path, say, dataloader_num_workers=1, **named))
+    reasons = (hf_data.DRAWS, hf_data.CALLBACKS.format("EarlyStoppingCallback"), hf_data.NO_EVALUATION)
+    assert verdict == " ".join(("exact", *reasons, "Another number of workers: 0 at the save, 1 now."))
+
+
+def test_the_newest_whole_checkpoint_is_chosen(tmp_path: Path, trial_in: ModuleType) -> None:
+    """Neither one that is damaged, nor one whose save was killed, nor one that was never sealed, as long as there is a
+    whole one; after that the newest that the Trainer has completed."""
+    assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say, save_total_limit=None, save_steps=3))[0] == 0
+    steps = sorted(int(path.name.removeprefix("checkpoint-")) for path in tmp_path.glob("checkpoint-*"))
+    assert steps == [3, 4, 7, 8, 11, 12, 15, 16, 18]  # the Trainer's, and those asked for besides
+
+    def file(step: int, name: str) -> Path:
+        return tmp_path / f"checkpoint-{step}" / name
+
+    weights = file(18, "model.safetensors")
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    for name in (NAME, sealing.TRAINER_STATE):
+        file(16, name).unlink()
+    file(15, NAME).unlink()
+    chosen = sealing.newest(str(tmp_path))
+    assert chosen is not None and chosen.manifest.step == 12
+    assert sorted(Path(item.path).name for item in chosen.skipped) == [f"checkpoint-{step}" for step in (15, 16, 18)]
+    for step in steps[:-3]:
+        shutil.rmtree(tmp_path / f"checkpoint-{step}")
+    chosen = sealing.newest(str(tmp_path))
+    assert chosen is not None and (chosen.manifest.step, chosen.manifest.not_captured) == (15, (sealing.UNSEALED,))
+    shutil.rmtree(tmp_path / "checkpoint-15")
+    with pytest.raises(NoUsableCheckpointError, match=r"model.safetensors: its checksum is"):
+        sealing.newest(str(tmp_path))
+    assert sealing.newest(str(tmp_path), start_over=True) is None
+    shutil.rmtree(tmp_path / "checkpoint-18")
+    assert sealing.newest(str(tmp_path)) is None
+
+
+def test_wrong_arguments() -> None:
+    """Are refused."""
+    with pytest.raises(ValueError, match="save_secs is -1"):
+        SupervisorCallback(save_secs=-1)
+    with pytest.raises(RuntimeError, match="Give this callback to a Trainer"):
+        SupervisorCallback().resume_from()
+    with pytest.raises(ValueError, match="one process; here are 2"):
+        SupervisorCallback().on_init_end(SimpleNamespace(world_size=2), None, None)

@@ -17,7 +17,8 @@ PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
 # A package imports only itself and what stands on a lower line.
 LAYERS = [
     {"tensorboard_tab"},
-    {"cli", "tf1", "tb_plugin", "torch", "jax"},
+    {"cli", "tf1", "tb_plugin", "transformers", "jax"},
+    {"torch"},
     {"training"},
     {"supervision", "exporter", "restarter"},
     {"runtime", "metrics", "watch"},
@@ -40,10 +41,11 @@ HEAVY = {
     "werkzeug": {"tb_plugin"},
     "numpy": {"events", "run", "watch", "training", "tf1", "tb_plugin", "jax"},
     "safetensors": {"training", "torch"},
-    "torch": {"torch"},
+    "torch": {"torch", "transformers"},
     "jax": {"jax"},
     "flax": {"jax"},
     "orbax": {"jax"},
+    "transformers": {"transformers"},
     "click": {"cli"},
     "rich": {"cli"},
     "yaml": {"exporter", "monitoring"},
