@@ -17,12 +17,11 @@ from benchmarks.faults.syscalls import Strike, may_strike
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 
 STEP_SECS = 0.1
-HANGS_AT = 40
-"""The step: by then the budget is a learned one."""
 SEEN_WITHIN_SECS = 10.0
 TIMES_BUDGET = 1.5
 GIVE_UP_SECS = 45.0
 SERVICE_BUDGET_SECS = 4.0
+DUMPS = 1000
 
 
 def _hang(trial: Trial, trials: int, kind: str) -> Iterator[Outcome]:
@@ -117,6 +116,19 @@ def _service(trial: Trial, trials: int) -> Iterator[Outcome]:
         yield findings.outcome(secs)
 
 
+def _dump(trial: Trial, trials: int) -> Iterator[Outcome]:
+    """Take a thousand stacks of a process whose threads are busy: it must not crash."""
+    for number in range(trials):
+        file = trial.directory / f"dumps-{number}"
+        dumping = trial.start("dumping", {"file": str(file), "dumps": DUMPS})
+        findings = Findings()
+        status = dumping.wait()
+        findings.fault(status != 0, f"ended with {status}{dumping.story()}")
+        findings.fault(dumping.last("dumped") != DUMPS, f"{dumping.last('dumped')} of {DUMPS} were taken")
+        file.unlink(missing_ok=True)
+        yield findings.outcome()
+
+
 _KINDS = (
     ("gil", "native code that holds the interpreter's lock"),
     ("native", "a run of TensorFlow's that does not return"),
@@ -132,7 +144,7 @@ FAULTS = (
             name=f"a step hangs: {name}",
             survived=f"seen within {SEEN_WITHIN_SECS:g} s and {TIMES_BUDGET:g} x the budget, at the line that hangs",
             long=20,
-            short=1,
+            short=0 if kind == "gil" else 1,
             run=partial(_hang, kind=kind),
         )
         for kind, name in _KINDS
@@ -146,5 +158,13 @@ FAULTS = (
             run=_service,
         )
         for _ in range(may_strike())
+    ),
+    Fault(
+        name=f"{DUMPS} times the stacks of a process whose threads are busy (no TensorFlow)",
+        survived="it does not crash, and all were taken",
+        long=20,
+        short=1,
+        batch=20,
+        run=_dump,
     ),
 )

@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.faults.syscalls import Strike, strike
 
-OWN_PROGRAMS = ("benchmarks.faults.training", "benchmarks.faults.appending")
+OWN_PROGRAMS = ("benchmarks.faults.training", "benchmarks.faults.appending", "benchmarks.faults.dumping")
 """One server starts these; each other program has one of its own, since frameworks do not all go together."""
 READY_TIMEOUT_SECS = 600.0
 """For the imports, on a machine that is busy."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults import damages, hanging, truth
-from benchmarks.faults.hangs import SEEN_WITHIN_SECS, stalls
+from benchmarks.faults.hangs import GIVE_UP_SECS, SEEN_WITHIN_SECS, stalls
 from benchmarks.faults.launcher import Process, TrialError
 from benchmarks.faults.programs import Asked
 from benchmarks.faults.restarts import ORPHANS_SECS, Supervised, runs, small
@@ -202,7 +202,12 @@ def _hang(trial: Trial, number: int, system: System, directory: Path, how: str) 
     session.until("hangs", START_SECS)
     hung, before = time.monotonic(), session.errors.stat().st_size
     lines, seen, said = hanging.lines_of(how), "", len(session.said)
-    while not seen and time.monotonic() < hung + SEEN_WITHIN_SECS * trial.patience:
+    limit = SEEN_WITHIN_SECS * trial.patience
+    secs = GIVE_UP_SECS
+    # Of what is seen in time the line may come later.
+    while (passed := time.monotonic() - hung) < (limit if not seen else 2 * limit) and not any(
+        x in seen for x in lines
+    ):
         session.listen(0.2)
         seen = session.errors.read_text(errors="replace")[before:]
         seen += " ".join(" ".join(line) for line in session.said[said:])
@@ -211,10 +216,11 @@ def _hang(trial: Trial, number: int, system: System, directory: Path, how: str) 
             seen = found[-1]["location"] or "at an unknown line" if found else ""
         if session.returncode is not None:
             seen += f"ended with {session.returncode}"
+        secs = min(secs, passed) if seen else secs
     findings = Findings()
     findings.fault(not seen, f"nothing is said within {SEEN_WITHIN_SECS:g} s")
     findings.fault(bool(seen) and not any(line in seen for line in lines), f"not the line that hangs: {seen[-200:]}")
-    yield findings.outcome(time.monotonic() - hung)
+    yield findings.outcome(secs if seen else None)
 
 
 def _launched(trial: Trial, directory: Path, system: System) -> Supervised:

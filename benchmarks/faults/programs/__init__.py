@@ -29,7 +29,7 @@ class Asked:
     floats: int = 4096
     pause_secs: float = 0.005
     hang: str | None = None
-    """How it hangs at the fortieth step of the session; see `hanging`."""
+    """How it hangs at the eightieth step of the session; see `hanging`."""
     lockless_host: str | None = None
     """The process has another host's name, and no file locks; of interest to ours alone."""
 
@@ -52,7 +52,7 @@ class Steps:
         """Say that a step was done, and do what is asked for there."""
         if step % 10 == 0:
             say("step", step)
-        if self._asked.hang is not None and step - self._first == 40:
+        if self._asked.hang is not None and step - self._first == 80:
             say("hangs", step)
             hanging.hang(self._asked.hang, self._asked.directory)
         time.sleep(self._asked.pause_secs)
