@@ -17,7 +17,7 @@ PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
 # A package imports only itself and what stands on a lower line.
 LAYERS = [
     {"tensorboard_tab"},
-    {"cli", "tf1", "tb_plugin", "transformers", "jax"},
+    {"cli", "tf1", "tb_plugin", "transformers", "jax", "keras"},
     {"torch"},
     {"training"},
     {"supervision", "exporter", "restarter"},
@@ -39,10 +39,11 @@ HEAVY = {
     "prometheus_client": {"metrics"},
     "tensorboard": {"storage", "tb_plugin", "tensorboard_tab"},
     "werkzeug": {"tb_plugin"},
-    "numpy": {"events", "run", "watch", "training", "tf1", "tb_plugin", "jax"},
+    "numpy": {"events", "run", "watch", "training", "tf1", "tb_plugin", "jax", "keras"},
     "safetensors": {"training", "torch"},
     "torch": {"torch", "transformers"},
     "jax": {"jax"},
+    "keras": {"keras"},
     "flax": {"jax"},
     "orbax": {"jax"},
     "transformers": {"transformers"},

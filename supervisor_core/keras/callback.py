@@ -1,0 +1,328 @@
+"""`SupervisorCallback`: a ``model.fit`` as one supervised session of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import weakref
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+
+from supervisor_core.keras.fit_call import FitCall, fit_call
+from supervisor_core.keras.position import FitPosition, OfThisFit, random_sources
+from supervisor_core.keras.siblings import Siblings
+from supervisor_core.keras.variables import ModelVariables, metrics_of
+from supervisor_core.options import Options
+from supervisor_core.training import random_state
+from supervisor_core.training.random_state import RandomSource
+from supervisor_core.training.run import Run
+from supervisor_core.training.saver import SavePolicy
+from supervisor_core.training.state import DATA, Exactness, TrainingState
+
+_FITS: dict[str, int] = {}
+"""The number of calls of ``fit`` in this process, by logdir."""
+
+
+class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Makes each ``fit`` one supervised session of a run.
+
+    It resumes from the newest whole checkpoint in the middle of an epoch, saves in the background, and stops between
+    two batches at SIGTERM. A step is one batch, or ``steps_per_execution`` of them.
+
+    Where a program calls ``fit`` more than once with the same logdir, a restart goes on in the one that was under way;
+    those before it return at once.
+
+    Args:
+        logdir: the run's directory, on a local or mounted file system.
+        options: see `supervisor_core.Options`.
+        save_secs: seconds between checkpoints; None saves none by time.
+        save_steps: steps between checkpoints; None saves none by steps.
+        max_to_keep: the number of checkpoints to keep; None keeps all.
+        keep_every_n_hours: keep one checkpoint of each such period besides; None keeps none.
+
+    Raises:
+        ValueError: if an interval is not positive; and in ``fit`` beside `keras.callbacks.BackupAndRestore`.
+
+    Example:
+        model.fit(x, y, epochs=3, callbacks=[SupervisorCallback("/runs/mnist")])
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        *,
+        options: Options | None = None,
+        save_secs: float | None = 600.0,
+        save_steps: int | None = None,
+        max_to_keep: int | None = 5,
+        keep_every_n_hours: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.logdir = os.fspath(logdir)
+        self._options = options or Options()
+        self._policy = SavePolicy(
+            save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
+        )
+        self._run: Run | None = None
+        self._exactness: Exactness | None = None
+        self._position = FitPosition(0)
+        self._variables: ModelVariables
+        self._siblings: Siblings
+        self._swaps: list[Any] = []
+        self._random: dict[str, Any] | None = None
+        self._resumes = self._skips = self._holds_siblings = False
+        self._train_function: Any = None
+        self._phase: AbstractContextManager[None] | None = None
+        self._finalizer: Any = None
+
+    @property
+    def run(self) -> Run | None:
+        """The session under way: `supervisor_core.Run`; None outside ``fit``."""
+        return self._run
+
+    @property
+    def exactness(self) -> Exactness | None:
+        """Whether the last ``fit``'s resume was exact; None for a new run."""
+        return self._exactness
+
+    @property
+    def is_training(self) -> bool:
+        """Whether batches are trained on; False while those are passed that were consumed before a resume."""
+        return self._run is not None and not self._skips
+
+    # What Keras calls.
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Begin the session, and restore."""
+        if self._finalizer is not None:
+            self._finalizer()
+        call = fit_call(self)
+        callbacks = [item for item in (call.list.callbacks if call.list is not None else ()) if item is not self]
+        if any(isinstance(item, keras.callbacks.BackupAndRestore) for item in callbacks):
+            raise ValueError("BackupAndRestore and SupervisorCallback both resume a training; leave one of them out.")
+        _build(self.model, call)
+        place = os.path.realpath(self.logdir)
+        self._position = position = FitPosition(_FITS.get(place, 0))
+        _FITS[place] = position.number + 1
+        self._variables, self._siblings = ModelVariables(self.model), Siblings(callbacks)
+        self._swaps = [item for item in callbacks if isinstance(item, keras.callbacks.SwapEMAWeights)]
+        run = self._new_run(call.facts, call.limits)
+        run.__enter__()
+        self._run, self._exactness = run, run.exactness
+        position.is_read = True
+        self._resumes, self._skips, self._holds_siblings = position.takes, False, False
+        if position.takes:
+            self._random = random_state.capture(random_sources())
+            self.model._initial_epoch = self.params["epochs"] if position.is_over else position.epoch
+        elif position.is_past:
+            self.model._initial_epoch = self.params["epochs"]
+        if call.list is not None:
+            self._finalizer = weakref.finalize(call.list, self._left, run)
+            self._finalizer.atexit = False  # there the run ends itself, with the error that ends the program
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Begin an epoch; after a restore begin it as it began then."""
+        if self._run is None:
+            return
+        self.model._initial_epoch = None
+        position = self._position
+        self._siblings.begin()
+        if not self._resumes:
+            position.begin_epoch(epoch)
+            return
+        self._resumes = False
+        if position.batch and position.start is not None:
+            random_state.restore(random_sources(), position.start)
+            self._skip()
+        else:
+            self._siblings.apply()
+            position.begin_epoch(epoch)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Count a step; save if that is due, and end if a stop was requested."""
+        run = self._run
+        if run is None:
+            return
+        if self._skips:
+            if batch + 1 >= self._position.batch:
+                self._skipped(logs)
+            return
+        self._position.batch = batch + 1
+        run.step()
+        if run.should_stop():
+            self._stop()
+
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Begin an evaluation; keep what it changes, so that it can be interrupted."""
+        run = self._run
+        if run is None:
+            return
+        if self._skips:  # the epoch has fewer batches than it had
+            self._skipped(None)
+        if self._holds_siblings:
+            self._siblings.apply()
+            self._holds_siblings = False
+        self._variables.metrics = metrics_of(self.model)
+        self._siblings.held = self._siblings.states()
+        self._phase = run.phase("evaluating")
+        self._phase.__enter__()
+
+    def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """End if a stop was requested: the evaluation is made again by the next session."""
+        if self._run is None or not self._run.should_stop():
+            return
+        swaps = [item for item in self._swaps if getattr(item, "_ema_weights_in_model", False)]
+        for item in swaps:
+            item.on_test_end()
+        self._position.is_evaluating = True
+        try:
+            self._stop()
+        finally:
+            self._end_phase()
+            for item in swaps:
+                item.on_test_begin()
+
+    def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """End an evaluation."""
+        self._end_phase()
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Write the epoch's values."""
+        if self._run is None:
+            return
+        if self._skips:
+            self._skipped(None)
+        self._run.log({name: value for name, value in (logs or {}).items() if _is_number(value)})
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """End the session: save the last step, write the stop record."""
+        run, position = self._run, self._position
+        if run is None:
+            return
+        self.model._initial_epoch = None
+        if self._resumes and position.takes:  # it was over
+            self._siblings.begin()
+            self._siblings.apply()
+        elif not position.is_past:
+            is_early = self.model.stop_training and position.epoch + 1 < self.params["epochs"]
+            position.end_epoch(is_over=is_early)
+        self._run = None
+        self._forget_fit()
+        run.__exit__(None, None, None)
+
+    # How it works inside.
+
+    def _new_run(self, facts: Mapping[str, str], limits: tuple[str, ...]) -> Run:
+        position, siblings = self._position, self._siblings
+        state = TrainingState(
+            objects={
+                DATA: position,
+                "model": OfThisFit(position, self._variables),
+                "callbacks": OfThisFit(position, siblings),
+            },
+            sources=lambda: _sources_for(position),
+            facts=lambda: {**facts, "list of callbacks": siblings.names},
+            limits=lambda: (*limits, *siblings.limits),
+        )
+        return Run(self.logdir, state=state, options=self._options, policy=self._policy, facade="SupervisorCallback")
+
+    def _skip(self) -> None:
+        """Have the consumed batches loaded, without training on them."""
+        self._skips = True
+        model = self.model
+        values = model.get_metrics_result()
+        count = model.steps_per_execution
+        self._train_function = model.train_function
+
+        def load(iterator: Any) -> None:
+            next(iterator)
+            with contextlib.suppress(StopIteration):
+                for _ in range(count - 1):
+                    next(iterator)
+
+        def on_tensorflow(iterator: Any) -> Any:
+            load(iterator)
+            return values
+
+        def on_jax(state: Any, iterator: Any) -> Any:
+            load(iterator)
+            return values, state
+
+        functions = {"tensorflow": on_tensorflow, "jax": on_jax, "torch": lambda data: values}
+        model.train_function = functions[keras.backend.backend()]
+
+    def _skipped(self, logs: dict[str, Any] | None) -> None:
+        """The consumed batches are passed: set everything to the moment of the save."""
+        self._skips = False
+        self.model.train_function, self._train_function = self._train_function, None
+        self._variables.load_again()
+        self._holds_siblings = self._position.is_evaluating
+        self._position.is_evaluating = False
+        self._siblings.apply(last=not self._holds_siblings)
+        if logs is not None:  # for the callbacks after this one
+            logs.update({name: float(value) for name, value in self.model.get_metrics_result().items()})
+        if self._random is not None:
+            random_state.restore(random_sources(), self._random)
+            self._random = None
+
+    def _stop(self) -> None:
+        """End the session here: a signal then ends the process, after any other request ``fit`` ends."""
+        run, self._run = self._run, None
+        assert run is not None
+        self.model.stop_training = True
+        self._forget_fit()
+        run.__exit__(None, None, None)
+
+    def _forget_fit(self) -> None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
+            self._finalizer = None
+
+    def _left(self, run: Run) -> None:
+        """`fit` was left by an exception: Keras calls no callback then, so this is called when its frame is gone."""
+        if self._run is run:
+            self._run, self._finalizer = None, None
+            self._end_phase()
+            error = sys.exc_info()[1] or RuntimeError("fit() was left by an exception.")
+            run.__exit__(type(error), error, None)
+
+    def _end_phase(self) -> None:
+        phase, self._phase = self._phase, None
+        self._variables.metrics = self._siblings.held = None
+        if phase is not None:
+            phase.__exit__(None, None, None)
+
+
+def _build(model: Any, call: FitCall) -> None:
+    """Create the variables that TensorFlow's trainer creates in the first batch, so that they can be restored."""
+    if keras.backend.backend() != "tensorflow" or call.epoch_iterator is None:
+        return
+    if call.is_replayable:
+        batch = None
+        for _, _, iterator in call.epoch_iterator:
+            batch = next(iterator)
+            break
+        call.epoch_iterator.reset()
+        with model.distribute_strategy.scope():
+            model._symbolic_build(data_batch=batch)
+    elif model.built and model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def _sources_for(position: FitPosition) -> tuple[RandomSource, ...]:
+    """Return the random sources; a checkpoint of another `fit` does not set them."""
+    if position.saved is None or position.takes:
+        return random_sources()
+    return tuple(source._replace(set=lambda state: None) for source in random_sources())
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True

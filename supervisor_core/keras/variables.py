@@ -1,0 +1,94 @@
+"""`ModelVariables`: everything of a Keras model that changes: weights, seeds, optimizer, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from supervisor_core.errors import CheckpointError
+
+_PARTS: Mapping[str, Callable[[Any], list[Any]]] = {
+    "trainable": lambda model: model.trainable_variables,
+    "other": lambda model: model.non_trainable_variables,  # the layers' seeds are among them
+    "optimizer": lambda model: [] if model.optimizer is None else model.optimizer.variables,
+    "metrics": lambda model: model.metrics_variables,
+}
+
+
+class ModelVariables:
+    """The variables of a model. They are saved in their order: names change with what a program builds before.
+
+    Args:
+        model: a compiled and built model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._loaded: Mapping[str, Any] | None = None
+        self.metrics: list[list[Any]] | None = None
+        """What is saved in place of the metrics, while an evaluation uses these; None otherwise."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the variables of each part: name and value."""
+        sync(self._model)
+        state = {name: values_of(part(self._model)) for name, part in _PARTS.items()}
+        if self.metrics is not None:
+            state["metrics"] = self.metrics
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set the variables, and keep the state for `load_again`."""
+        for part, saved in state.items():
+            variables = _PARTS[part](self._model)
+            if len(variables) != len(saved):
+                raise CheckpointError(
+                    f"the checkpoint has {len(saved)} variables of the part {part!r}, the model has {len(variables)}."
+                )
+            for variable, (path, value) in zip(variables, saved, strict=True):
+                if tuple(variable.shape) != tuple(value.shape):
+                    raise CheckpointError(
+                        f"{path} has the shape {tuple(value.shape)}; in the model {variable.path} has "
+                        f"{tuple(variable.shape)}."
+                    )
+        self._loaded = state
+        self._assign(state)
+
+    def load_again(self) -> None:
+        """Set the variables to what was loaded last; once."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            sync(self._model)
+            self._assign(loaded)
+
+    def _assign(self, state: Mapping[str, Any]) -> None:
+        for part, saved in state.items():
+            for variable, (_, value) in zip(_PARTS[part](self._model), saved, strict=True):
+                plain = np.asarray(variable.numpy())
+                is_packed = plain.dtype != value.dtype and plain.dtype.itemsize == value.dtype.itemsize
+                variable.assign(value.view(plain.dtype) if is_packed else value)
+
+
+def metrics_of(model: Any) -> list[list[Any]]:
+    """Return the metrics' variables, as `ModelVariables` saves them."""
+    sync(model)
+    return values_of(model.metrics_variables)
+
+
+def values_of(variables: list[Any]) -> list[list[Any]]:
+    """Return names and values. Formats that safetensors' numpy part has not, as bfloat16, become integers."""
+    found = []
+    for variable in variables:
+        value = np.asarray(keras.ops.convert_to_numpy(variable.value))
+        if value.dtype.kind == "V":  # of ml_dtypes
+            value = value.view(f"u{value.dtype.itemsize}")
+        found.append([variable.path, value])
+    return found
+
+
+def sync(model: Any) -> None:
+    """Write the values of a ``fit`` that is under way into the variables; JAX holds them elsewhere."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()

@@ -1,0 +1,55 @@
+"""Keras: a fit that is interrupted goes on bit by bit, on each backend, or says by name why not."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+if not find_spec("keras") or not find_spec("tensorflow"):
+    pytest.skip("keras is not installed: make test-frameworks has it", allow_module_level=True)
+
+PROGRAM = Path(__file__).parent / "keras_program.py"
+BACKENDS = [name for name in ("tensorflow", "jax", "torch") if find_spec(name)]
+Fit = Callable[..., tuple[int, list[str]]]
+pytestmark = pytest.mark.timeout(400)  # the backends are loaded in each process
+
+
+@pytest.fixture(params=BACKENDS)
+def fit(request: pytest.FixtureRequest, fork_server: Any) -> Iterator[Fit]:
+    """Runs the program; its status, and what it said."""
+    processes = []
+
+    def run(logdir: Path, *arguments: str) -> tuple[int, list[str]]:
+        environment = {"KERAS_BACKEND": request.param, "OMP_NUM_THREADS": "1"}
+        process = fork_server.start([str(PROGRAM), str(logdir), *arguments], environment)
+        processes.append(process)
+        lines = process.stdout.read().splitlines()
+        return process.wait(), lines
+
+    yield run
+    for process in processes:
+        process.close()
+
+
+def test_an_interrupted_fit_goes_on_bit_by_bit(tmp_path: Path, fit: Fit) -> None:
+    """Killed in the middle of the second epoch, then stopped by SIGTERM in an evaluation and in an epoch: the same
+    bits of each batch's loss, of the evaluations, of the learning rate that ReduceLROnPlateau has set, and of the
+    weights at the end."""
+    status, truth = fit(tmp_path / "truth")
+    assert (status, len(truth)) == (0, 6 * 3 + 3 + 2)
+    run = tmp_path / "run"
+    assert fit(run, "SIGKILL", "1 4") == (-signal.SIGKILL, truth[:11])
+    # The last batch that was consumed is shown to the callbacks after ours.
+    assert fit(run, "SIGTERM", "test 1 0") == (-signal.SIGTERM, ["exact", *truth[8:13]])
+    assert fit(run, "SIGTERM", "2 3") == (-signal.SIGTERM, ["exact", *truth[12:17]])
+    assert fit(run) == (0, ["exact", *truth[17:]])
+    (item,) = LogdirWatch(str(run)).refresh().runs.values()
+    assert [session.outcome for session in item.run.sessions] == ["lost", "signal", "signal", "completed"]
+    assert [session.last_step for session in item.run.sessions][1:] == [12, 16, 18]
