@@ -26,8 +26,8 @@ FRAMEWORKS = ("keras", "torch", "lightning", "transformers", "jax")
 PYTHON_OF = {"newest": ("3.12", "3.13", "3.11"), "oldest": ("3.11", "3.10")}
 """The Pythons to try, in this order."""
 BESIDE = {
-    "newest": ("torchdata>=0.11", "grain>=0.2", "flax>=0.10", "scikit-learn>=1.4"),
-    "oldest": ("torchdata>=0.11", "scikit-learn>=1.4", "numpy<2.3"),
+    "newest": ("torchdata>=0.11", "grain>=0.2.11", "flax>=0.11", "optax>=0.2.5", "scikit-learn>=1.4"),
+    "oldest": ("torchdata>=0.11", "grain>=0.2.11", "flax>=0.11", "optax>=0.2.5", "scikit-learn>=1.4", "numpy<2.3"),
 }
 """What the tests use besides."""
 

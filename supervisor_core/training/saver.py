@@ -293,6 +293,7 @@ class Saver:
             finally:
                 self._current = None
                 job.done.set()
+                del job  # with the copy of the state, which would stay in memory until the next save
 
     def _write(self, job: Job) -> Sealed:
         """Write a checkpoint, and seal it; in the saving thread."""

@@ -43,7 +43,7 @@ def batches() -> Any:
     rng = np.random.default_rng(1)
     samples = [(number, rng.standard_normal(4).astype(np.float32)) for number in range(SAMPLES)]
     dataset = grain.MapDataset.source(samples).seed(7).shuffle().repeat().batch(BATCH)
-    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=0)))
+    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
 
 
 def loss_of(weights: Any, features: Any, key: Any) -> Any:

@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from supervisor_core.errors import CheckpointError
 from supervisor_core.run.model import Run as RunModel
 from supervisor_core.training import state as states
 from supervisor_core.training.state import NO_DATA_POSITION, TrainingState
+from supervisor_core.training.tree import NumpyArrays
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -240,6 +243,28 @@ def test_wrong_arguments_are_refused_at_once(tmp_path: Path, options: dict[str, 
         supervise(tmp_path, **options)
     with pytest.raises(ValueError, match="is not local"):
         supervise("gs://bucket/run")
+
+
+def test_the_copy_of_a_state_is_let_go_when_it_is_saved(tmp_path: Path) -> None:
+    """It would otherwise be in memory, of the host or of a device, until the next save."""
+    copies: list[weakref.ref[Any]] = []
+
+    class Copied(NumpyArrays):
+        def copy(self, value: Any) -> Any:
+            copied = super().copy(value)
+            copies.append(weakref.ref(copied))
+            return copied
+
+    state = TrainingState(objects={"part": Part(np.ones(3))}, kinds=(Copied(),))
+    with supervise(tmp_path, state=state, save_secs=None) as run:
+        run.step()
+        assert run.save() is not None
+        pause, part = threading.Event(), copies[0]
+        for _ in range(3000):
+            if part() is None:
+                break
+            pause.wait(0.01)
+        assert part() is None
 
 
 def test_a_save_in_the_middle_of_a_step_waits_for_its_end(tmp_path: Path) -> None:
