@@ -10,8 +10,8 @@ from forked import ForkServer
 
 SCRIPT = Path(__file__).parents[3] / "scripts/stop_path.py"
 MOST_FILES = 32
-"""Of the set that the script calls ``ending``; a few calls depend on which thread comes first. Without the watchdog, which
-closes the progress page and disarms its timer, it is 25."""
+"""Of the set that the script calls ``ending``; a few calls depend on which thread comes first. Without the watchdog,
+which closes the progress page and disarms its timer, it is 25."""
 
 
 def test_a_signal_passes_through_few_files(fork_server: ForkServer) -> None:
