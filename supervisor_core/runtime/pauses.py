@@ -5,7 +5,7 @@
     machine_paused        no process of the machine ran: a frozen virtual machine
     stopped               others ran and this process did not: SIGSTOP, or a frozen container
 
-What tells them apart are counters of the system. A thread that waits for the interpreter lock wakes every 5 ms
+Counters of the system show the difference. A thread that waits for the interpreter lock wakes every 5 ms
 (`sys.getswitchinterval`) to ask for it, and the system counts that as a voluntary switch; in a process that is stopped
 no thread wakes. A machine that runs switches between its processes all the time.
 """

@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,18 +81,10 @@ class Watchdog:
         self._die = die
         self._began_at: float | None = None
         self._has_acted = False
-        self._would_act = 0
-        self._acted: Counter[str] = Counter()
-
-    @property
-    def would_act(self) -> int:
+        self.would_act = 0
         """How many stalls it would have ended, under ``observe``."""
-        return self._would_act
-
-    @property
-    def acted(self) -> Mapping[str, int]:
+        self.acted: Mapping[str, int] = {} if action == "observe" else {action: 0}
         """How many stalls it has acted upon, by action; nothing under ``observe``."""
-        return {} if self._action == "observe" else {self._action: self._acted[self._action]}
 
     def begin(self, now: float) -> None:
         """A stall has begun.
@@ -122,10 +113,10 @@ class Watchdog:
             return False
         self._has_acted = True
         if self._action == "observe":
-            self._would_act += 1
+            self.would_act += 1
             _LOG.warning("%s Options.stall_action is 'observe': nothing is done about it.", text)
             return True
-        self._acted[self._action] += 1
+        self.acted = {self._action: self.acted[self._action] + 1}
         error = StalledError(text)
         if self._action == "stop":
             _LOG.error("%s The training is asked to stop.", text)
@@ -147,7 +138,7 @@ class Watchdog:
             self._die(signum)
 
     def _within(self, secs: float, call: Callable[[Deadline], Any]) -> None:
-        """Make a call that may fail, or hang; return when it has ended, or after so many seconds."""
+        """Make a call that may fail, or hang; return when it has ended, or after the given time."""
         deadline = Deadline.after(secs)
         made = BlockingCall(lambda: call(deadline), name="supervisor_watchdog-end")
         if not made.wait(secs):

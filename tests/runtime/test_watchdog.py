@@ -49,7 +49,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Process:
 
 
 def stall(watchdog: Watchdog, *, secs: int, act_after_secs: float | None = 300.0, budget_secs: int = 6) -> list[int]:
-    """Stall for so many seconds, with a look each second; return the ages at which the watchdog acted."""
+    """Stall for a number of seconds, with a look each second; return the ages at which the watchdog acted."""
     acted = []
     watchdog.begin(1000.0 + budget_secs)
     for age in range(budget_secs, secs):
