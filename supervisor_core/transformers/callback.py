@@ -164,12 +164,14 @@ class SupervisorCallback(TrainerCallback):
         run.step()
         if saver.wanted is not None:
             control.should_save = True
-        evaluates_after = args.eval_strategy == IntervalStrategy.EPOCH and float(state.epoch).is_integer()
-        self._is_evaluation_skipped = run.should_stop() and (control.should_evaluate or evaluates_after)
-        self._stop_or_go_on(run, saver, state, control)
-        self._is_put_off = control.should_save and evaluates_after and not run.should_stop()
-        if self._is_put_off:  # an evaluation draws random numbers: a checkpoint before it would not be exact
-            control.should_save = False
+        stops = run.should_stop()
+        if control.should_save or control.should_training_stop or stops:
+            evaluates_after = args.eval_strategy == IntervalStrategy.EPOCH and float(state.epoch).is_integer()
+            self._is_evaluation_skipped = stops and (control.should_evaluate or evaluates_after)
+            self._stop_or_go_on(saver, state, control, stops)
+            self._is_put_off = control.should_save and evaluates_after and not stops
+            if self._is_put_off:  # an evaluation draws random numbers: a checkpoint before it would not be exact
+                control.should_save = False
         self._begin_save(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -180,7 +182,9 @@ class SupervisorCallback(TrainerCallback):
         self._leave_phase()
         control.should_save = control.should_save or self._is_put_off
         self._is_put_off = False
-        self._stop_or_go_on(run, saver, state, control)
+        stops = run.should_stop()
+        self._is_evaluation_skipped = stops and control.should_evaluate
+        self._stop_or_go_on(saver, state, control, stops)
         self._begin_save(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -242,8 +246,8 @@ class SupervisorCallback(TrainerCallback):
         manifest = replace(manifest, not_captured=(*manifest.not_captured, sealing.UNKNOWN))
         return Sealed(path=path, manifest=manifest), ()
 
-    def _stop_or_go_on(self, run: Run, saver: SealingSaver, state: Any, control: Any) -> None:
-        if run.should_stop():
+    def _stop_or_go_on(self, saver: SealingSaver, state: Any, control: Any, stops: bool) -> None:
+        if stops:
             control.should_training_stop = True
             control.should_evaluate = False
         if control.should_training_stop and self._options.save_on_stop:
