@@ -108,7 +108,7 @@ def fit(model: Any, logdir: Path, what: tuple[str, str], epochs: int = EPOCHS) -
             callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=9, factor=0.5),
         ],
     )  # fmt: skip
-    say(f"history {[value.hex() for value in history.history['val_loss']]}")
+    say(f"history {[value.hex() for value in history.history.get('val_loss', [])]}")
     say("end " + float(sum(np.abs(weights).sum() for weights in model.get_weights())).hex())
 
 

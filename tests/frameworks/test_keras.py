@@ -41,9 +41,10 @@ def fit(request: pytest.FixtureRequest, fork_server: Any) -> Iterator[Fit]:
 def test_an_interrupted_fit_goes_on_bit_by_bit(tmp_path: Path, fit: Fit) -> None:
     """Killed in the middle of the second epoch, then stopped by SIGTERM in an evaluation and in an epoch: the same
     bits of each batch's loss, of the evaluations, of the learning rate that ReduceLROnPlateau has set, and of the
-    weights at the end."""
-    status, truth = fit(tmp_path / "truth")
-    assert (status, len(truth)) == (0, 6 * 3 + 3 + 2)
+    weights at the end. A second fit that ended with an error goes on, too, and the first one is not made again."""
+    status, both = fit(tmp_path / "truth", "--twice")
+    truth, second = both[:23], both[23:]
+    assert (status, second[0], len(second)) == (0, "exact", 1 + 6 * 3 + 3 + 2)
     run = tmp_path / "run"
     assert fit(run, "SIGKILL", "1 4") == (-signal.SIGKILL, truth[:11])
     # The last batch that was consumed is shown to the callbacks after ours.
@@ -53,3 +54,10 @@ def test_an_interrupted_fit_goes_on_bit_by_bit(tmp_path: Path, fit: Fit) -> None
     (item,) = LogdirWatch(str(run)).refresh().runs.values()
     assert [session.outcome for session in item.run.sessions] == ["lost", "signal", "signal", "completed"]
     assert [session.last_step for session in item.run.sessions][1:] == [12, 16, 18]
+
+    again = tmp_path / "again"
+    assert fit(again, "--twice", "error", "1 4") == (0, [*truth, *second[:12], "error the loss exploded"])
+    status, lines = fit(again, "--twice")
+    assert (status, lines[:2], lines[3:]) == (0, ["exact", "history []"], ["exact", *second[9:]])
+    (item,) = LogdirWatch(str(again)).refresh().runs.values()
+    assert [session.outcome for session in item.run.sessions] == ["completed", "error", "completed", "completed"]
