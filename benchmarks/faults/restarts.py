@@ -72,7 +72,7 @@ class Supervised:
         return []
 
     def await_started(self, count: int) -> list[tuple[int, float]]:
-        """Wait until so many processes of the program have been started."""
+        """Wait until that number of processes of the program have been started."""
         deadline = time.monotonic() + WAIT_SECS
         while len(self.started) < count:
             if self._process.poll() is not None or time.monotonic() > deadline:
