@@ -277,7 +277,12 @@ class Run:
                 self._is_in_step = False
                 self.step()
         finally:
-            self._is_in_step = False
+            self._leave_step()
+
+    def _leave_step(self) -> None:
+        """The loop over `steps` is left: in its body the state may be of the next step already."""
+        self.state.is_mid_step |= self._is_in_step
+        self._is_in_step = False
 
     def should_stop(self) -> bool:
         """Return whether the training is to end: a signal came, or a stop was requested. Cheap."""
@@ -390,6 +395,7 @@ class Run:
         if self._hands_off or recorder is None or signals is None:
             return
         signals.settle()
+        self._leave_step()
         was_requested = self._coord.should_stop()
         self._coord.request_stop()
         failure = failure_of(error, self._coord, signals.signum)

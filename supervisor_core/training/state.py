@@ -29,6 +29,9 @@ NO_DATA_POSITION = (
 )
 
 
+MID_STEP = "It was saved when the program had left its loop in the middle of a step: that step may be done twice."
+
+
 @dataclass(frozen=True)
 class Exactness:
     """Whether a resume was exact."""
@@ -101,6 +104,9 @@ class TrainingState:
     limits: Callable[[], tuple[str, ...]] = tuple
     """Returns sentences: what cannot be captured."""
 
+    is_mid_step: bool = False
+    """Whether the program has left its loop in the middle of a step: its state may be of the next one."""
+
     def __post_init__(self) -> None:
         for name, target in self.objects.items():
             access(name, target)
@@ -121,7 +127,11 @@ class TrainingState:
             tree={"objects": tree, "random": states},
             counters={"step": step, **self.counters},
             names=(*self.objects, *(f"random:{source.name}" for source in sources)),
-            not_captured=(*(() if has_data else (NO_DATA_POSITION,)), *self.limits()),
+            not_captured=(
+                *(() if has_data else (NO_DATA_POSITION,)),
+                *((MID_STEP,) if self.is_mid_step else ()),
+                *self.limits(),
+            ),
             data_position=digest(tree[DATA]) if has_data else None,
         )
 

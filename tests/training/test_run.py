@@ -284,6 +284,21 @@ def test_a_save_in_the_middle_of_a_step_waits_for_its_end(tmp_path: Path) -> Non
         assert tree["dict"][0][1]["dict"][0][1]["dict"] == [["value", step]]
 
 
+def test_a_loop_that_is_left_in_its_body(tmp_path: Path) -> None:
+    """Whether the step was made is not known: the next session says so, and a loop that ends says nothing."""
+    part = Part()
+    with supervise(tmp_path, state={"data": part}, save_secs=None) as run:
+        for step in run.steps(9):
+            part.value += 1
+            if step == 2:
+                break
+    with supervise(tmp_path, state={"data": part}, save_secs=None) as run:
+        assert run.exactness is not None and run.exactness.reasons == (states.MID_STEP,)
+        list(run.steps(9))
+    with supervise(tmp_path, state={"data": part}, save_secs=None) as run:
+        assert run.exactness is not None and run.exactness.is_exact
+
+
 def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A save that fails is counted and tried again; the next one that succeeds ends it."""
     import supervisor_core.training.saver as savers
