@@ -17,7 +17,7 @@ from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.monitoring.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.monitoring.thresholds import Thresholds
-from supervisor_core.options import Options
+from supervisor_core.options import PHASES, Options
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus, WorkerStatus
 from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
@@ -142,7 +142,7 @@ def test_every_recording_has_data(prometheus: Prometheus, name: str) -> None:
     prometheus.data(name)
     per_run = {tuple(sorted(item["metric"].items())) for item in prometheus.query(name)}
     assert all(dict(labels)["run"] == "everything" for labels in per_run)
-    assert len(per_run) == (7 if name == "run:supervisor_phase:live" else 1)
+    assert len(per_run) == (len(PHASES) if name == "run:supervisor_phase:live" else 1)
 
 
 def test_what_alerts_ask_for_has_data(prometheus: Prometheus) -> None:
