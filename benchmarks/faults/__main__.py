@@ -71,7 +71,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="of the random numbers (default: the time)")
     parser.add_argument("--batch", help="one batch alone, as a report names it")
     parser.add_argument("--jobs", type=int, default=2 * len(os.sched_getaffinity(0)), help="at a time (%(default)s)")
-    parser.add_argument("--patience", type=float, default=1.0, help="times the grace time, where others are at work")
+    parser.add_argument(
+        "--patience", type=float, help="times the time of what has a limit, where others are at work (--short: 6, else 1)"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the trials' directories")
     parser.add_argument("--json", type=Path, help="a file for the results")
     parser.add_argument("--write", action="store_true", help="write the result into docs/faults.md")
@@ -79,6 +81,8 @@ def main() -> None:
         "--peers-python", default=sys.executable, help="the interpreter of an environment that has the extra 'faults'"
     )
     arguments = parser.parse_args()
+    if arguments.patience is None:
+        arguments.patience = 6.0 if arguments.size == "short" else 1.0
     if arguments.write and (arguments.size or arguments.batch):
         parser.error("--write takes whole rows: leave out --short, --quick and --batch")
     seed = arguments.seed if arguments.seed is not None else time.time_ns() % 2**32
