@@ -71,9 +71,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="of the random numbers (default: the time)")
     parser.add_argument("--batch", help="one batch alone, as a report names it")
     parser.add_argument("--jobs", type=int, default=2 * len(os.sched_getaffinity(0)), help="at a time (%(default)s)")
-    parser.add_argument(
-        "--patience", type=float, help="times the time of what has a limit, where others are at work (--short: 6, else 1)"
-    )
+    parser.add_argument("--patience", type=float, help="times the limits, for a busy machine (--short: 6; else 1)")
     parser.add_argument("--keep", action="store_true", help="keep the trials' directories")
     parser.add_argument("--json", type=Path, help="a file for the results")
     parser.add_argument("--write", action="store_true", help="write the result into docs/faults.md")
