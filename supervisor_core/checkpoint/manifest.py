@@ -105,7 +105,11 @@ def decode(data: bytes) -> Manifest:
     if not isinstance(raw, dict) or raw.get("v") != VERSION:
         raise ValueError(f"it is not of version {VERSION}")
     seal = raw.pop("seal", None)
-    if seal != checksum.value(_canonical(raw)):
+    try:
+        is_sealed = seal == checksum.value(_canonical(raw))
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    if not is_sealed:
         raise ValueError("its seal does not match its content")
     try:
         values = {item.name: raw[item.name] for item in fields(Manifest) if item.name in raw}
@@ -117,6 +121,9 @@ def decode(data: bytes) -> Manifest:
         values["counters"] = {str(name): int(value) for name, value in values.get("counters", {}).items()}
         for name in ("facts", "versions"):
             values[name] = {str(key): str(value) for key, value in values.get(name, {}).items()}
+        values["saved_at"] = float(values.get("saved_at", 0.0))
+        preserved_at = values.get("last_preserved_at")
+        values["last_preserved_at"] = None if preserved_at is None else float(preserved_at)
         for name in ("step", "attempt", "number"):
             values[name] = int(values.get(name, 0))
         return Manifest(**values, files=files)
@@ -232,7 +239,15 @@ def _canonical(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
+def _is_name(path: str) -> bool:
+    """Return whether the operating system can have a file of that name."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+
+
 def _inside(path: Any) -> str:
-    if not isinstance(path, str) or not path or os.path.isabs(path) or ".." in path.split("/"):
+    if not isinstance(path, str) or not path or os.path.isabs(path) or ".." in path.split("/") or not _is_name(path):
         raise ValueError(f"{path!r} is no path in the checkpoint")
     return path

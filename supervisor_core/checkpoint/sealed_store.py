@@ -28,12 +28,14 @@ from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
+from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")
 
+_NO_CHECKPOINT = re.compile(r"\.(saving|deleting|damaged)")
 _NUMBERED = re.compile(r"(.*?)\d+(\.\d+)?")
 
 MAX_SET_ASIDE = 5
@@ -73,7 +75,8 @@ class SealedStore:
                 f"The directory {os.fspath(directory)!r} is not local: checkpoints of state trees need a local or "
                 "mounted file system. Save them to one, and copy them from there."
             )
-        self.directory = local
+        self.directory = os.path.abspath(local)
+        """Absolute: records name it, and are read from other working directories."""
         self._publisher = publisher
         check: Check = unguarded if publisher is None else publisher.check
         self._filesystem: Filesystem = LOCAL if publisher is None else GuardedFilesystem(LOCAL, check)
@@ -92,6 +95,17 @@ class SealedStore:
             CheckpointError: if the directory is there and cannot be listed.
         """
         return [candidate for candidate, _ in self._found()]
+
+    def newest_attempt(self) -> int:
+        """Return the newest session's number in the manifests; 0 where there is none, or they cannot be listed.
+
+        A session's number must be higher, also where the lease was deleted or not copied: else what it saves would
+        count as older than what there is.
+        """
+        try:
+            return max([0, *(item.attempt for _, item in self._whole() if can_follow(item.attempt))])
+        except CheckpointError:
+            return 0
 
     def newest_usable(self, *, start_over: bool = False, read_data: bool = True) -> tuple[Recovery, Manifest | None]:
         """Walk from the newest checkpoint back to the first one that verifies.
@@ -322,5 +336,6 @@ def prefix_of(directory: str) -> str:
     """Return what the names of a directory's sealed checkpoints begin with; ours where there are none."""
     names = os.listdir(directory)
     sealed = sorted(name for name in names if os.path.isfile(os.path.join(directory, name, manifests.NAME)))
-    found = [match.group(1) for name in sealed if (match := _NUMBERED.fullmatch(name))]
+    whole = [name for name in sealed if _NO_CHECKPOINT.search(name) is None]
+    found = [match.group(1) for name in whole if (match := _NUMBERED.fullmatch(name))]
     return found[0] if found else "ckpt-"

@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     "--hang-timeout",
     "hang_timeout_secs",
     type=Duration(least=0.1, most=864_000.0),
-    default="2m",
+    default="5m",
     show_default=True,
     metavar="DURATION",
     help="End a program that hangs only after this long without progress, even where its budget is shorter.",

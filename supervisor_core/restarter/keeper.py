@@ -68,7 +68,7 @@ def signal_descendants(signum: int) -> int:
     """Send a signal to every descendant; return their number."""
     found = descendants()
     for pid, start in found:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # of another user: not ours to end
             _send_signal(pid, start, signum)
     return len(found)
 
@@ -235,7 +235,8 @@ class Keeper:
         """Pass a signal on to the leader alone: its own children are its own to end."""
         if self._leader is None:
             return
-        os.kill(self._leader, signum)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._leader, signum)
         if signum in _ENDING:  # what is stopped does not see it
             signal_descendants(signal.SIGCONT)
 

@@ -79,7 +79,7 @@ class RestarterOptions:
     stall_timeout_secs: float | None = None
     """How long the events files of a program without a progress page may stay as they are; None: without limit."""
     on_hang: Literal["restart", "observe"] = "restart"
-    hang_timeout_secs: float = 120.0
+    hang_timeout_secs: float = 300.0
     """A program that hangs is ended only after this long without progress, even where its budget is shorter: a budget
     that was learned knows nothing of what the program has not done yet."""
 
@@ -188,7 +188,15 @@ class Restarter:
         now = time.time()
         self._state = replace(self._state, attempt=self._state.attempt + 1)
         facts = LaunchFacts(attempt=self._state.attempt, started_at=now, directory=self._directory)
-        child = Child(self._options.command, self._child_environment())
+        try:
+            child = Child(self._options.command, self._child_environment())
+        except FileNotFoundError:
+            raise
+        except OSError as error:  # no more processes, no memory: counted, and tried again
+            facts.ended_at = time.time()
+            facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error}".encode())
+            self._has_stepped = False
+            return facts
         watch: HangWatch | None = None
         poll = select.poll()
         poll.register(child, select.POLLIN)
@@ -252,7 +260,9 @@ class Restarter:
             if self._options.on_hang == "observe":
                 self._display.line(f"launch {facts.attempt} hangs, and is left alone: {hang.text}{shown}")
                 return
-            self._display.line(f"launch {facts.attempt} hangs, and is ended: {hang.text}{shown}")
+            limit = f"longer than --hang-timeout, {self._options.hang_timeout_secs:g} s"
+            advice = 'a phase that takes longer needs phase("evaluating"), or a longer --hang-timeout'
+            self._display.line(f"launch {facts.attempt} hangs, and is ended: {hang.text}, {limit} ({advice}){shown}")
             alarm.acted = hang
             child.send_signal(signal.SIGTERM)
             self._kill_at = now + self._options.stop_timeout_secs
@@ -394,7 +404,10 @@ class Restarter:
         assert end is not None and facts.cause is not None
         what = describe(facts)
         if decision.action == "end":
-            self._display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}")
+            after = ""
+            if decision.status and decision.signal is None and facts.cause != "completed":
+                after = f". It is not started again: status {decision.status}"
+            self._display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
         else:
             self._display.line(
                 f"launch {facts.attempt} has ended: {what}; {decision.reason}; next in {decision.delay_secs:.1f} s"

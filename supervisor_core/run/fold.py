@@ -38,7 +38,7 @@ from supervisor_core.run.model import (
     Stall,
 )
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
-from supervisor_core.run.restarter_launches import joined, merged
+from supervisor_core.run.restarter_launches import given_up, joined, merged
 from supervisor_core.run.session_facts import SessionFacts, merged_session, telemetry_facts
 from supervisor_core.run.session_fold import clocks_differ
 from supervisor_core.run.timeline import Timeline, TimelineFold
@@ -103,6 +103,8 @@ class RunFold:
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
         state = run_state(last, now, files.last_event_at)
+        if state == "stopped" and last is not None and given_up(self._launches, last.session.id):
+            state = "failed"
         sessions = line.sessions
         if last is not None:
             outcome = _outcome_of_last(last, state)

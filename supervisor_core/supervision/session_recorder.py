@@ -86,6 +86,7 @@ class SessionRecorder:
         on_stalled: requests a stop with an error, for ``stall_action="stop"``; in any thread.
         save_stalled: saves a checkpoint for ``stall_action="abort"``, if that is possible, until the deadline; returns
             path and step of the newest one, as far as they are known.
+        after_attempt: the newest session's number in a checkpoint; this session's is higher.
         clock: replaced in tests.
     """
 
@@ -104,6 +105,7 @@ class SessionRecorder:
         on_taken_over: Callable[[BaseException], None] = lambda error: None,
         on_stalled: Callable[[StalledError], object] = lambda error: None,
         save_stalled: Callable[[Deadline], tuple[str | None, int | None]] = lambda deadline: (None, None),
+        after_attempt: int = 0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.options = options
@@ -116,6 +118,7 @@ class SessionRecorder:
         self._writer = writer
         self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
         self._gives_way = gives_way
+        self._after_attempt = after_attempt
         self._logdir_lock: LogdirLock | None = None
         self._worker_registry: WorkerRegistry | None = None
         self._heartbeat_writer: HeartbeatWriter | None = None
@@ -196,8 +199,7 @@ class SessionRecorder:
         return self._publisher is not None and not self._gives_way and self._is_logdir(directory)
 
     def _is_logdir(self, directory: str) -> bool:
-        own = self._logdir
-        if own is None:
+        if (own := self._logdir) is None:
             return False
         return directory == own if "://" in own else os.path.realpath(directory) == os.path.realpath(own)
 
@@ -217,7 +219,7 @@ class SessionRecorder:
         if self._logdir_lock is not None:
             before = self._logdir_lock.acquire(
                 self.session_id,
-                after_attempt=newest_attempt(self._logdir or ""),
+                after_attempt=max(newest_attempt(self._logdir or ""), self._after_attempt),
                 page=None if directory is None else str(page_in(directory, self.session_id)),
             )
             self._publisher = Publisher(session=self.session_id, attempt=before.attempt, check=self._logdir_lock.check)
@@ -486,12 +488,10 @@ class SessionRecorder:
 
 
 def _costs(before: SessionHistory) -> Costs | None:
-    costs = before.costs
-    known = [float(costs[name] or 0.0) for name in COSTS if costs[name] is not None]
+    known = [float(value) for name in COSTS if (value := before.costs[name]) is not None]
     if len(known) < len(COSTS):
         return None
-    trained_secs, saves, save_secs, blocked_secs = known
-    return Costs(trained_secs=trained_secs, saves=int(saves), save_secs=save_secs, blocked_secs=blocked_secs)
+    return Costs(trained_secs=known[0], saves=int(known[1]), save_secs=known[2], blocked_secs=known[3])
 
 
 def _read_interval_secs(logdir: str, options: Options) -> float:

@@ -16,6 +16,7 @@ from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, Exactness, TrainingState
 
+_END = object()
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 
 
@@ -215,25 +216,26 @@ class SupervisedLoop:
     def _batches(self) -> Iterator[Any]:
         run, position = self.run, self._position
         while position.epoch < self._epochs:
-            for batch in position.batches():
+            batches = position.batches()
+            while True:
                 if run.should_stop() and self._is_at_boundary:
-                    return
+                    return  # before the next batch draws random numbers
+                batch = next(batches, _END)
+                if batch is _END:
+                    break
                 self._stepped = False
                 yield batch
                 position.batch += 1
                 self._count()
-            if run.should_stop() and self._is_at_boundary:
-                return
             position.next_epoch()
 
     def _leave(self) -> None:
         """The loop was left in its body: count its step if it was made, and remember if not."""
         self.run.request_stop()
-        if self._error is None and (self._stepped or not self._tracks_steps):
+        if self._error is None and self._stepped:
             self._position.batch += 1
             self._count()
-        else:
-            self._was_left = True
+        self._was_left = True  # what the rest of the body would have done is not known
 
     def _count(self) -> None:
         """The body of the loop has ended: count its step, if the optimizer made one."""

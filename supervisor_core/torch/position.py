@@ -28,6 +28,12 @@ WORKERS_DRAW = (
 )
 
 
+WORKERS_STAY = (
+    "Random numbers that the dataset draws in the DataLoader's persistent workers are not captured: they go on from "
+    "the epoch before. If it draws some, use persistent_workers=False and supervised(..., replay=True)."
+)
+
+
 class LoaderPosition:
     """The position of a training in its loader's data, over all epochs.
 
@@ -55,8 +61,11 @@ class LoaderPosition:
     @property
     def limits(self) -> tuple[str, ...]:
         """What a resume cannot bring back: sentences."""
-        skips_workers = isinstance(self._loader, DataLoader) and self._loader.num_workers and not self._replays
-        return (WORKERS_DRAW,) if skips_workers and not self._is_stateful else ()
+        if self._is_stateful or not isinstance(self._loader, DataLoader):
+            return ()
+        if self._loader.persistent_workers:
+            return (WORKERS_STAY,)
+        return (WORKERS_DRAW,) if self._loader.num_workers and not self._replays else ()
 
     @property
     def _replays(self) -> bool:
@@ -105,6 +114,9 @@ class LoaderPosition:
             "random": random_state.capture(self._sources()),
             "generators": [generator.get_state() for generator in self._generators()],
         }
+        if getattr(self._loader, "persistent_workers", False) and getattr(self._loader, "_iterator", None) is not None:
+            # A new iterator draws a seed for its workers, one that is kept does not; a resume makes a new one.
+            torch.empty((), dtype=torch.int64).random_(generator=getattr(self._loader, "generator", None))
 
     def _set_generators(self, start: dict[str, Any]) -> None:
         for sampler in self._samplers():

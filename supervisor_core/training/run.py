@@ -122,6 +122,7 @@ class Run:
             is_chief=chief,
             task=self._task,
             on_taken_over=self._coord.request_stop,
+            after_attempt=SealedStore(self._directory).newest_attempt() if chief else 0,
             on_stalled=self._coord.request_stop,
             clock=self._clock,
         )
@@ -396,6 +397,8 @@ class Run:
             return
         signals.settle()
         self._leave_step()
+        if error is not None and not isinstance(error, GeneratorExit):
+            self.state.is_mid_step = True  # where in the step it came is not known
         was_requested = self._coord.should_stop()
         self._coord.request_stop()
         failure = failure_of(error, self._coord, signals.signum)
@@ -421,6 +424,10 @@ class Run:
             linger = None if signals.signum is None else max(0.0, signals.for_save.remaining(30.0) / 2)
             recorder.close(linger if signals.signum != signal.SIGINT else 0.0)
         finally:
+            if not self._ended:  # interrupted by a second Ctrl-C
+                with suppress(Exception):
+                    self._record_at_signal(Deadline.after(1.0, self._clock))
+                    recorder.close(0.0)
             self._ended = True
             atexit.unregister(self._at_exit)
             signals.end()

@@ -206,6 +206,7 @@ class Saver:
 
     def refuse(self, step: int, reason: str) -> None:
         """Record that a checkpoint fell due and is not saved."""
+        self._plan(step)
         job = new_job(step, "timer")
         job.errors.append(SaveFailedError(f"The checkpoint of step {step} is not saved: {reason}."))
         self._finished(job, None, 0.0)

@@ -65,6 +65,7 @@ class StopSignals:
         self._save_now = save_now
         self._clock = clock
         self._finished = threading.Event()
+        self._arrived = threading.Event()  # the training has come to its end: nothing interrupts it any more
         self._exit_timer = ExitTimer()
         self.deadline = NEVER
         """When everything has to be over; `NEVER` without a signal."""
@@ -94,6 +95,7 @@ class StopSignals:
 
     def settle(self) -> None:
         """Take a signal that has come and was not acted on yet."""
+        self._arrived.set()
         signum = self._watch.catch_up()
         if signum is not None and self.deadline is NEVER:
             self._set_deadline()
@@ -133,7 +135,7 @@ class StopSignals:
             self._exit_timer.disarm()
             return
         share = self.for_save.remaining(self._grace_secs * INTERRUPT_SHARE)
-        if signum == signal.SIGINT and not self._finished.wait(share):
+        if signum == signal.SIGINT and not self._arrived.wait(share):
             watch.interrupt()
             if watch.wait_interrupted(self.for_save.timeout):
                 self._exit_timer.disarm()  # the program's own clean-up takes the time that it takes

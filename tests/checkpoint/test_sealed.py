@@ -12,7 +12,7 @@ import pytest
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.sealed_store import MAX_SET_ASIDE, SealedStore
+from supervisor_core.checkpoint.sealed_store import MAX_SET_ASIDE, SealedStore, prefix_of
 from supervisor_core.errors import (
     DamagedCheckpointError,
     LogdirInUseError,
@@ -209,7 +209,7 @@ def test_damaged_checkpoints_are_set_aside_and_bounded(tmp_path: Path) -> None:
 def test_a_manifest_of_somebody_else_names_no_file_outside() -> None:
     """Anybody who can write to the logdir can write a manifest with a valid seal."""
     content = json.loads(manifests.encode(Manifest(format="test", step=1)))
-    for path in ("../secret", "/etc/passwd", "a/../../b", "", 5):
+    for path in ("../secret", "/etc/passwd", "a/../../b", "", 5, "a\0b", "\ud800"):
         del content["seal"]
         content["files"] = [[path, 1, 1]]
         text = json.dumps(content, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
@@ -219,6 +219,14 @@ def test_a_manifest_of_somebody_else_names_no_file_outside() -> None:
     for data in (b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"v": 1}'):
         with pytest.raises(ValueError):
             manifests.decode(data)
+
+
+def test_a_leftover_with_a_manifest_is_no_checkpoint(tmp_path: Path) -> None:
+    """A killed deletion leaves one whose name may end in a digit: the names of checkpoints are those of the others."""
+    (path,) = saved(SealedStore(tmp_path), 1100)
+    os.rename(saved(SealedStore(tmp_path), 1000)[0], tmp_path / "ckpt-1000.deleting-abc7")
+    assert prefix_of(str(tmp_path)) == "ckpt-"
+    assert [item.path for item in SealedStore(tmp_path, prefix_of(str(tmp_path))).checkpoints()] == [path]
 
 
 def test_an_object_store_is_refused() -> None:

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop import LEFT  # noqa: E402
-from supervisor_core.torch.position import WORKERS_DRAW  # noqa: E402
+from supervisor_core.torch.position import WORKERS_DRAW, WORKERS_STAY  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 PAUSE = threading.Event()  # never set
@@ -276,3 +276,27 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"state\['ema'\] is a builtins.int"):
         supervised([], tmp_path, model=model, ema=5)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["a dataset that draws", "shuffled"])
+@pytest.mark.parametrize("step", [5, 6])
+def test_a_requested_stop_draws_no_batch_ahead(tmp_path: Path, trial_in: ModuleType, kind: str, step: int) -> None:
+    """In the middle of an epoch, and at its end: a batch that is not trained on draws no random numbers."""
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", kind, say))
+    run = tmp_path / "run"
+    status, first = trial_in.trial(tmp_path, lambda say: train(run, kind, say, event=at(step - 1, signal.SIGTERM)))
+    assert status == -signal.SIGTERM and len(first) == step
+    status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(run, kind, say))
+    assert (status, verdict) == (0, "exact") and [*first, *steps] == truth
+
+
+def test_persistent_workers(tmp_path: Path, trial_in: ModuleType) -> None:
+    """A kept iterator draws no seed in the later epochs, a new one does: the same shuffle all the same."""
+    LOADERS["persistent workers"] = lambda: DataLoader(
+        samples(), BATCH, shuffle=True, num_workers=1, persistent_workers=True
+    )
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", "persistent workers", say))
+    run, killed = tmp_path / "run", at(9, signal.SIGKILL)
+    trial_in.trial(tmp_path, lambda say: train(run, "persistent workers", say, event=killed))
+    _, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(run, "persistent workers", say))
+    assert steps == truth[-len(steps) :] and verdict == f"exact {WORKERS_STAY}"

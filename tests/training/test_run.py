@@ -299,6 +299,79 @@ def test_a_loop_that_is_left_in_its_body(tmp_path: Path) -> None:
         assert run.exactness is not None and run.exactness.is_exact
 
 
+def test_a_lost_lease_makes_nothing_older(tmp_path: Path) -> None:
+    """A copy without dotfiles: what is saved from then on is newer than what there was."""
+    for steps in (10, 20, 30):
+        with supervise(tmp_path, save_secs=None) as run:
+            list(run.steps(steps))
+    (tmp_path / ".supervisor.lease").unlink()
+    with supervise(tmp_path, save_secs=None, max_to_keep=2) as run:
+        list(run.steps(80))
+    with supervise(tmp_path, save_secs=None) as run:
+        assert run.global_step == 80
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-30", "ckpt-80"]
+
+
+def test_a_relative_logdir_is_found_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records name the checkpoint by its absolute path."""
+    monkeypatch.chdir(tmp_path)
+    with supervise("run", save_secs=None) as run:
+        list(run.steps(2))
+    monkeypatch.chdir("/")
+    (checkpoint,) = run_of(tmp_path / "run").checkpoints
+    assert checkpoint.path == str(tmp_path / "run" / "checkpoints" / "ckpt-2") and checkpoint.on_disk
+
+
+def test_a_refused_save_is_due_again_as_any_other(tmp_path: Path) -> None:
+    """Not at each step: a loss that is not finite for a while does not end the run."""
+    options = Options(watched_loss="loss", max_save_failures=3)
+    with supervise(tmp_path, options=options, save_secs=None, save_steps=10) as run:
+        for step in run.steps(40):
+            run.log("loss", math.nan if 8 <= step <= 25 else 0.5)
+    assert [(item.step, item.ok) for item in run_of(tmp_path).checkpoints] == [
+        (10, False), (20, False), (30, True), (40, True),
+    ]  # fmt: skip
+
+
+def test_an_error_between_an_update_and_its_step(tmp_path: Path) -> None:
+    """Where in the step it came is not known: what is saved then is not called exact."""
+    part = Part()
+    options = Options(save_on_error=True)
+    with pytest.raises(ArithmeticError), supervise(tmp_path, state={"data": part}, options=options) as run:
+        part.value = 1
+        run.step()
+        part.value = 2
+        raise ArithmeticError
+    with supervise(tmp_path, state={"data": part}) as run:
+        assert run.exactness is not None and run.exactness.reasons == (states.MID_STEP,)
+
+
+def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that has come to its end is not interrupted, however long its last checkpoint takes."""
+    import supervisor_core.training.saver as savers
+    from supervisor_core.training.stopping import StopSignals
+
+    interrupted = []
+    real, arrived = savers.write_tree, threading.Event()
+
+    def write(*arguments: Any) -> None:
+        arrived.wait(1.5)  # longer than half of the grace time
+        real(*arguments)
+
+    monkeypatch.setattr(savers, "write_tree", write)
+    with pytest.raises(KeyboardInterrupt), supervise(tmp_path, options=Options(signal_grace_secs=2.5)) as run:
+        signals = run._signals
+        assert isinstance(signals, StopSignals)
+        monkeypatch.setattr(signals._watch, "interrupt", lambda: interrupted.append(True))
+        for _ in run.steps(1000):
+            signal.raise_signal(signal.SIGINT)
+            while not run.should_stop():
+                arrived.wait(0.01)
+    assert not interrupted
+    (session,) = run_of(tmp_path).sessions
+    assert (session.outcome, run_of(tmp_path).checkpoints[-1].step) == ("signal", 1)
+
+
 def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A save that fails is counted and tried again; the next one that succeeds ends it."""
     import supervisor_core.training.saver as savers
