@@ -139,3 +139,18 @@ def test_a_launch_that_was_lost_with_its_restarter_counts_on_the_same_machine_on
     assert [item.cause for item in silent.launches] == [cause]
     state, under_way = view.read_state()
     assert state is not None and (state.attempt, state.without_progress, under_way) == (2, counted, None)
+
+
+def test_a_keeper_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit of processes, or without memory, as right after the kernel killed some: a counted restart."""
+
+    def refuse(*_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("supervisor_core.restarter.restarter.Child", refuse)
+    silent = Silent()
+    options = RestarterOptions(logdir=str(tmp_path), command=("x",))
+    restarter = Restarter(options, LogdirView(str(tmp_path)), display=silent, journal=silent)
+    restarter._begin()
+    decision = restarter._judge(restarter._launch())
+    assert (decision.action, decision.counted) == ("restart", True)

@@ -9,9 +9,17 @@ from pathlib import Path
 from forked import ForkServer
 
 SCRIPT = Path(__file__).parents[3] / "scripts/stop_path.py"
-MOST_FILES = 32
-"""Of the set that the script calls ``ending``; a few calls depend on which thread comes first. Without the watchdog,
-which closes the progress page and disarms its timer, it is 25."""
+MOST_FILES = 27
+"""Of the set that the script calls ``ending``, without `WATCHDOG`; a few calls depend on which thread comes first."""
+WATCHDOG = {
+    "process/dead_man.py",
+    "process/page_writer.py",
+    "process/stacks_file.py",
+    "runtime/budgets.py",
+    "runtime/stall_stacks.py",
+    "runtime/watchdog.py",
+}
+"""They are on the way, too: at an end the page is closed, the timer disarmed, the file of stacks removed."""
 
 
 def test_a_signal_passes_through_few_files(fork_server: ForkServer) -> None:
@@ -23,4 +31,4 @@ def test_a_signal_passes_through_few_files(fork_server: ForkServer) -> None:
     assert sets["ending"] < sets["deciding"] < sets["all"]
     passed = {"runtime/signals.py", "tf1/stop_signals.py", "tf1/stopping.py", "checkpoint/logdir_lock.py"}
     assert passed < sets["ending"]
-    assert len(sets["ending"]) <= MOST_FILES
+    assert len(sets["ending"] - WATCHDOG) <= MOST_FILES
