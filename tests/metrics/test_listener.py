@@ -116,22 +116,32 @@ def test_a_kept_connection_does_not_hold_up_the_end(collector: RunCollector) -> 
     connection.close()
 
 
-def test_who_has_just_asked_is_not_the_oldest(talk, collector: RunCollector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_just_asked_is_not_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are too many, the one is cut that asked longest ago, not the one that came first."""
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 2)
-    with MetricsServer(collector, ":0", client_timeout_secs=600.0) as server:
-        assert server.address is not None
-        scraper, idle = (http.client.HTTPConnection(server.address) for _ in range(2))
-        for client in (scraper, idle, scraper):
-            client.request("GET", "/metrics")
-            client.getresponse().read()
-        assert idle.sock is not None
-        with talk.connect(server):
-            assert idle.sock.recv(1) == b""
-            scraper.request("GET", "/metrics")
-            assert scraper.getresponse().read() == EXPECTED
-        scraper.close()
-        idle.close()
+    counted_as_waiting = threading.Semaphore(0)
+
+    def respond(request: listener.Request) -> listener.Response:
+        return listener.Response(status=200, body=b"ok", sent=counted_as_waiting.release)
+
+    server = listener.Listener("127.0.0.1", 0, respond, ssl_context=None, client_timeout_secs=600.0)
+    host, _, port = server.address.rpartition(":")
+    server.start()
+    first, second = (http.client.HTTPConnection(server.address, timeout=60) for _ in range(2))
+    try:
+        for client in (first, second, first):
+            client.request("GET", "/")
+            assert client.getresponse().read() == b"ok"
+            assert counted_as_waiting.acquire(timeout=60)  # a client has its answer before the server counts it
+        assert second.sock is not None
+        with socket.create_connection((host, int(port)), 60):
+            assert second.sock.recv(1) == b""
+            first.request("GET", "/")
+            assert first.getresponse().read() == b"ok"
+    finally:
+        first.close()
+        second.close()
+        server.close()
 
 
 def test_a_silent_client_is_hung_up_on(talk, collector: RunCollector, capfd: pytest.CaptureFixture[str]) -> None:
