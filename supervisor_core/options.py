@@ -140,6 +140,10 @@ class Options:
     ``"observe"``: count it. ``"stop"``: request a stop, with a `StalledError`. ``"abort"``: save a checkpoint if no
     step is under way, write the stop record, end the process by SIGABRT. ``"kill"``: end it by SIGKILL."""
 
+    dump_blocked_stacks: bool = True
+    """Have a timer of the kernel write the main thread's stack while native code holds Python's interpreter lock.
+    False: no timer and no signal handler; py-spy still reads the stacks from outside."""
+
     def __post_init__(self) -> None:
         for name in (
             "heartbeat_secs",
@@ -180,6 +184,7 @@ class Options:
             "handle_signals",
             "verify_checkpoints",
             "exclusive_logdir",
+            "dump_blocked_stacks",
         ):
             if not isinstance(getattr(self, name), bool):
                 raise OptionsError(f"Options.{name} is {getattr(self, name)!r}; expected True or False.")

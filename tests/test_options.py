@@ -39,6 +39,7 @@ from supervisor_core.options import PHASES, STALL_TIMEOUT_SECS, Options
         {"stall_timeout_secs": {"trainig": 1}},
         {"stall_timeout_secs": {"training": 0}},
         {"stall_action": "restart"},
+        {"dump_blocked_stacks": 0},
     ],
     ids=str,
 )

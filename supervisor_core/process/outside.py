@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +26,8 @@ PERMISSION = (
     "capability SYS_PTRACE"
 )
 MAX_THREADS = 1000
+END_SECS = 1.0
+"""How long a py-spy that was killed may take to end. One that waits for a device or a mount cannot be killed."""
 _MAX_BYTES = 32 << 20
 TRACER_VARIABLE = "SUPERVISOR_TRACER_PID"
 """Environment variable with the process that may read this one's memory, and those that it starts."""
@@ -45,25 +49,48 @@ class OutsideStacks:
 
 
 def outside_stacks(pid: int, *, timeout_secs: float = 10.0) -> OutsideStacks:
-    """Return the stacks of a Python process. Raises nothing.
+    """Return the stacks of a Python process. Raises nothing, and waits for no longer than it may: all that could hang
+    (the mount with py-spy, py-spy itself) is in a thread of its own, which is left behind then.
 
     Args:
         pid: the process.
-        timeout_secs: how long it may take at most.
+        timeout_secs: how long py-spy may take; `END_SECS` more if it has to be killed.
     """
+    found: list[OutsideStacks] = []
+    thread = threading.Thread(
+        target=lambda: found.append(_dump(pid, timeout_secs)), name="supervisor_py-spy", daemon=True
+    )
+    try:
+        thread.start()
+    except RuntimeError as error:
+        return OutsideStacks(problem=f"py-spy cannot be run: {error}")
+    thread.join(timeout_secs + END_SECS)
+    if found:
+        return found[0]
+    return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s, nor when it was killed")
+
+
+def _dump(pid: int, timeout_secs: float) -> OutsideStacks:
     program = find_py_spy()
     if program is None:
         return OutsideStacks(problem=f"py-spy is not installed ({INSTALL})")
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout_secs, check=False)
-    except subprocess.TimeoutExpired:
-        return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s")
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # killed with everything that it has started
+        ) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout_secs)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s")
     except OSError as error:
         return OutsideStacks(problem=f"{program} cannot be run: {error.strerror}")
-    if done.returncode:
-        return OutsideStacks(problem=_problem(done.stderr.decode("utf-8", "replace")))
-    return parse(done.stdout)
+    return OutsideStacks(problem=_problem(errors.decode("utf-8", "replace"))) if process.returncode else parse(output)
 
 
 def allow_tracer(environment: Mapping[str, str] = os.environ) -> None:

@@ -44,11 +44,15 @@ class StallStacks:
         session_id: the session's id.
         logdir: for the file in it; None or a remote one: there is no such file.
         clock: replaced in tests.
+        dump_blocked: see `Options.dump_blocked_stacks`.
     """
 
-    def __init__(self, session_id: str, logdir: str | None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, session_id: str, logdir: str | None, clock: Clock = SYSTEM_CLOCK, *, dump_blocked: bool = True
+    ) -> None:
         self._session_id = session_id
         self._clock = clock
+        self._dump_blocked = dump_blocked
         self._pid = os.getpid()
         self._file: StacksFile | None = None
         self._timer: DeadManTimer | None = None
@@ -57,7 +61,7 @@ class StallStacks:
         self._copy = None if local is None else _LogdirCopy(local, session_id)
 
     def open(self, directory: Path | None) -> None:
-        """Create the file in memory, and the timer.
+        """Create the file in memory, and the timer if there is to be one.
 
         Args:
             directory: see `supervisor_core.process.runtime_directory`; None: neither.
@@ -66,7 +70,8 @@ class StallStacks:
             return
         try:
             self._file = StacksFile(stacks_path(directory, self._session_id), self._session_id)
-            self._timer = DeadManTimer(self._file.descriptor)
+            if self._dump_blocked:
+                self._timer = DeadManTimer(self._file.descriptor)
         except (OSError, ValueError, RuntimeError) as error:
             self._failed(error)
         self.arm(None)

@@ -155,7 +155,7 @@ class SessionRecorder:
             info=info,
             versions=versions(),
         )
-        self._stacks = StallStacks(session_id, logdir, clock)
+        self._stacks = StallStacks(session_id, logdir, clock, dump_blocked=options.dump_blocked_stacks)
         self._monitor = SessionMonitor(
             self._identity,
             options=options,

@@ -93,7 +93,6 @@ class Run:
         self._final: tuple[str, int] | None = None
         self._due = Due()
         self._is_in_step = False
-        self._asked_by: Trigger = "timer"
         self._step_began = 0.0
         self._run_ended: Callable[..., None] = lambda *args: None
         self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
@@ -365,8 +364,7 @@ class Run:
 
     def ask_for_save(self, trigger: Trigger = "manual") -> None:
         """Ask for a checkpoint at the end of the step under way; from any thread."""
-        self._asked_by = trigger
-        self._due.at = -math.inf
+        self._due.ask(trigger)
 
     def _save_due(self) -> None:
         saver = self._saver
@@ -376,8 +374,7 @@ class Run:
             saver.refuse(self._step, f"the watched loss {self.options.watched_loss!r} is not finite")
         else:
             with self._recorder_now.progress.held():
-                is_taken = saver.save_due(self._step, self._asked_by)
-            self._asked_by = "timer" if is_taken else self._asked_by
+                saver.save_due(self._step, self._due.asked_by or "timer")
         self._step_began = self._monotonic()
 
     @property

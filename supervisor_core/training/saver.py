@@ -65,15 +65,32 @@ class SavePolicy:
 
 
 class Due:
-    """When the next checkpoint falls due."""
+    """When the next checkpoint falls due: planned by the saver, or asked for by any thread, or a signal.
 
-    __slots__ = ("at", "step")
+    Without a lock, which a signal handler could not take: an ask is noted before `at` is set, and a plan looks for one
+    after it has set `at`. So whichever comes last, an ask that no save has served stays due.
+    """
+
+    __slots__ = ("asked_by", "at", "step")
 
     def __init__(self) -> None:
         self.at = math.inf
         """Monotonic time of the next save by time."""
         self.step: float = math.inf
         """Step of the next save by steps."""
+        self.asked_by: Trigger | None = None
+        """What the next one was asked for by; None if it is by time or by steps."""
+
+    def ask(self, trigger: Trigger) -> None:
+        """Let the next checkpoint fall due at the end of the present step."""
+        self.asked_by = trigger
+        self.at = -math.inf
+
+    def plan(self, at: float, step: float) -> None:
+        """Set when the next one falls due by itself; one that was asked for stays due."""
+        self.step, self.at = step, at
+        if self.asked_by is not None:
+            self.at = -math.inf
 
 
 class Job(NamedTuple):
@@ -164,7 +181,7 @@ class Saver:
         if restored is not None:
             self._newest, self._saved_step = (restored.path, restored.manifest.step), restored.manifest.step
             self._skipped = restored.skipped
-        self._plan(step)
+        self._plan_in(self._policy.save_secs, step)
         self._thread.start()
 
     def status(self) -> ThreadStatus:
@@ -255,11 +272,14 @@ class Saver:
         sealed = Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
         return sealed, self._read_files(sealed.path)
 
-    def _plan(self, step: int, delay_secs: float | None = None) -> None:
-        policy = self._policy
-        self._due.step = math.inf if policy.save_steps is None else step + policy.save_steps
-        secs = policy.save_secs if delay_secs is None else delay_secs
-        self._due.at = math.inf if secs is None else self._clock.monotonic() + secs
+    def _plan(self, step: int) -> None:
+        """Plan the next checkpoint after one of this step, which serves what was asked for until now."""
+        self._due.asked_by = None
+        self._plan_in(self._policy.save_secs, step)
+
+    def _plan_in(self, secs: float | None, step: int) -> None:
+        at = math.inf if secs is None else self._clock.monotonic() + secs
+        self._due.plan(at, math.inf if self._policy.save_steps is None else step + self._policy.save_steps)
 
     def _hand_over(self, step: int, trigger: Trigger) -> Job:
         started = self._clock.monotonic()
@@ -374,4 +394,4 @@ class Saver:
             failed.__cause__ = error
             self._coord.request_stop(failed)
         elif self._policy.save_secs is not None:
-            self._plan(job.step, min(self._policy.save_secs, self._backoff.next_delay(self._failures)))
+            self._plan_in(min(self._policy.save_secs, self._backoff.next_delay(self._failures)), job.step)

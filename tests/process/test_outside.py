@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +84,54 @@ def test_a_py_spy_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     """After the time that it was given."""
     program(tmp_path, "exec sleep 600", monkeypatch)
     assert "did not end within 0 s" in (outside_stacks(1, timeout_secs=0.1).problem or "")
+
+
+def test_what_holds_its_output_open_is_ended_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that py-spy has left behind, with SIGTERM ignored, has the pipe."""
+    started = tmp_path / "pid"
+    program(tmp_path, f"trap '' TERM; sleep 600 & echo $! > {started}.new; mv {started}.new {started}", monkeypatch)
+    found = outside_stacks(1, timeout_secs=0.5)
+    while not started.exists():  # a slow machine: it was killed before, and is tried again
+        found = outside_stacks(1, timeout_secs=5.0)
+    assert "did not end within" in (found.problem or "")
+    end = Path(f"/proc/{int(started.read_text())}/stat")
+    while end.exists() and end.read_text().rpartition(")")[2].split()[0] != "Z":
+        os.sched_yield()
+
+
+class Unkillable:
+    """A process in state D: SIGKILL changes nothing until the device answers."""
+
+    pid = 4711
+    answers = threading.Event()
+
+    def __init__(self, *args: object, **options: object) -> None: ...
+
+    def __enter__(self) -> Unkillable:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.answers.wait()
+
+    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
+        raise subprocess.TimeoutExpired("py-spy", timeout)
+
+
+def test_a_py_spy_that_cannot_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for the stacks goes on."""
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(outside, "find_py_spy", lambda: "py-spy")
+    monkeypatch.setattr(outside, "END_SECS", 0.01)
+    monkeypatch.setattr(subprocess, "Popen", Unkillable)
+    monkeypatch.setattr(os, "killpg", lambda *signal: killed.append(signal))
+    before = set(threading.enumerate())
+    try:
+        assert "nor when it was killed" in (outside_stacks(1, timeout_secs=0.01).problem or "")
+    finally:
+        Unkillable.answers.set()
+        for thread in set(threading.enumerate()) - before:
+            thread.join()
+    assert killed == [(4711, signal.SIGKILL)]
 
 
 def test_without_py_spy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -391,6 +391,30 @@ def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, monkeypatch: pyte
     assert saves == [(2, False), (4, False), (6, True), (8, True)]
 
 
+def test_a_save_asked_for_while_another_fails_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure plans its own retry, in a minute, and drops nothing."""
+    import supervisor_core.training.saver as savers
+
+    real, asked, failures = savers.write_tree, threading.Event(), [OSError(28, "No space left on device")]
+
+    def write(*arguments: Any) -> None:
+        if failures:
+            assert asked.wait(60)
+            raise failures.pop()
+        real(*arguments)
+
+    monkeypatch.setattr(savers, "write_tree", write)
+    options = Options(retry_initial_secs=60.0, save_on_stop=False)
+    with supervise(tmp_path, save_secs=600.0, save_steps=2, options=options) as run:
+        for step in run.steps(4):
+            if step == 2:  # that of step 2 is under way
+                run.ask_for_save("signal")
+                asked.set()
+                run.wait_until_saved()
+    saves = [(item.step, item.trigger, item.ok) for item in run_of(tmp_path).checkpoints]
+    assert saves == [(2, "timer", False), (3, "signal", True)]
+
+
 def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
     """It has its own stall budget, and the next step's time begins after it."""
     with supervise(tmp_path, save_secs=None) as run:
