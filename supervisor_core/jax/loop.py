@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -15,9 +14,10 @@ from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.jax.arrays import JaxArrays
 from supervisor_core.jax.pytrees import arrays_of, from_tree, is_in_place, on_devices, pytree_of, to_tree
 from supervisor_core.options import Options
+from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
-from supervisor_core.training.state import DATA, Access, Exactness, TrainingState, access
+from supervisor_core.training.state import DATA, Access, TrainingState, access
 from supervisor_core.training.tree import NumpyArrays
 
 MOST_AHEAD = 8
@@ -76,7 +76,7 @@ def supervised(
     return SupervisedTraining(os.fspath(logdir), state, data, options or Options(), policy)
 
 
-class SupervisedTraining:
+class SupervisedTraining(InLoop):
     """What `supervised` returns. Its methods are called by the training's thread.
 
     Args:
@@ -109,7 +109,6 @@ class SupervisedTraining:
             policy=policy,
             facade="supervised",
         )
-        """The session: `supervisor_core.Run`."""
         self._is_set = self._in_step = self._was_left = self._stepped = False
         self._at_start: list[jax.Array] | None = None
         self._losses: deque[tuple[int, str, Any]] = deque()
@@ -123,16 +122,6 @@ class SupervisedTraining:
     def state(self, state: Any) -> None:
         self._state = state
         self._is_set = True
-
-    @property
-    def global_step(self) -> int:
-        """The number of steps done, by this and the earlier sessions."""
-        return self.run.global_step
-
-    @property
-    def exactness(self) -> Exactness | None:
-        """Whether the resume was exact; None for a new run."""
-        return self.run.exactness
 
     def __enter__(self) -> SupervisedTraining:
         """Begin: restore, start to save and to watch signals; see `supervisor_core.Run.__enter__`."""
@@ -190,22 +179,6 @@ class SupervisedTraining:
                 self._losses.append((self.global_step, name, item))
             else:
                 self.run.log(name, item)
-
-    def save(self) -> None:
-        """Ask for a checkpoint: it is saved in the background when the body of the loop has ended."""
-        self.run.ask_for_save()
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Be in a phase, as ``"evaluating"``, while the block runs; see `supervisor_core.Run.phase`."""
-        return self.run.phase(name)
-
-    def should_stop(self) -> bool:
-        """Return whether the loop is about to end: a signal came, or a stop was requested."""
-        return self.run.should_stop()
-
-    def request_stop(self) -> None:
-        """Ask the training to end at its next step; from any thread."""
-        self.run.request_stop()
 
     def _part(self, name: str) -> Any:
         if not self._by_name:

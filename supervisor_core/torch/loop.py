@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -12,9 +11,10 @@ import torch
 from supervisor_core.options import Options
 from supervisor_core.torch.position import LoaderPosition
 from supervisor_core.torch.tensors import KINDS, random_sources, unwrapped
+from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
-from supervisor_core.training.state import DATA, Exactness, TrainingState
+from supervisor_core.training.state import DATA, TrainingState
 
 _END = object()
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
@@ -106,7 +106,7 @@ def supervised(
     return loop
 
 
-class SupervisedLoop:
+class SupervisedLoop(InLoop):
     """What `supervised` returns. Iterated once; its other methods are for the body of the loop.
 
     Args:
@@ -118,7 +118,6 @@ class SupervisedLoop:
 
     def __init__(self, run: Run, position: LoaderPosition, epochs: int, optimizer: Any) -> None:
         self.run = run
-        """The session: `supervisor_core.Run`."""
         self._position = position
         self._epochs = epochs
         self._tracks_steps = hasattr(optimizer, "register_step_post_hook")
@@ -146,11 +145,6 @@ class SupervisedLoop:
         return self._position.batch
 
     @property
-    def exactness(self) -> Exactness | None:
-        """Whether the resume was exact; None for a new run, and before the first batch."""
-        return self.run.exactness
-
-    @property
     def writer(self) -> Any:
         """A ``torch.utils.tensorboard.SummaryWriter`` that writes into the run's one events file."""
         if self._writer is None:
@@ -162,18 +156,6 @@ class SupervisedLoop:
     def log(self, tag: str | Mapping[str, Any], value: Any = None) -> None:
         """Write scalars of the present step; see `supervisor_core.Run.log`."""
         self.run.log(tag, value)
-
-    def save(self) -> None:
-        """Ask for a checkpoint: it is saved in the background when the body of the loop, and the step, has ended."""
-        self.run.ask_for_save()
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Be in a phase, as ``"evaluating"``, while the block runs; see `supervisor_core.Run.phase`."""
-        return self.run.phase(name)
-
-    def should_stop(self) -> bool:
-        """Return whether the loop is about to end: a signal came, or a stop was requested."""
-        return self.run.should_stop()
 
     def __enter__(self) -> SupervisedLoop:
         """Return this; an exception in the block is then the session's error. Nothing begins before the loop."""

@@ -1,0 +1,41 @@
+"""`InLoop`: what the body of a loop may ask of its session; the loops of the adapters have it in common."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from supervisor_core.training.run import Run
+from supervisor_core.training.state import Exactness
+
+
+class InLoop:
+    """The session of a loop. Its methods are for the loop's body."""
+
+    run: Run
+    """The session: `supervisor_core.Run`."""
+
+    @property
+    def global_step(self) -> int:
+        """The number of steps done, by this and the earlier sessions."""
+        return self.run.global_step
+
+    @property
+    def exactness(self) -> Exactness | None:
+        """Whether the resume was exact; None for a new run, and before the session begins."""
+        return self.run.exactness
+
+    def save(self) -> None:
+        """Ask for a checkpoint: it is saved in the background when the body of the loop, and the step, has ended."""
+        self.run.ask_for_save()
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Be in a phase, as ``"evaluating"``, while the block runs; see `supervisor_core.Run.phase`."""
+        return self.run.phase(name)
+
+    def should_stop(self) -> bool:
+        """Return whether the loop is about to end: a signal came, or a stop was requested."""
+        return self.run.should_stop()
+
+    def request_stop(self) -> None:
+        """Ask the training to end at its next step; from any thread."""
+        self.run.request_stop()
