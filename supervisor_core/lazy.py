@@ -7,6 +7,17 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+FRAMEWORKS = {
+    "tensorflow": "TensorFlow",
+    "keras": "Keras",
+    "torch": "PyTorch",
+    "lightning": "Lightning",
+    "transformers": "Transformers",
+    "jax": "JAX",
+    "orbax": "Orbax",
+}
+"""Modules that an extra of this package installs, and what people call them. An adapter's extra has its name."""
+
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of a package.
@@ -23,14 +34,27 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
         try:
             return getattr(import_module(f"supervisor_core.{module}"), name)
         except ModuleNotFoundError as error:
-            if error.name != "tensorflow":
+            remedy = _remedy(package, error.name or "")
+            if remedy is None:
                 raise
-            raise ImportError(
-                f"{package}.{name} needs TensorFlow, which is not installed: "
-                "pip install 'tensorboard-plugin-supervisor[tensorflow]'"
-            ) from error
+            raise ImportError(f"{package}.{name} needs {remedy}") from error
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules})
 
     return get, names
+
+
+def _remedy(package: str, missing: str) -> str | None:
+    """Return what a name of a package needs that is not installed, and how to install it; None if it is not known."""
+    missing = missing.partition(".")[0]
+    if missing not in FRAMEWORKS:
+        return None
+    adapter = package.rpartition(".")[2]
+    if adapter == "keras" != missing:
+        return (
+            f"a backend of Keras. It looked for {FRAMEWORKS[missing]}, which is not installed: install tensorflow, "
+            "torch or jax, and set the environment's KERAS_BACKEND to its name"
+        )
+    extra = adapter if adapter in FRAMEWORKS else missing
+    return f"{FRAMEWORKS[missing]}, which is not installed: pip install 'tensorboard-plugin-supervisor[{extra}]'"

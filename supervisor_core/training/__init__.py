@@ -15,7 +15,10 @@ from supervisor_core.lazy import lazy_names
 if TYPE_CHECKING:
     from supervisor_core.training.api import supervise
     from supervisor_core.training.run import Run
+    from supervisor_core.training.state import Exactness
 
-__all__ = ["Run", "supervise"]
+__all__ = ["Exactness", "Run", "supervise"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"Run": "training.run", "supervise": "training.api"})
+__getattr__, __dir__ = lazy_names(
+    __name__, {"Exactness": "training.state", "Run": "training.run", "supervise": "training.api"}
+)

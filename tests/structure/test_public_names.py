@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from supervisor_core.lazy import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES: dict[str, ModuleType] = {
@@ -24,13 +28,15 @@ PACKAGES: dict[str, ModuleType] = {
     )
 }
 """Every package that users import from. The command, which examples start as a process, is `supervisor_core.cli`."""
-ADAPTERS = ("keras", "torch", "lightning", "transformers", "jax")
-"""Their frameworks need not be installed here: only their ``__all__`` is read."""
+PACKAGE = ROOT / "supervisor_core"
+ADAPTERS = [name for name in ("keras", "torch", "lightning", "transformers", "jax") if (PACKAGE / name).is_dir()]
+"""Their frameworks need not be installed here: only their sources are read."""
 REFERENCE = (ROOT / "docs" / "api.md").read_text("utf-8")
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")] if path.name != "api.md")
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SHOWN = re.compile(r"^::: (\S+)$", re.MULTILINE)
+_MEMBERS = re.compile(r"^    options:\n      members: \[(.*)\]$", re.MULTILINE)
 _INLINE = re.compile(r"(?<![\w/.])supervisor_core(?:\.\w+)+")
 
 
@@ -47,6 +53,25 @@ def imported(code: str) -> set[str]:
     return found
 
 
+def listed(adapter: str) -> list[str]:
+    """The ``__all__`` of an adapter."""
+    tree = ast.parse((PACKAGE / adapter / "__init__.py").read_text("utf-8"))
+    (names,) = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    return list(ast.literal_eval(names))
+
+
+def members(definition: ast.ClassDef) -> tuple[set[str], set[str]]:
+    """The public methods and properties of a class, without a framework's hooks; and its public attributes."""
+    methods = {item.name for item in definition.body if isinstance(item, ast.FunctionDef)}
+    stored = {
+        node for node in ast.walk(definition) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    attributes = {node.attr for node in stored if getattr(node.value, "id", "") == "self" and node.attr[0] != "_"}
+    return {name for name in methods if not name.startswith(("_", "on_"))}, attributes
+
+
 def is_public(dotted: str) -> bool:
     """Whether a dotted name is a package that users import from, or begins with a name in the ``__all__`` of one."""
     if dotted in PACKAGES or dotted == "supervisor_core.errors":
@@ -54,7 +79,7 @@ def is_public(dotted: str) -> bool:
     for adapter in ADAPTERS:
         name = f"supervisor_core.{adapter}"
         if dotted == name or dotted.startswith(f"{name}."):
-            return dotted == name or dotted.removeprefix(f"{name}.").split(".")[0] in import_module(name).__all__
+            return dotted == name or dotted.removeprefix(f"{name}.").split(".")[0] in listed(adapter)
     package = max((name for name in PACKAGES if dotted.startswith(f"{name}.")), key=len, default=None)
     return package is not None and dotted.removeprefix(f"{package}.").split(".")[0] in PACKAGES[package].__all__
 
@@ -70,7 +95,43 @@ def test_the_reference_names_what_a_package_lists(package: str) -> None:
         assert package == "supervisor_core" or any(f"`{package}`" in part for part in of_name), name
 
 
-@pytest.mark.parametrize("target", sorted(set(_SHOWN.findall(REFERENCE)) - {"supervisor_core.errors"}))
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_the_reference_shows_what_an_adapter_lists(adapter: str) -> None:
+    """Each name is shown in a section that names the adapter; of a class, each public method and property."""
+    (section,) = [part for part in REFERENCE.split("\n## ") if f"From `supervisor_core.{adapter}`" in part]
+    shown = {target.rpartition(".")[2]: target for target in _SHOWN.findall(section)}
+    assert sorted(shown) == sorted(listed(adapter)) == listed(adapter)
+    for name, target in shown.items():
+        module = ROOT / (target.rpartition(".")[0].replace(".", "/") + ".py")
+        definitions = [node for node in ast.parse(module.read_text("utf-8")).body if getattr(node, "name", "") == name]
+        (definition,) = definitions
+        if isinstance(definition, ast.ClassDef):
+            found = _MEMBERS.match(section.split(f"::: {target}\n")[1])
+            assert found is not None
+            methods, attributes = members(definition)
+            assert methods <= set(found[1].split(", ")) <= methods | attributes
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_adapter_has_its_names_without_its_framework(adapter: str) -> None:
+    """Importing one loads no framework; what it lists is what it has; a name of it says what is to be installed."""
+    code = (
+        f"import sys, supervisor_core.{adapter} as adapter\n"
+        f"assert not set(sys.modules) & {set(FRAMEWORKS)!r}\n"
+        f"assert set(adapter.__all__) <= set(dir(adapter))\n"
+        f"sys.modules['{adapter}'] = None\n"
+        f"try: adapter.{listed(adapter)[0]}\n"
+        f"except ImportError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    wanted = f"{FRAMEWORKS[adapter]}, which is not installed: pip install 'tensorboard-plugin-supervisor[{adapter}]'\n"
+    assert done.stdout == f"supervisor_core.{adapter}.{listed(adapter)[0]} needs {wanted}"
+
+
+SHOWN = {target for target in _SHOWN.findall(REFERENCE) if target.split(".")[1] not in (*ADAPTERS, "errors")}
+
+
+@pytest.mark.parametrize("target", sorted(SHOWN))
 def test_a_package_lists_what_the_reference_shows(target: str) -> None:
     """What the page takes from a module is the object that a package has under that name."""
     module, _, name = target.rpartition(".")
