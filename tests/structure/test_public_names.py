@@ -36,7 +36,7 @@ PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SHOWN = re.compile(r"^::: (\S+)$", re.MULTILINE)
-_MEMBERS = re.compile(r"^    options:\n      members: \[(.*)\]$", re.MULTILINE)
+_MEMBERS = re.compile(r"^    options:\n(?:      inherited_members: true\n)?      members: \[(.*)\]$", re.MULTILINE)
 _INLINE = re.compile(r"(?<![\w/.])supervisor_core(?:\.\w+)+")
 
 
@@ -62,13 +62,29 @@ def listed(adapter: str) -> list[str]:
     return list(ast.literal_eval(names))
 
 
-def members(definition: ast.ClassDef) -> tuple[set[str], set[str]]:
-    """The public methods and properties of a class, without a framework's hooks; and its public attributes."""
+def defined(dotted: str) -> tuple[ast.Module, ast.AST]:
+    """A module of ours, and what it defines under a name."""
+    module, _, name = dotted.rpartition(".")
+    tree = ast.parse((ROOT / (module.replace(".", "/") + ".py")).read_text("utf-8"))
+    (definition,) = [node for node in tree.body if getattr(node, "name", "") == name]
+    return tree, definition
+
+
+def members(dotted: str) -> tuple[set[str], set[str]]:
+    """The public methods and properties of a class, without a framework's hooks; and its public attributes. Those of
+    classes of ours that it is derived from count, too."""
+    tree, definition = defined(dotted)
+    assert isinstance(definition, ast.ClassDef)
     methods = {item.name for item in definition.body if isinstance(item, ast.FunctionDef)}
     stored = {
         node for node in ast.walk(definition) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     }
     attributes = {node.attr for node in stored if getattr(node.value, "id", "") == "self" and node.attr[0] != "_"}
+    sources = {name.rpartition(".")[2]: name for name in imported(ast.unparse(tree))}
+    for base in definition.bases:
+        if (source := sources.get(ast.unparse(base))) is not None:
+            inherited = members(source)
+            methods, attributes = methods | inherited[0], attributes | inherited[1]
     return {name for name in methods if not name.startswith(("_", "on_"))}, attributes
 
 
@@ -101,14 +117,11 @@ def test_the_reference_shows_what_an_adapter_lists(adapter: str) -> None:
     (section,) = [part for part in REFERENCE.split("\n## ") if f"From `supervisor_core.{adapter}`" in part]
     shown = {target.rpartition(".")[2]: target for target in _SHOWN.findall(section)}
     assert sorted(shown) == sorted(listed(adapter)) == listed(adapter)
-    for name, target in shown.items():
-        module = ROOT / (target.rpartition(".")[0].replace(".", "/") + ".py")
-        definitions = [node for node in ast.parse(module.read_text("utf-8")).body if getattr(node, "name", "") == name]
-        (definition,) = definitions
-        if isinstance(definition, ast.ClassDef):
+    for target in shown.values():
+        if isinstance(defined(target)[1], ast.ClassDef):
             found = _MEMBERS.match(section.split(f"::: {target}\n")[1])
             assert found is not None
-            methods, attributes = members(definition)
+            methods, attributes = members(target)
             assert methods <= set(found[1].split(", ")) <= methods | attributes
 
 
