@@ -7,7 +7,7 @@ else, so a metric means the same wherever it is served.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -208,6 +208,17 @@ class Histogram:
         """Count one value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """Count values; cheaper than one by one, above all where one bucket holds them all."""
+        bounds, counts = self._bounds, self._counts
+        first, last = bisect_left(bounds, min(values)), bisect_left(bounds, max(values))
+        if first == last:
+            counts[first] += len(values)
+        else:
+            for value in values:
+                counts[bisect_left(bounds, value)] += 1
+        self._sum += sum(values)
 
     def merge(self, other: Histogram) -> None:
         """Add the counts of another with the same bounds."""

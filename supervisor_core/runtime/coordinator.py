@@ -120,6 +120,11 @@ class Coordinator:
             self._note_caller()
         return self._stop_event.is_set()
 
+    def stop_probe(self) -> Callable[[], bool]:
+        """Return the quickest `should_stop`, for a loop that asks at every step; it counts as one call of it."""
+        self.should_stop()
+        return self._stop_event.is_set
+
     @property
     def is_heeded(self) -> bool:
         """Whether the main thread has called `should_stop` or waited for a stop since the start or the last

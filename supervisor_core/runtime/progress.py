@@ -1,8 +1,9 @@
 """`Progress`: a session's step, speed and use of time.
 
-The training thread reports every step (`run_ended`, well under a microsecond); all other threads read. The global step
-itself is known only from reading the variable, which costs a call: `step_read` takes such readings, and between two of
-them the steps counted here extrapolate it, if the last readings agreed with the count.
+The training thread reports every step: with `run_ended`, or where a step begins when the last one ends with
+`step_ended`, which only notes it; all other threads read. The global step itself is known only from reading the
+variable, which costs a call: `step_read` takes such readings, and between two of them the steps counted here
+extrapolate it, if the last readings agreed with the count.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from operator import sub
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.options import Options
@@ -21,6 +24,7 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
 from supervisor_core.runtime.budgets import LEAST_PAUSE_SECS, Budgets
+from supervisor_core.runtime.global_step import GlobalStep
 from supervisor_core.runtime.pauses import Pause, PauseWitness
 from supervisor_core.runtime.step_rate import StepRate
 
@@ -48,8 +52,8 @@ BUCKETS = (
 _MOST_PAUSES = 10
 """The number of pauses to keep until they are taken."""
 
-_STEPS_TO_JUDGE = 10
-"""Number of steps after which the increment of the global step per step is determined."""
+COUNT_SECS = 0.1
+"""The training thread counts the steps that `step_ended` has noted once in this time, if no reader has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,18 +116,19 @@ class Progress:
         self._blocked_secs = 0.0
         self._runs = 0
         self._changes = 0
+        self._ends: deque[float] = deque()
+        """The ends of the steps that are noted and not counted."""
+        self._count_at = -math.inf
+        self._began = now
+        """The end of the last step that was counted of these, or what `begins` has set."""
         self._last_step: float | None = None
         self._last_progress = now
         self._step_secs = Histogram(STEP_BOUNDS)
         self._longest = self._longest_before = 0.0
-        self._first_read: tuple[int, int] | None = None
-        self._read_step: int | None = None
-        self._steps_at_read = 0
-        self._stride = 1
+        self._global_step = GlobalStep(now)
         self._step_rate = StepRate(now)
         self._rate_is_of_all = False
         """See `_is_of_all`."""
-        self._read_moved_at = now
         self._paused_at: float | None = None
 
     @property
@@ -155,6 +160,9 @@ class Progress:
     @property
     def steps(self) -> int:
         """Steps done by this session."""
+        if self._ends:
+            with self._counted():
+                return self._steps
         return self._steps
 
     @property
@@ -162,8 +170,8 @@ class Progress:
         """An estimate of the global step without reading it; the steps done here if it was never read.
 
         Exact if only this process changes it, by the same amount with each step."""
-        with self._lock:
-            step = self._global_step()
+        with self._counted():
+            step = self._global_step.at(self._steps)
             return self._steps if step is None else step
 
     def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
@@ -191,10 +199,37 @@ class Progress:
                 if secs > self._longest:
                     self._longest = secs
 
+    def step_ended(self, ended: float) -> None:
+        """Record that the training thread has finished a step, which began when the one before had ended, or at
+        `begins`. The hot path, without a lock: the step is on the progress page at once, and counted by the next
+        reader, or by the next step after `COUNT_SECS`.
+        """
+        self._ends.append(ended)
+        page = self._page
+        page.times[LAST_PROGRESS] = ended
+        page.counts[STEPS] += 1
+        if ended >= self._count_at:
+            self._count_at = ended + COUNT_SECS
+            with self._counted():
+                pass
+
+    def begins(self, at: float) -> None:
+        """Record that the training thread begins a step at this monotonic time, as after a save or an evaluation."""
+        with self._counted():
+            self._began = at
+
+    def moved(self, ended: float) -> None:
+        """Record that the training thread has made progress that is no step; a step begins then."""
+        with self._counted():
+            self._progress_at(ended)
+            self._began = ended
+            self._runs += 1
+            self._changes += 1
+
     def longest_step_secs(self) -> float:
         """Return the duration of the longest recent step: since the last call of this method but one, where calls
         without a step in between do not count. 0 before the first."""
-        with self._lock:
+        with self._counted():
             recent = max(self._longest, self._longest_before)
             if self._longest:
                 self._longest_before, self._longest = self._longest, 0.0
@@ -203,7 +238,7 @@ class Progress:
     def enter(self, phase: str) -> str:
         """Change the phase; return the one before."""
         now = self._clock.monotonic()
-        with self._lock:
+        with self._counted():
             before = self._phase
             self._progress_at(now)
             self._book(now)
@@ -222,7 +257,7 @@ class Progress:
     def held(self) -> Iterator[None]:
         """Allow training the default budget at least while the block runs: a save may keep it waiting. The end of the
         block is progress. In a stall neither is so."""
-        with self._lock:
+        with self._counted():
             starts, counts = self._starts, self._clock.monotonic() - self._last_progress <= self._budget
             self._holds += counts
             self._update_budget()
@@ -230,7 +265,7 @@ class Progress:
             yield
         finally:
             now = self._clock.monotonic()
-            with self._lock:
+            with self._counted():
                 if counts and starts == self._starts:
                     self._progress_at(now)
                     self._holds -= 1
@@ -247,14 +282,14 @@ class Progress:
         with self.held():
             yield
         if not is_step:
-            with self._lock:
+            with self._counted():
                 self._budgets.paused(self._phase, self._clock.monotonic() - began, steps=self._steps)
                 self._update_budget()
 
     def join_cluster(self) -> None:
         """Record that other processes may keep training waiting, as one that is started again: from now on the budget
         of training is not below the default."""
-        with self._lock:
+        with self._counted():
             self._is_in_cluster = True
             self._update_budget()
 
@@ -270,40 +305,23 @@ class Progress:
             step: its value.
             since: `steps` just before it was read. Default: no step has ended since then.
         """
-        with self._lock:
-            earliest, latest = self._steps if since is None else since, self._steps
-            if self._first_read is None:
-                self._first_read = (step, earliest)
-            first_step, first_count = self._first_read
-            ahead = (first_step - first_count) - (step - earliest)
-            if self._stride == 1 and ahead > 0:  # the first reading included steps that were not counted yet
-                first_step, first_count = self._first_read = (step, earliest)
-            moved = step - first_step
-            if earliest - first_count >= _STEPS_TO_JUDGE:
-                stride = round(moved / (earliest - first_count))
-                # A step is counted just after it has ended, so either side may miss one or two.
-                fits = stride * (earliest - first_count) - 2 <= moved <= stride * (latest - first_count) + 2
-                self._stride = stride if fits else 0
-            if step != self._read_step:
-                self._read_moved_at = self._clock.monotonic()
-            self._read_step = step
-            counted = first_count + moved // self._stride if self._stride else latest
-            self._steps_at_read = min(max(counted, earliest), latest)
+        with self._counted():
+            earliest = self._steps if since is None else since
+            self._global_step.read(step, earliest, self._steps, self._clock.monotonic())
             self._publish_step()
 
     def rewound(self, step: int) -> None:
         """Record that the model is now at another step: earlier readings are void."""
-        with self._lock:
-            self._first_read, self._stride = (step, self._steps), 1
-            self._read_step, self._steps_at_read = step, self._steps
+        with self._counted():
+            self._global_step.rewound(step, self._steps)
             self._publish_step()
-            self._step_rate.restart(self._clock.monotonic(), self._counted()[1])
+            self._step_rate.restart(self._clock.monotonic(), self._newest_count()[1])
 
     def sample(self) -> None:
         """Take a sample for the rate; called about once a second, until `unwatched`."""
         now, boot = self._clock.monotonic(), boot_secs(self._clock)
         asleep = boot - now
-        with self._lock:
+        with self._counted():
             self._notice_silence(now)
             slept = asleep - self._asleep_secs
             if self._sampled_at < math.inf and slept > SILENT_SECS:
@@ -329,14 +347,14 @@ class Progress:
     def snapshot(self) -> ProgressSnapshot:
         """Return the present progress."""
         now, wall = self._clock.monotonic(), self._clock.wall()
-        with self._lock:
+        with self._counted():
             self._notice_silence(now)
             self._book(now)
             rate = self._rate(now)
             return ProgressSnapshot(
                 phase=self._phase,
                 steps=self._steps,
-                global_step=self._global_step(),
+                global_step=self._global_step.at(self._steps),
                 steps_per_second=rate,
                 last_step_at=None if self._last_step is None else wall - (now - self._last_step),
                 last_progress_at=wall - (now - self._last_progress),
@@ -347,32 +365,61 @@ class Progress:
                 activity_secs=dict(self._booked),
             )
 
-    def _global_step(self) -> int | None:
-        if self._read_step is None:
-            return None
-        return self._read_step + self._stride * (self._steps - self._steps_at_read)
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Hold the lock, with every step counted that `step_ended` has noted."""
+        with self._lock:
+            if self._ends:
+                self._count_ends()
+            yield
+
+    def _count_ends(self) -> None:
+        """Count the steps that `step_ended` has noted, each as `run_ended` would have counted it then."""
+        noted = self._ends.popleft
+        ends = [noted() for _ in range(len(self._ends))]
+        secs = list(map(sub, ends, chain((self._began,), ends)))
+        longest, pause = max(secs), ends[0] - self._last_progress
+        if max(pause, longest) > self._check_after_secs:
+            self._count_pauses(ends)
+        else:
+            self._steps += len(ends)
+        self._last_progress = self._last_step = self._began = ends[-1]
+        self._runs += len(ends)
+        self._changes += len(ends)
+        self._step_secs.add_all(secs)
+        self._longest = max(self._longest, longest)
+
+    def _count_pauses(self, ends: list[float]) -> None:
+        """Count steps of which one may have ended after a pause; learn from it."""
+        for ended in ends:
+            if ended - self._last_progress > self._check_after_secs:
+                self._gap(ended)
+            self._last_progress = ended
+            self._steps += 1
+        self._page.times[LAST_PROGRESS] = self._last_progress
 
     def _publish_step(self) -> None:
-        if self._read_step is not None:
-            self._page.step_is(self._read_step - self._stride * self._steps_at_read, self._stride)
+        before = self._global_step.before
+        if before is not None:
+            self._page.step_is(before, self._global_step.stride)
 
-    def _counted(self) -> tuple[float, int]:
+    def _newest_count(self) -> tuple[float, int]:
         """Return the end of the last step, and the count: of steps done here, or of the global step if the rate is of
         that."""
         ended_at = self._last_progress if self._last_step is None else self._last_step
-        step = self._global_step()
+        step = self._global_step.at(self._steps)
         if step is None or not self._is_of_all():
             return ended_at, self._steps
-        return ended_at if self._stride and self._steps else self._read_moved_at, step
+        return ended_at if self._global_step.stride and self._steps else self._global_step.moved_at, step
 
     def _is_of_all(self) -> bool:
         """Whether the rate is of the global step: it does not change by one per step, or other processes change it."""
-        return self._read_step is not None and (self._stride != 1 or not self._steps)
+        return self._global_step.before is not None and (self._global_step.stride != 1 or not self._steps)
 
     def _count(self, now: float) -> None:
         if self._paused_at is not None:
             return
-        at, count = self._counted()
+        at, count = self._newest_count()
         is_of_all = self._is_of_all()
         if is_of_all != self._rate_is_of_all:
             self._rate_is_of_all = is_of_all
@@ -392,7 +439,7 @@ class Progress:
             self._count(now)
             self._paused_at = now
         elif phase == "training" and not self._steps:
-            self._step_rate.restart(now, self._counted()[1])
+            self._step_rate.restart(now, self._newest_count()[1])
 
     def _progress_at(self, now: float) -> None:
         if now - self._last_progress > self._check_after_secs:

@@ -93,8 +93,7 @@ class Run:
         self._final: tuple[str, int] | None = None
         self._due = Due()
         self._is_in_step = False
-        self._step_began = 0.0
-        self._run_ended: Callable[..., None] = lambda *args: None
+        self._step_ended: Callable[[float], None] = lambda ended: None
         self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
 
     # The session's life.
@@ -130,7 +129,7 @@ class Run:
             self.options,
             record=self._record_at_signal,
             save_now=lambda: self.ask_for_save("signal"),
-            work_done=lambda: recorder.progress.changes,
+            work_done=lambda: self._step + recorder.progress.changes,  # no lock: a signal's handler asks
             clock=self._clock,
         )
         recorder.begin()
@@ -201,8 +200,8 @@ class Run:
             self._services.add(saver)
             saver.start(self._step, sealed)
         recorder.enter("training")
-        self._run_ended = recorder.progress.run_ended
-        self._step_began = self._monotonic()
+        self._step_ended = recorder.progress.step_ended
+        recorder.progress.begins(self._monotonic())
 
     # What the program calls.
 
@@ -249,8 +248,7 @@ class Run:
     def step(self) -> None:
         """Say that one step of the training has ended. Saves in the background if a checkpoint is due."""
         now = self._monotonic()
-        self._run_ended(True, self._step_began, now)
-        self._step_began = now
+        self._step_ended(now)
         self._step = step = self._step + 1
         due = self._due
         if now >= due.at or step >= due.step:
@@ -258,9 +256,8 @@ class Run:
 
     def moved(self) -> None:
         """Say that the training makes progress that is no step, as a batch whose gradients are only accumulated."""
-        now = self._monotonic()
-        self._run_ended(False, self._step_began, now)
-        self._step_began = now
+        if self._recorder is not None:
+            self._recorder.progress.moved(self._monotonic())
 
     def steps(self, until: int) -> Iterator[int]:
         """Yield the number of each step from the restored one up to ``until``, and count it when the next is asked for.
@@ -270,8 +267,9 @@ class Run:
         Args:
             until: the run's last step, over all sessions.
         """
+        is_stopped = self._coord.stop_probe()
         try:
-            while self._step < until and not self._coord.should_stop():
+            while self._step < until and not is_stopped():
                 self._is_in_step = True
                 yield self._step
                 self._is_in_step = False
@@ -304,7 +302,7 @@ class Run:
             with self._recorder_now.phase(name):
                 yield
         finally:
-            self._step_began = self._monotonic()
+            self._recorder_now.progress.begins(self._monotonic())
 
     def save(self) -> str | None:
         """Save a checkpoint now; return its directory when it is durable. None for a worker.
@@ -375,7 +373,7 @@ class Run:
         else:
             with self._recorder_now.progress.held():
                 saver.save_due(self._step, self._due.asked_by or "timer")
-        self._step_began = self._monotonic()
+        self._recorder_now.progress.begins(self._monotonic())
 
     @property
     def _hands_off(self) -> bool:
