@@ -17,10 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from supervisor_core.cli import WrongInput, directories
+from supervisor_core.cli.sentences import LOSS_IS_NOT_FINITE, failure_lines, restart_lines, trouble_lines
 from supervisor_core.cli.text import STATES, Output, literal, overview
-from supervisor_core.cli.timeline import LOSS_IS_NOT_FINITE, timeline, trouble_lines
+from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
+from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.model import Run, RunState
 from supervisor_core.run.run_json import (
     advice_json,
@@ -55,7 +57,7 @@ SHOWN_PROBLEMS = 5
 _PIECES = 10_000
 """Of a JSON text that are written at once."""
 SHOWN_TROUBLES = 10
-"""Lines below the table of all runs."""
+"""Lines of each kind below the table of all runs."""
 UNBOUNDED = 100_000
 """Columns of a pipe: there lines are as long as they need to be."""
 
@@ -202,7 +204,7 @@ def _view(snapshot: Snapshot, name: str | None, bars: int, width: int | None) ->
     parts: list[RenderableType] = []
     if name is None:
         parts.append(overview([item.run for item in snapshot.runs.values()], snapshot.at, width))
-        parts += _troubles([item.run for item in snapshot.runs.values()])
+        parts += _troubles([item.run for item in snapshot.runs.values()], snapshot.at)
     elif name in snapshot.runs:
         parts.append(timeline(snapshot.runs[name].run, snapshot.at, bars))
     else:
@@ -216,18 +218,24 @@ def _view(snapshot: Snapshot, name: str | None, bars: int, width: int | None) ->
     return Group(*parts)
 
 
-def _troubles(runs: Sequence[Run]) -> list[RenderableType]:
-    """Return what the states of runs that are alive do not show: what they cannot write, a loss that is not finite."""
-    lines = []
+def _troubles(runs: Sequence[Run], now: float) -> list[RenderableType]:
+    """Return what the table does not show: why runs have failed or were restarted; what those that are alive cannot
+    write, and a loss that is not finite."""
+    lines, notes = [], []
     for run in runs:
         texts = trouble_lines(run)
         if run.state in ("running", "stalled") and run.loss_finite is False:
             texts.append(LOSS_IS_NOT_FINITE)
+        texts += failure_lines(run)
         lines += [Text(f"{printable(run.name)}: {printable(text)}", style="bold red") for text in texts]
-    if len(lines) > SHOWN_TROUBLES:
-        left = len(lines) - SHOWN_TROUBLES
-        return [*lines[:SHOWN_TROUBLES], Text(f"and {left:,} more such lines", style="bold red")]
-    return [*lines]
+        notes += [Text(f"{printable(run.name)}: {printable(text)}") for text in restart_lines(run, now)]
+    return [*_limited(lines, "bold red"), *_limited(notes, "")]
+
+
+def _limited(lines: Sequence[Text], style: str) -> list[RenderableType]:
+    left = len(lines) - SHOWN_TROUBLES
+    more = [Text(f"and {left:,} more such lines", style=style)] if left > 0 else []
+    return [*lines[:SHOWN_TROUBLES], *more]
 
 
 def _problem(text: str, run: str | None = None) -> Text:
@@ -289,6 +297,7 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
     values = {
         "run": run.name,
         "state": run.state,
+        "failure": failure_text(run),
         "inferred": run.inferred,
         "files": len(read),
         "bytes": sum(file.size_bytes or 0 for file in read),

@@ -110,6 +110,11 @@ if TYPE_CHECKING:
     metavar="DURATION",
     help="End a program that hangs only after this long without progress, even where its budget is shorter.",
 )
+@click.option(
+    "--reset",
+    is_flag=True,
+    help="Count failures and restarts from zero: the cause of those so far was repaired.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     logdir: str,
@@ -122,6 +127,7 @@ def run(
     stall_timeout_secs: float | None,
     on_hang: Literal["restart", "observe"],
     hang_timeout_secs: float,
+    reset: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
@@ -152,6 +158,7 @@ def run(
         stall_timeout_secs=stall_timeout_secs,
         on_hang=on_hang,
         hang_timeout_secs=hang_timeout_secs,
+        reset=reset,
     )
     display = TerminalDisplay() if sys.stderr.isatty() else LogDisplay()
     if (warning := _outer_restarter(os.environ)) is not None:

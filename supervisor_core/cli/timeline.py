@@ -10,6 +10,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from supervisor_core.cli.sentences import (
+    advice_text,
+    again_text,
+    at_risk_text,
+    failure_lines,
+    in_a_line,
+    nonfinite_lines,
+    restart_lines,
+    resume_lines,
+    trouble_lines,
+)
 from supervisor_core.cli.text import (
     SHOWN_ROWS,
     UNKNOWN,
@@ -29,15 +40,11 @@ from supervisor_core.cli.text import (
     state,
 )
 from supervisor_core.log import printable
-from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, user_line
-from supervisor_core.run.file_fold import LOSS
+from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.model import (
-    Advice,
-    AtRisk,
     Checkpoint,
     Goodput,
     Recovery,
-    Restart,
     Run,
     Session,
     Stall,
@@ -59,12 +66,7 @@ _NEVER_THE_CAUSE = {
     "signal-watch",
 }
 """Threads that training never waits for."""
-LOSS_IS_NOT_FINITE = "The newest loss is NaN or infinite."
 SHOWN_STACKS, SHOWN_FRAMES = 5, 10
-SHOWN_REASONS = 5
-"""Reasons against an exact resume; ``--json`` has all."""
-SHOWN_NONFINITE = 5
-"""Tags with values that are not finite; ``--json`` has all."""
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
 _LEGEND = "█ session  ▒ not kept  ░ unknown   ◆ checkpoint  ✗ killed or failed   ! stall or overdue   ╌ silent   ─ idle"
 _LEGEND_OF_CLUSTER = "↺ restarted   █ running  · waiting  ▒ lost  ▓ error  ! stalled"
@@ -74,9 +76,11 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     """Return everything about one run, for a terminal of that many columns."""
     parts: list[RenderableType] = [Text.from_markup(_headline(run, now))]
     parts.extend(Text(printable(line), style="dim") for line in _process(run))
+    parts.extend(Text(printable(line), style="bold red") for line in failure_lines(run))
     if run.at_risk is not None:
         parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
     parts.extend(Text(printable(line), style="bold red") for line in [*trouble_lines(run), *nonfinite_lines(run)])
+    parts.extend(Text(printable(f"Last restart {line}")) for line in restart_lines(run, now))
     parts.extend(Text(printable(line), style="yellow") for line in resume_lines(run))
     parts.append(Text())
     parts.extend(_bars(run, now, width))
@@ -120,64 +124,6 @@ def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> s
     return "".join(cells)
 
 
-def again_text(restart: Restart) -> str:
-    """Return how many steps were recomputed after a restart, with bounds where it is not known exactly."""
-    least, most = restart.rewind_steps, restart.rewind_steps_most
-    if least is None or least == most:
-        return f"{count(least)} steps recomputed"
-    return f"at least {count(least)} steps recomputed" + ("" if most is None else f", at most {count(most)}")
-
-
-def resume_lines(run: Run) -> list[str]:
-    """Return why the newest session's resume was not exact, a line each; nothing where it was, or it is unknown."""
-    newest = run.sessions[-1] if run.sessions else None
-    if newest is None or newest.resume_exact is not False:
-        return []
-    return [f"Not an exact resume: {reason}" for reason in newest.resume_reasons[:SHOWN_REASONS]]
-
-
-def at_risk_text(at_risk: AtRisk) -> str:
-    """Return which steps of a run are in no checkpoint, in one sentence."""
-    where = "no checkpoint" if at_risk.saved_step is None else f"last checkpoint: step {count(at_risk.saved_step)}"
-    return f"At risk: {count(at_risk.steps)} steps, {duration(at_risk.secs)}, are not saved ({where})."
-
-
-def nonfinite_lines(run: Run) -> list[str]:
-    """Return which tags have values that are NaN or infinite, a line each; those that look like a loss first."""
-    found = sorted(run.nonfinite_tags, key=lambda item: LOSS.search(item.tag) is None)
-    lines = [
-        f"Not finite: {item.tag}: {count(item.values)} {'value is' if item.values == 1 else 'values are'} NaN or "
-        f"infinite, {_steps(item.first_step, item.last_step)}."
-        for item in found[:SHOWN_NONFINITE]
-    ]
-    if len(found) > SHOWN_NONFINITE:
-        lines.append(f"Not finite: {count(len(found) - SHOWN_NONFINITE)} more tags (--json has all).")
-    if run.loss_finite is False:
-        lines.insert(0, LOSS_IS_NOT_FINITE)
-    return lines
-
-
-def _steps(first: int, last: int) -> str:
-    return f"step {count(first)}" if first == last else f"steps {count(first)} to {count(last)}"
-
-
-def advice_text(advice: Advice) -> str | None:
-    """Return the recommended checkpoint interval, in one sentence; None where there is none."""
-    if advice.recommended_interval_secs is None:
-        return None
-    text = f"Recommended checkpoint interval: {duration(advice.recommended_interval_secs)}"
-    if advice.recommended_cost_ratio is not None:
-        text += f" (expected cost {share(advice.recommended_cost_ratio)} of the time)"
-    if advice.recommended_low_secs is not None and advice.recommended_high_secs is not None:
-        low, high = duration(advice.recommended_low_secs), duration(advice.recommended_high_secs)
-        text += f"; 95 % range {low} to {high}, from {advice.failures} failures"
-    if advice.present_interval_secs:
-        text += f"; present interval {duration(advice.present_interval_secs)}"
-        if advice.present_cost_ratio is not None:
-            text += f" ({share(advice.present_cost_ratio)})"
-    return text + "."
-
-
 def _headline(run: Run, now: float) -> str:
     speed = "inferred: no telemetry" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
     silent = run.goodput.secs.get("silent", 0.0)
@@ -196,23 +142,8 @@ def _process(run: Run) -> list[str]:
     if last is None or last.pid is None or last.host is None:
         return []
     has_ended = not last.is_open and last.outcome != "lost"
-    return [f"Process {last.pid} on {last.host}{', has ended' if has_ended else ''}"]
-
-
-def trouble_lines(run: Run) -> list[str]:
-    """Return what the newest session cannot do, while it is alive, a line each."""
-    last = run.sessions[-1] if run.sessions else None
-    if last is None or not last.is_open:
-        return []
-    lines = []
-    if last.events_error is not None:
-        lines.append(f"Events cannot be written; what is shown here may be old: {last.events_error}")
-    if last.save_failures_in_a_row > 1:
-        lines.append(f"The last {count(last.save_failures_in_a_row)} saves have failed.")
-    stall = run.stalls[-1] if run.stalls else None
-    if stall is not None and stall.until is None and stall.blocked_since is not None:
-        lines.append(f"{BLOCKED} since {moment(stall.blocked_since)}; no thread can run Python.")
-    return lines
+    end = ", is gone: it was killed or crashed" if last.gone else ", has ended" if has_ended else ""
+    return [f"Process {last.pid} on {last.host}{end}"]
 
 
 def _bars(run: Run, now: float, width: int) -> Iterator[RenderableType]:
@@ -407,8 +338,6 @@ OF_STATE: dict[WorkerState, str] = {
     "failed": "▓",
     "stopped": " ",
 }
-SHOWN_CHARACTERS = 200
-"""How much of an error's text is shown."""
 _FIRST: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "waiting", "running", "stopped")
 """Which workers are preferred where there is no room for all."""
 _FINAL: tuple[WorkerState, ...] = ("failed", "lost", "stopped")
@@ -423,7 +352,7 @@ def recoveries(items: Sequence[Recovery]) -> Table:
         if item.to_step is not None:
             steps = f"back from {count(item.from_step)} to {count(item.to_step)}"
         times = f" (the last of {item.losses})" if item.losses > 1 else ""
-        made.add_row(moment(item.at), duration(item.secs), steps, literal(_in_a_line(item.error)) + times)
+        made.add_row(moment(item.at), duration(item.secs), steps, literal(in_a_line(item.error)) + times)
     return made
 
 
@@ -443,7 +372,7 @@ def workers(run: Run, now: float) -> RenderableType:
         )
         why = item.error or (f"waiting for {item.waiting_for}" if item.waiting_for else None)
         if why is not None:
-            notes.append(Text(printable(f"{item.name}: {_in_a_line(why)}")))
+            notes.append(Text(printable(f"{item.name}: {in_a_line(why)}")))
     left = len(run.workers) - SHOWN_ROWS
     if left > 0:
         notes.append(Text(f"and {left:,} more"))
@@ -468,11 +397,6 @@ def shown(items: Sequence[WorkerHistory]) -> Sequence[WorkerHistory]:
     chosen = sorted(items, key=lambda item: _FIRST.index(item.state))[:SHOWN_ROWS]
     names = {item.name for item in chosen}
     return [item for item in items if item.name in names]
-
-
-def _in_a_line(error: str) -> str:
-    words = " ".join(error.split())
-    return words if len(words) <= SHOWN_CHARACTERS else f"{words[:SHOWN_CHARACTERS]} ..."
 
 
 def _state(run: Run, item: WorkerHistory) -> str:

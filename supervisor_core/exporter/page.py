@@ -24,6 +24,7 @@ from supervisor_core.metrics.table import (
     RUN_METRICS,
 )
 from supervisor_core.process.stacks import BLOCKED, location
+from supervisor_core.run.ended_launches import failure_type
 from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory, WorkerHistory
 from supervisor_core.run.restarter_launches import LAUNCH_CAUSES
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus, ThreadStatus, WorkerState, WorkerStatus
@@ -77,9 +78,10 @@ def run_status(
     if not run.sessions:
         return RunStatus(
             run=name,
-            active=None,
+            active=_ACTIVE[run.state],
             phase=None,
             state=run.state,
+            error=failure_type(run) if run.state == "failed" else None,
             sessions=0,
             launches=_launches(run),
             recoveries=None,
@@ -99,7 +101,7 @@ def run_status(
         active=active if has_telemetry or active is False else None,
         phase=last.phase,
         state=run.state,
-        error=last.error if run.state == "failed" else None,
+        error=failure_type(run) if run.state == "failed" else None,
         session_id=last.id if has_telemetry else None,
         session_started_at=last.started_at,
         session_seen_at=min(last.ended_at, now) if has_telemetry and last.ended_at is not None else None,

@@ -144,20 +144,20 @@ class LogdirView:
     def read_state(self) -> tuple[RestartState | None, OpenLaunch | None]:
         """Return what is on disk; None for each that is not there."""
         try:
-            values = json.loads(self._filesystem.read(self._state_path))
+            values = json.loads(self._filesystem.read(self.state_path))
             if not isinstance(values, dict) or values.get("v") != VERSION:
                 raise ValueError(f"it is not of version {VERSION}")
             return state_from_json(values.get("state")), _open_launch(values.get("launch"))
         except FileNotFoundError:
             return None, None
         except (ValueError, RecursionError) as error:
-            _LOG.warning("%s is not used, so the counts begin again: %s", self._state_path, error)
+            _LOG.warning("%s is not used, so the counts begin again: %s", self.state_path, error)
             return None, None
 
     def write_state(self, state: RestartState, launch: OpenLaunch | None) -> None:
         """Replace what is on disk."""
         values = {"v": VERSION, "state": state_json(state), "launch": None if launch is None else asdict(launch)}
-        self._filesystem.replace(self._state_path, json.dumps(values, indent=1).encode() + b"\n")
+        self._filesystem.replace(self.state_path, json.dumps(values, indent=1).encode() + b"\n")
 
     def follow(self) -> int:
         """Read what is new in the events files; return the number of all events so far."""
@@ -230,7 +230,8 @@ class LogdirView:
         return self._verified[key]
 
     @property
-    def _state_path(self) -> str:
+    def state_path(self) -> str:
+        """Where the state of the restarters is."""
         return f"{self._top.rstrip('/')}/{STATE_NAME}"
 
 

@@ -140,6 +140,33 @@ class Decision:
     counted: bool = False
     progress: bool | None = None
     """Whether the launch made progress; None where that is not known."""
+    by_counts: bool = False
+    """With ``end``: whether the counts decided it, which the next restarter goes on with."""
+
+
+def reset(state: RestartState) -> RestartState:
+    """Return a state with all counts at zero. The number of launches, and how far the run ever was, stay."""
+    return replace(state, without_progress=0, backoffs=0, failures=(), counted_at=(), uncounted_at=())
+
+
+def next_step(decision: Decision, state_path: str) -> str:
+    """Return what to do after an end that is none of the program's own, for people; empty where there is nothing to do.
+
+    Args:
+        decision: the end.
+        state_path: where the counts are.
+    """
+    own = decision.status not in (NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS)
+    if decision.action != "end" or own or decision.signal is not None:
+        return ""
+    if decision.status == IN_USE_STATUS:
+        return "Stop the process that has the logdir, then give the same command with --reset"
+    if not decision.by_counts:
+        return "Repair the cause, then give the same command"
+    return (
+        "Repair the cause, then give the same command with --reset; without it the counts go on "
+        f"({state_path}), and one more failure ends it"
+    )
 
 
 def made_progress(state: RestartState, launch: EndedLaunch) -> bool | None:
@@ -172,9 +199,8 @@ def decide(state: RestartState, launch: EndedLaunch, limits: Limits, *, chance: 
     recent = [at for at in state.uncounted_at if launch.at - HOUR_SECS < at <= launch.at]
     if launch.cause in ("preempted", "requested"):
         if len(recent) >= limits.uncounted_per_hour:
-            return state, _end(
-                SPENT_STATUS, progress, f"{len(recent) + 1} restarts within an hour that are not counted"
-            )
+            text = f"{len(recent) + 1} restarts within an hour that are not counted"
+            return state, _end(SPENT_STATUS, progress, text, by_counts=True)
         state = replace(state, uncounted_at=(*recent, launch.at))
         return state, Decision(action="restart", reason="not counted", progress=progress)
     return _counted(state, launch, limits, progress, chance)
@@ -186,9 +212,7 @@ def _updated(state: RestartState, launch: EndedLaunch, progress: bool | None) ->
         best_saved_step=_highest(state.best_saved_step, launch.saved_step),
         best_reached_step=_highest(state.best_reached_step, launch.reached_step),
     )
-    if not progress:
-        return state
-    return replace(state, without_progress=0, backoffs=0, failures=(), counted_at=(), uncounted_at=())
+    return reset(state) if progress else state
 
 
 def _final(launch: EndedLaunch, limits: Limits) -> Decision | None:
@@ -224,12 +248,12 @@ def _counted(
         where = f" at {last.where}" if last.where else ""
         step = "" if last.step is None else f", step {last.step:,}"
         text = f"{len(state.failures)} identical failures: {last.type}{where}{step}"
-        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), progress, text)
+        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), progress, text, by_counts=True)
     if state.without_progress >= limits.no_progress:
         text = f"{state.without_progress} launches without progress"
-        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), progress, text)
+        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), progress, text, by_counts=True)
     if len(recent) >= limits.per_hour:
-        return state, _end(SPENT_STATUS, progress, f"{len(recent) + 1} restarts within an hour")
+        return state, _end(SPENT_STATUS, progress, f"{len(recent) + 1} restarts within an hour", by_counts=True)
     most_secs = min(limits.backoff_max_secs, limits.backoff_secs * 2.0 ** min(state.backoffs, 32))
     state = replace(state, backoffs=state.backoffs + 1, counted_at=(*recent, launch.at))
     reason = {True: "progress", False: "no progress", None: "progress unknown"}[progress]
@@ -249,8 +273,8 @@ def _alike(failures: Sequence[Failure], new: Failure | None) -> tuple[Failure, .
     return (*failures, new) if failures and failures[-1].is_same(new) else (new,)
 
 
-def _end(status: int, progress: bool | None, reason: str) -> Decision:
-    return Decision(action="end", reason=reason, status=status, progress=progress)
+def _end(status: int, progress: bool | None, reason: str, *, by_counts: bool = False) -> Decision:
+    return Decision(action="end", reason=reason, status=status, progress=progress, by_counts=by_counts)
 
 
 def _is_above(step: int, best: int | None) -> bool:

@@ -44,6 +44,8 @@ from supervisor_core.restarter.policy import (
     Limits,
     RestartState,
     decide,
+    next_step,
+    reset,
 )
 from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE
 
@@ -82,6 +84,8 @@ class RestarterOptions:
     hang_timeout_secs: float = 300.0
     """A program that hangs is ended only after this long without progress, even where its budget is shorter: a budget
     that was learned knows nothing of what the program has not done yet."""
+    reset: bool = False
+    """Whether the counts of earlier restarters begin at zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +147,10 @@ class Restarter:
         keeper.become_subreaper()
         self._install_handlers()
         if self._logdir.do(self._view.take, LOOK_SECS) is False:
-            self._display.line(f"{self._view.logdir} is in use by another tb-supervisor run")
+            text = (
+                f"{self._view.logdir} is in use by another tb-supervisor run. Stop that one, or give another --logdir"
+            )
+            self._display.line(text)
             return RestarterEnd(status=IN_USE_STATUS)
         decision = self._begin()
         while decision is None or decision.action == "restart":
@@ -172,14 +179,16 @@ class Restarter:
             saved, reached = (None, None) if look is None else (look.saved_step, look.reached_step)
             self._state = RestartState(best_saved_step=saved, best_reached_step=reached)
             return None
-        self._state = state
+        self._state = reset(state) if self._options.reset else state
         if left is None:
             return None
         # On a machine that has started again, or on another one, it was the machine that ended it.
         is_same_machine = left.boot is not None and left.boot == boot_id()
         facts = LaunchFacts(attempt=state.attempt, started_at=left.started_at, directory=self._directory)
         facts.cause, facts.ended_at = "lost" if is_same_machine else "preempted", time.time()
-        return self._decide(facts, self._look)
+        decision = self._decide(facts, self._look)
+        self._announce(facts, decision)
+        return decision
 
     # One launch.
 
@@ -400,13 +409,11 @@ class Restarter:
         return decision
 
     def _announce(self, facts: LaunchFacts, decision: Decision) -> None:
-        end = facts.end
-        assert end is not None and facts.cause is not None
+        assert facts.cause is not None
         what = describe(facts)
         if decision.action == "end":
-            after = ""
-            if decision.status and decision.signal is None and facts.cause != "completed":
-                after = f". It is not started again: status {decision.status}"
+            advice = "" if facts.cause == "stopped" else next_step(decision, self._view.state_path)
+            after = f". It is not started again: status {decision.status}. {advice}" if advice else ""
             self._display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
         else:
             self._display.line(

@@ -10,6 +10,10 @@ from supervisor_core.run.model import Advice
 MIN_FAILURES = 3
 """Failures before anything is recommended: fewer say too little about the failure rate."""
 
+MAX_SHARE_OF_MTBF = 0.5
+"""No interval above this share of the mean time between failures is recommended: the formula holds for intervals far
+below it, and a run that fails that often needs repair."""
+
 LEAST_INTERVAL_SECS = 10.0
 """The shortest recommended interval; the duration of a save is another lower limit."""
 
@@ -27,7 +31,8 @@ class Costs:
     trained_secs: float = 0.0
     """Time spent on steps, including repeated ones."""
     failures: int = 0
-    """Sessions that were lost, failed, or were ended by a signal."""
+    """Sessions that got the run further, and were then lost, failed, or were ended by a signal. The others of a loop of
+    crashes say that the program is broken, not how often a training fails."""
     saves: int = 0
     """Successful saves."""
     save_secs: float = 0.0
@@ -62,7 +67,7 @@ def recommended_interval(costs: Costs, failures: float | None = None) -> float |
         failures: the expected number of failures in the time that the costs cover. Default: the observed number.
 
     Returns:
-        None while the save cost is 0, and before `MIN_FAILURES` failures.
+        None while the save cost is 0, before `MIN_FAILURES` failures, and above `MAX_SHARE_OF_MTBF`.
 
     Example:
         >>> recommended_interval(Costs(trained_secs=3 * 86400.0, failures=3, saves=10, blocked_secs=5.0))
@@ -72,7 +77,8 @@ def recommended_interval(costs: Costs, failures: float | None = None) -> float |
     if not cost or cost < 0 or costs.failures < MIN_FAILURES or costs.trained_secs <= 0:
         return None
     mtbf = costs.trained_secs / (costs.failures if failures is None else failures)
-    return max(costs.floor_secs, math.sqrt(2.0 * cost * mtbf))
+    best = max(costs.floor_secs, math.sqrt(2.0 * cost * mtbf))
+    return None if failures is None and best > MAX_SHARE_OF_MTBF * mtbf else best
 
 
 def expected_failures(failures: int) -> tuple[float, float]:

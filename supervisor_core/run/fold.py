@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
+from supervisor_core.run.ended_launches import death_by_launch, ended_state
 from supervisor_core.run.file_fold import FileFold, totals
 from supervisor_core.run.inferred_sessions import inferred_facts
 from supervisor_core.run.model import (
@@ -38,10 +39,10 @@ from supervisor_core.run.model import (
     Stall,
 )
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
-from supervisor_core.run.restarter_launches import given_up, joined, merged
+from supervisor_core.run.restarter_launches import joined, merged
 from supervisor_core.run.session_facts import SessionFacts, merged_session, telemetry_facts
 from supervisor_core.run.session_fold import clocks_differ
-from supervisor_core.run.timeline import Timeline, TimelineFold
+from supervisor_core.run.timeline import Death, Timeline, TimelineFold
 
 
 def unchecked(path: str) -> bool | None:
@@ -74,6 +75,7 @@ class RunFold:
         self._timeline: Timeline | None = None
         self._totals = totals(())
         self._launches: tuple[ProgramLaunch, ...] = ()
+        self._death: Death | None = None
         self._presence = _Presence()
         self._undivided = 0
         self._dropped: Counter[DroppedKind] = Counter()
@@ -92,6 +94,17 @@ class RunFold:
             self._files[chunk.path].add(chunk)
             self._timeline = None
 
+    @property
+    def newest_session(self) -> Session | None:
+        """The newest session, by the events; its outcome is ``running`` without a record of its end."""
+        sessions = self._line().sessions
+        return sessions[-1] if sessions else None
+
+    def died(self, death: Death) -> None:
+        """Add that the process of a session is over. A record of how the session ended, read before or after, counts
+        instead."""
+        self._death, self._timeline = death, None
+
     def run(self, now: float, present: Callable[[str], bool | None] = unchecked) -> Run:
         """Return the run as of `now`.
 
@@ -103,9 +116,8 @@ class RunFold:
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
         state = run_state(last, now, files.last_event_at)
-        if state == "stopped" and last is not None and given_up(self._launches, last.session.id):
-            state = "failed"
         sessions = line.sessions
+        state = ended_state(state, sessions[-1] if sessions else None, self._launches)
         if last is not None:
             outcome = _outcome_of_last(last, state)
             if outcome != sessions[-1].outcome:
@@ -165,18 +177,23 @@ class RunFold:
     def _line(self) -> Timeline:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
-            self._timeline = self._timelines.build(self._session_facts(files))
+            self._launches = merged(launch for file in files for launch in file.restarter_launches.items)
+            self._timeline = self._timelines.build(self._session_facts(files), self._death_of)
             sessions = self._timeline.sessions
             last = sessions[-1].files if sessions else ()
             earlier = {path for session in sessions if not session.inferred for path in session.files}
             self._totals = totals(_in_order(files, sessions), earlier.difference(last))
-            self._launches = merged(launch for file in files for launch in file.restarter_launches.items)
             if self._launches:
                 self._timeline = replace(
                     self._timeline, restarts=joined(self._timeline.restarts, sessions, self._launches)
                 )
             self._dropped = sum((file.dropped for file in files), counted([("sessions", self._undivided)]))
         return self._timeline
+
+    def _death_of(self, session: Session) -> Death | None:
+        if self._death is not None and self._death.session == session.id:
+            return self._death
+        return death_by_launch(session, reversed(self._launches))
 
     def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:
         """Return the facts of each session; computed only for those whose files have grown."""
@@ -276,12 +293,23 @@ def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
     intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
     costs = Costs(
         trained_secs=sum(goodput.secs[bucket] for bucket in (PRODUCTIVE, AT_RISK, WASTED)),
-        failures=sum(session.outcome in FAILURES for session in sessions),
+        failures=_failures(sessions),
         saves=sum(sum(each.counts) for each in blocked),
         save_secs=sum(each.sum for each in saved),
         blocked_secs=sum(each.sum for each in blocked),
     )
     return advice(costs, intervals[-1] if intervals else None)
+
+
+def _failures(sessions: Sequence[Session]) -> int:
+    """Return the number of sessions that reached a step above all before it, and then failed."""
+    found, best = 0, None
+    for session in sessions:
+        reached, base = session.last_step, session.first_step if best is None else best
+        if reached is not None and reached > (base or 0):
+            found += session.outcome in FAILURES
+            best = reached
+    return found
 
 
 def run_state(last: SessionFacts | None, now: float, last_event_at: float | None) -> RunState:
@@ -294,6 +322,8 @@ def run_state(last: SessionFacts | None, now: float, last_event_at: float | None
     """
     if last is None:
         return "unknown"
+    if last.is_over:
+        return "lost"
     if last.session.inferred:
         if last.ended_itself:
             return "stopped"
@@ -314,7 +344,12 @@ def _outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
         return last.session.outcome
     if state in ("running", "stalled"):
         return "running"
+    if last.is_over:
+        return _OUTCOMES_OF_THE_DEAD.get(state, "lost")
     return "lost" if state == "lost" else "unknown"
+
+
+_OUTCOMES_OF_THE_DEAD: Mapping[RunState, Outcome] = {"completed": "completed", "stopped": "signal"}
 
 
 Present = Callable[[str], "bool | None"]

@@ -77,6 +77,8 @@ class Session:
     outcome: Outcome
     inferred: bool
     """Whether it was inferred from events other than its own telemetry."""
+    gone: bool = False
+    """Whether its process is known to be over, though no record says how it ended."""
     first_step: int | None = None
     """The step it began at: the restored one, or the first that was written."""
     last_step: int | None = None
@@ -424,15 +426,14 @@ class AtRisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The recommended checkpoint interval, by the run's own costs. Cost ratios are shares of the wall time: saving, and
-    lost work."""
+    """The recommended checkpoint interval, by the run's own costs. Ratios are shares of the wall time."""
 
     save_cost_secs: float | None
     """Mean seconds for which one save blocks training."""
     mtbf_secs: float | None
     """Mean time between failures: time spent on steps, divided by `failures`."""
     failures: int = 0
-    """Sessions that were lost, failed, or were ended by a signal."""
+    """Sessions that got the run further, and were then lost, failed, or were ended by a signal."""
     present_interval_secs: float | None
     recommended_interval_secs: float | None
     """The interval with the lowest expected cost; None while too little is known."""
@@ -490,8 +491,7 @@ class Run:
     nonfinite_tags: tuple[NonFinite, ...] = ()
     """The same by tag, in the order of the tags' names."""
     loss_finite: bool | None = None
-    """Whether the newest loss, and the newest point of each tag named as a loss, is neither NaN nor infinite, in the
-    newest session. None without a loss."""
+    """Whether every newest loss of the newest session is neither NaN nor infinite; None without a loss."""
     steps_lost: int
     """Steps repeated after restarts and recoveries: a lower bound."""
     steps_lost_most: int | None = None

@@ -125,12 +125,3 @@ _CAUSES = {
 }
 LAUNCH_CAUSES = frozenset(("error", "signal", *_CAUSES))
 """Every cause that a restarter records."""
-
-
-def given_up(launches: Sequence[ProgramLaunch], session: str) -> bool:
-    """Return whether a restarter has ended this session because it hung, and starts the program no more: the session's
-    own record has only the signal by which that was done."""
-    newest = launches[-1] if launches else None
-    return (
-        newest is not None and newest.session == session and newest.action == "end" and newest.decided_by == "watchdog"
-    )

@@ -37,6 +37,7 @@ def session_json(item: Session) -> dict[str, Any]:
         "last_step": item.last_step,
         "outcome": item.outcome,
         "inferred": item.inferred,
+        "gone": item.gone,
         "error": item.error,
         "signal": item.signal,
         "phase": item.phase,

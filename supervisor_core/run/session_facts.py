@@ -41,6 +41,8 @@ class SessionFacts:
     """Whether its start time is from its own session record."""
     is_stalled: bool = False
     """Whether its latest record reports a stall."""
+    is_over: bool = False
+    """Whether its process is known to be over, though no record says so."""
     silence_secs: float | None = None
     """How long it may be silent before it counts as lost; None: without limit."""
     likely_unseen_secs: float = 0.0

@@ -8,7 +8,7 @@ lease was renewed up to a second before it. The next session records what the le
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
@@ -66,9 +66,20 @@ class TimelineFold:
         self._settled = _TimelineBuilder(kept_spans)
         self._following: SessionFacts | None = None
 
-    def build(self, facts: Sequence[SessionFacts]) -> Timeline:
-        """Return the timeline of sessions given in any order."""
+    def build(
+        self, facts: Sequence[SessionFacts], death_of: Callable[[Session], Death | None] = lambda session: None
+    ) -> Timeline:
+        """Return the timeline of sessions given in any order.
+
+        Args:
+            facts: each session by itself.
+            death_of: returns what is known of the death of the newest one, if no record says how it ended.
+        """
         ordered = in_order(facts)
+        if ordered and not ordered[-1].ended_itself and ordered[-1].session.is_open:
+            death = death_of(ordered[-1].session)
+            if death is not None:
+                ordered[-1] = dead_session(ordered[-1], death)
         settled = self._settled
         if not self._goes_on(ordered):
             settled = _TimelineBuilder(self._kept_spans)
@@ -283,14 +294,42 @@ RENEWAL_SECS, REMOTE_RENEWAL_SECS = 1.0, 15.0
 def crashed_session(facts: SessionFacts, following: SessionFacts) -> SessionFacts:
     """Return a session without a stop record, completed by what its successor found in the lease."""
     session, seen_at = facts.session, following.previous_seen_at
-    if session.inferred or session.outcome != "running" or following.session.attempt != session.attempt + 1:
-        return facts
-    if seen_at is None or session.started_at is None or session.ended_at is None:
+    if following.session.attempt != session.attempt + 1 or seen_at is None or session.started_at is None:
         return facts
     if following.previous_elapsed_secs is not None:  # monotonic, so comparable with the session's own
         seen_at = latest = session.started_at + following.previous_elapsed_secs
     else:
         latest = following.session.started_at if following.session.started_at is not None else seen_at
+    return _completed(facts, seen_at, latest, following.previous_step, is_exact=following.previous_step_exact)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """What is known of a session whose process is known to be over."""
+
+    session: str
+    step: int | None
+    """The last step that it reached."""
+    is_step_exact: bool
+    elapsed_secs: float | None
+    """Its age at its last sign of life, by a monotonic clock."""
+
+
+def dead_session(facts: SessionFacts, death: Death) -> SessionFacts:
+    """Return a session without a stop record whose process is over, completed by what is known of its death."""
+    session = facts.session
+    seen_at = session.ended_at or 0.0
+    if death.elapsed_secs is not None and session.started_at is not None:
+        seen_at = session.started_at + death.elapsed_secs
+    found = _completed(facts, seen_at, seen_at, death.step, is_exact=death.is_step_exact)
+    return replace(found, is_over=True, session=replace(found.session, gone=True))
+
+
+def _completed(facts: SessionFacts, seen_at: float, latest: float, step: int | None, *, is_exact: bool) -> SessionFacts:
+    """Return a session without a stop record that was last seen at a time, and a step, that its events do not have."""
+    session = facts.session
+    if session.inferred or session.outcome != "running" or session.started_at is None or session.ended_at is None:
+        return facts
     ended_at = max(session.ended_at, min(seen_at, latest))
     likely_unseen_secs = facts.likely_unseen_secs
     most_unseen_secs = facts.most_unseen_secs
@@ -303,10 +342,10 @@ def crashed_session(facts: SessionFacts, following: SessionFacts) -> SessionFact
     activity[bucket] = activity.get(bucket, 0.0) + ended_at - session.ended_at
     steps = [session.last_step]
     if not facts.recoveries or seen_at >= facts.recoveries[-1].at:  # else the step is from before the recovery
-        steps.append(following.previous_step)
-    last_step = max((step for step in steps if step is not None), default=None)
-    if following.previous_step_exact and following.previous_step is not None:
-        last_step, most_unseen_secs = following.previous_step, 0.0
+        steps.append(step)
+    last_step = max((found for found in steps if found is not None), default=None)
+    if is_exact and step is not None:
+        last_step, most_unseen_secs = step, 0.0
         if facts.most_steps_per_sec:  # it died before its next step, or the next second's sign of life
             likely_unseen_secs = min(likely_unseen_secs, 0.5 / facts.most_steps_per_sec)
     return replace(

@@ -282,9 +282,10 @@ class SessionMonitor:
         earlier, saves = self._identity.earlier_costs, self._saves.costs
         if earlier is None:
             return None
+        failures = sum(count for reason, count in self._identity.restarts.items() if reason in FAILURES)
         return Costs(
             trained_secs=earlier.trained_secs + self._progress.snapshot().activity_secs[PRODUCTIVE],
-            failures=sum(count for reason, count in self._identity.restarts.items() if reason in FAILURES),
+            failures=min(failures, earlier.saves),  # no more sessions than that have got the run further, and saved it
             saves=earlier.saves + saves.saves,
             save_secs=earlier.save_secs + saves.save_secs,
             blocked_secs=earlier.blocked_secs + saves.blocked_secs,

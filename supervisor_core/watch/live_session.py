@@ -19,6 +19,7 @@ from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.process.stacks_file import SUFFIX, Look, read_stacks
 from supervisor_core.run.goodput import without_risk
 from supervisor_core.run.model import Run, Session, Stall
+from supervisor_core.run.timeline import Death
 from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
 
 FRESH_SECS = 30.0
@@ -120,24 +121,45 @@ class PageReader:
         self._path: str | None = None
         self._due = 0.0
 
-    def read(self, run: Run, now: float) -> PageReading | None:
+    def read(self, session: Session, now: float) -> PageReading | None:
         """Return the page if its process runs; None otherwise, and where that is unknown.
 
         Args:
-            run: the run from its events.
+            session: the newest, from the events.
             now: the present wall time.
         """
-        last = run.sessions[-1] if run.sessions else None
-        if self._directory is None or last is None or last.inferred:
+        page = self._page(session, now)
+        return page if page is not None and page.is_running and not page.is_stopped else None
+
+    def death(self, session: Session, now: float) -> Death | None:
+        """Return what the page of a process that is over has last; None while it runs, and where that is unknown: on
+        another machine, in another container.
+
+        Args:
+            session: the newest, from the events.
+            now: the present wall time.
+        """
+        page = self._page(session, now)
+        if page is None or not page.is_dead:
             return None
-        if last.id != self._session:
-            self._session, self._path, self._due = last.id, None, 0.0
+        seen = max(page.tick_boot_secs, page.progress_boot_secs) if page.ticks else page.started_boot_secs
+        return Death(
+            session=session.id,
+            step=page.step,
+            is_step_exact=page.is_step_exact,
+            elapsed_secs=max(0.0, seen - page.started_boot_secs),
+        )
+
+    def _page(self, session: Session, now: float) -> PageReading | None:
+        if self._directory is None or session.inferred:
+            return None
+        if session.id != self._session:
+            self._session, self._path, self._due = session.id, None, 0.0
         if self._path is None and now >= self._due:
             self._due = now + FRESH_SECS
             lease = peek(self._directory)
-            self._path = lease.page if lease is not None and lease.session == last.id else None
-        page = None if self._path is None else page_of_session(self._path, last.id)
-        return page if page is not None and page.is_running and not page.is_stopped else None
+            self._path = lease.page if lease is not None and lease.session == session.id else None
+        return None if self._path is None else page_of_session(self._path, session.id)
 
 
 def newest_look(page: PageReading, since: float) -> Look | None:

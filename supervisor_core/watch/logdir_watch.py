@@ -95,7 +95,9 @@ class LogdirWatch:
                 on_progress(done, total)
 
         try:
-            self._index.refresh(progressed, take=lambda name, chunks: self._run(name).update(chunks))
+            self._read(progressed)
+            if self._look_for_deaths():
+                self._read()  # what they wrote before: how they ended, perhaps
         except Exception as error:  # clients of object stores raise what they like; the next look may go well
             _LOG.debug("Looking at %s failed", self.logdir, exc_info=True)
             problems.append(f"{self.logdir} cannot be looked at: {error!r}.")
@@ -130,6 +132,15 @@ class LogdirWatch:
         names = list(self._index.runs)[: self._done]
         return Snapshot(logdir=self.logdir, at=now, runs={name: self._run(name).look(now, boot_now) for name in names})
 
+    def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
+        self._index.refresh(progressed, take=lambda name, chunks: self._run(name).update(chunks))
+
+    def _look_for_deaths(self) -> bool:
+        """Find the processes that are over without a record of it; return whether there are some since the last
+        time."""
+        now = self._clock.wall()
+        return any([self._run(name).has_died(now) for name in self._index.runs])
+
     def _run(self, name: str) -> _RunWatch:
         index, watch = self._index.runs[name], self._runs.get(name)
         if watch is None or watch.index is not index:  # new, or gone in between
@@ -156,6 +167,7 @@ class _RunWatch:
         self._fold = RunFold(index.name, kept_ticks=kept_ticks)
         self._lease = LeaseReader(index.directory)
         self._page = PageReader(index.directory)
+        self._dead: str | None = None
         self._lost: str | None = None
         self._fresh = True
         self._stamp: object = None
@@ -168,6 +180,22 @@ class _RunWatch:
         except Exception as error:  # a fault of ours; it must not cost the other runs
             _LOG.exception("The events of run %s could not be understood", self.index.name)
             self._lost = f"its events could not be understood: {error!r}"
+
+    def has_died(self, now: float) -> bool:
+        """Return whether the process of the newest session is over, though no record says so; True once."""
+        try:
+            session = self._fold.newest_session
+            if session is None or session.outcome != "running" or session.id == self._dead:
+                return False
+            death = self._page.death(session, now)
+        except Exception:  # as in `update`; the look that follows reports it
+            _LOG.debug("The page of run %s could not be read", self.index.name, exc_info=True)
+            return False
+        if death is None:
+            return False
+        self._fold.died(death)
+        self._dead, self._fresh = session.id, True
+        return True
 
     def look(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         index = self.index
@@ -185,10 +213,11 @@ class _RunWatch:
         self._fresh, self._stamp = False, stamp
         try:
             run = self._fold.run(now, self._presence.within(self.index.directory))
-            if run.state == "lost":
+            is_gone = bool(run.sessions) and run.sessions[-1].gone
+            if run.state == "lost" and not is_gone:
                 run = with_lease(run, self._lease.read(now), now)
-            if run.state in _MOVING:
-                run = with_page(run, self._page.read(run, now), now, boot_now)
+            if run.state in _MOVING and not is_gone:
+                run = with_page(run, self._page.read(run.sessions[-1], now), now, boot_now)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)

@@ -19,6 +19,7 @@ from click.testing import Result
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
+    LaunchRecord,
     Record,
     RecoveryRecord,
     SessionRecord,
@@ -122,6 +123,31 @@ def test_the_table_and_one_run(run: Callable[..., Result], write: Write, monkeyp
     assert re.search(r"^b +✓ completed +250 ", table.stdout, re.MULTILINE)
     one = run("inspect", logdir, "--run", "b").stdout
     assert "30 steps recomputed" in one and "m-100" in one and "a/[bold]" not in one
+
+
+def test_the_table_says_why_runs_were_restarted_and_have_failed(
+    run: Callable[..., Result], write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for each below the table: what a restarter recorded, else how the earlier session ended. One line, cut,
+    whatever an error's text is."""
+    monkeypatch.setenv("COLUMNS", "200")
+    write("a", *first_session())
+    logdir = write("a", *second_session())
+    end = {"launch": "l1", "attempt": 1, "started_at": 0.0, "state": "end", "action": "end"}
+    why = {"cause": "error", "error": "ImportError at train.py:3", "reason": "ImportError before the first step"}
+    write("b", (990.0, 0, LaunchRecord(**end, **why)))
+    stop = StopRecord(session="c1", reason="error", error="E: [x]\n" + "y" * 999)
+    write("c", *first_session("c"), (130.5, 130, stop))
+    text = run("inspect", logdir).stdout
+    assert re.search(r"^a: .* ago: restarted after it was killed \(no stop record\)$", text, re.MULTILINE)
+    assert re.search(r"^b +✗ failed", text, re.MULTILINE)
+    reason = "ended by tb-supervisor: ImportError at train.py:3; attempt 1; ImportError before the first step"
+    assert f"\nb: Failed: {reason}\n" in text
+    assert re.search(r"^c: Failed: E: \[x\] y{193} \.\.\.$", text, re.MULTILINE)
+    assert "Last restart" in run("inspect", logdir, "--run", "a").stdout
+    assert f"Failed: {reason}" in run("inspect", logdir, "--run", "b").stdout
+    seen = {item["run"]: item["failure"] for item in json.loads(run("inspect", logdir, "--json").stdout)["runs"]}
+    assert (seen["a"], seen["b"]) == (None, reason)
 
 
 def test_a_cluster_is_seen(run: Callable[..., Result], write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

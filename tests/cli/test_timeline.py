@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text
 from supervisor_core.cli.text import SHOWN_ROWS, STATES, overview
-from supervisor_core.cli.timeline import SHOWN_NONFINITE, advice_text, again_text, bar, timeline
+from supervisor_core.cli.timeline import bar, timeline
 from supervisor_core.run.model import (
     Advice,
     AtRisk,

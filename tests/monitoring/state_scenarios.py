@@ -21,7 +21,7 @@ from monitoring_happenings import (
     resumed,
     turns,
 )
-from monitoring_served import HOUR, MINUTE, Target, always, clock, exporter, saved_every, trainer, until
+from monitoring_served import DAY, HOUR, MINUTE, Target, always, clock, exporter, saved_every, trainer, until
 
 AT = 5 * MINUTE
 """When it happens, where nothing else is said."""
@@ -130,6 +130,16 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             # after three heartbeats, of 10, 30 and 60 s
             for budget, lost in ((1, 45), (1, 90), (60, 195))
             for targets in ([], [trainer(end=AT, **within("training", budget))])
+        ),
+        (
+            "killed, and an exporter on its machine reports it at once: a restart has half a minute",
+            [exporter(**{**LOST, **turns("running", AT, "lost")})],
+            {AT: SILENT, AT + 15: SILENT, AT + 30: SILENT, AT + 60: {KILLED}, AT + 20 * MINUTE: {KILLED}},
+        ),
+        (
+            "killed, reported at once, by an exporter whose clock is behind the training's",
+            [exporter(**{**LOST, "serves": {next(iter(EVENTS)): always(DAY)}, **turns("running", AT, "lost")})],
+            {AT: SILENT, AT + 60: {KILLED}},
         ),
         (
             "a trainer of before there were states, no exporter",

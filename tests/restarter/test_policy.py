@@ -17,6 +17,8 @@ from supervisor_core.restarter.policy import (
     RestartState,
     decide,
     made_progress,
+    next_step,
+    reset,
     state_from_json,
     state_json,
 )
@@ -203,6 +205,36 @@ def test_the_state_survives_the_disk() -> None:
     for wrong in ({"attempt": -1}, {"best_saved_step": "x"}, {"failures": [1]}, {"counted_at": 3}, []):
         with pytest.raises(ValueError):
             state_from_json(wrong)
+
+
+@pytest.mark.parametrize(
+    ("launches", "expected"),
+    [
+        ([ended()] * 3, "Repair the cause, then give the same command with --reset; without it the counts go on (F)"),
+        ([ended(saved_step=None, is_known=False)] * 11, "with --reset; without it the counts go on (F)"),
+        ([ended(cause="preempted", exit_code=None)] * 61, "with --reset"),
+        ([ended(cause="in_use", has_stepped=False)] * 3, "Stop the process that has the logdir, then"),
+        ([ended(cause="refused", exit_code=93)], "Repair the cause, then give the same command"),
+        ([ended(cause="not_started", exit_code=None)], "Repair the cause, then give the same command"),
+    ],
+)
+def test_an_end_says_what_to_do_next(launches: list[EndedLaunch], expected: str) -> None:
+    """Whether the counts have to be set back, and where they are; they are not mentioned where they decided nothing."""
+    decision = run(launches)[-1]
+    text = next_step(decision, "F")
+    assert decision.action == "end" and expected in text
+    assert ("--reset" in text) is (decision.by_counts)
+    assert next_step(run([ended(cause="completed", exit_code=0)])[-1], "F") == ""
+    assert next_step(run([ended()])[-1], "F") == ""
+
+
+def test_a_reset_sets_the_counts_to_zero_and_forgets_nothing_else() -> None:
+    """The next failure is the first one; launches are numbered on, and progress is what gets the run further."""
+    state = RestartState(
+        attempt=4, best_saved_step=7, best_reached_step=9, without_progress=3, backoffs=3, failures=(DEFECT,) * 3,
+        counted_at=(1.5,), uncounted_at=(2.5,),
+    )  # fmt: skip
+    assert reset(state) == RestartState(attempt=4, best_saved_step=7, best_reached_step=9)
 
 
 def test_any_sequence_without_progress_comes_to_an_end() -> None:

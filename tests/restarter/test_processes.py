@@ -128,7 +128,8 @@ step()
 def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     restarter: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Three launches, the same failure: status 93; the records say why, and the state on disk goes on counting."""
+    """Three launches, the same failure: status 93; the records say why, and the state on disk goes on counting, until
+    it is reset."""
     running = restarter(FAILING, "--max-backoff", "1ms")
     assert running.status() == 93, running.log
     assert "3 identical failures: RuntimeError at program.py:6 in step" in running.log
@@ -141,12 +142,15 @@ def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     assert (last.action, last.decided_by, last.progress) == ("end", "program", None)
     assert last.last_words is not None and last.last_words.endswith("RuntimeError: no such device\n")
     assert launch_text(run.launches[0]).startswith("restarted by tb-supervisor: RuntimeError at program.py:6")
-    assert run.sessions == ()  # a launch is no session
+    assert (run.sessions, run.state) == ((), "failed")  # a launch is no session
+    assert f"--reset; without it the counts go on ({tmp_path / 'logs' / '.supervisor.restarts'})" in running.log
     kept = json.loads((tmp_path / "logs" / ".supervisor.restarts").read_text())
     assert kept["state"]["attempt"] == 3 and kept["launch"] is None
     # The next restarter gives it one launch, not three.
     again = restarter(FAILING, "--max-backoff", "1ms")
     assert again.status() == 93 and "4 identical failures" in again.log
+    reset = restarter(FAILING, "--max-backoff", "1ms", "--reset", "--identical-limit", "1")
+    assert reset.status() == 93 and "launch 5 has ended" in reset.log and "1 identical failures" in reset.log
 
 
 HANGING = """

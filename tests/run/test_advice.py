@@ -110,13 +110,38 @@ def test_a_run_is_advised_from_its_own_saves_and_failures(
     assert ended.advice.failures == 2
 
 
-def test_a_loop_of_crashes_is_not_advised_to_save_all_the_time(trainer: Any, run_of: Callable[..., Run]) -> None:
-    """Sessions that die within a second of training, each after a save of a millisecond."""
+def test_a_run_that_fails_all_the_time_is_not_advised_to_save_all_the_time(
+    trainer: Any, run_of: Callable[..., Run]
+) -> None:
+    """Sessions that die within a second of training, each after a save of a millisecond, and each a step further: no
+    interval is far below that second."""
     sessions = []
     for attempt in range(1, 9):
         at = sessions[-1].now + 5 if sessions else 1e9
         session = trainer(str(attempt), at, attempt=attempt, heartbeat_secs=0.1).ready(attempt).train(2, 0.2)
         sessions.append(session.save(secs=0.01, blocked_secs=0.001).train(1, 0.2))
     run = run_of(*sessions, now=2e9)
-    assert run.advice.failures == 8
-    assert run.advice.recommended_interval_secs == LEAST_INTERVAL_SECS
+    assert (run.advice.failures, run.advice.recommended_interval_secs) == (8, None)
+
+
+def test_sessions_that_get_the_run_no_further_are_no_failures_of_it(trainer: Any, run_of: Callable[..., Run]) -> None:
+    """A loop of crashes at one step, or before the first, says nothing about how often a training fails. Of sessions
+    that do get it further, each counts."""
+    for gained, counted in ((0, 1), (1, 8)):
+        sessions = []
+        for attempt in range(1, 9):
+            at = sessions[-1].now + 5 if sessions else 1e9
+            first = trainer(str(attempt), at, attempt=attempt).ready(100 + gained * attempt).train(99)
+            sessions.append(first.save(blocked_secs=0.5).train(50))
+        stillborn = trainer("9", sessions[-1].now + 5, attempt=9).spend(3)
+        run = run_of(*sessions, stillborn, now=2e9)
+        assert run.advice.failures == counted
+        assert (run.advice.recommended_interval_secs is None) is (gained == 0)
+
+
+def test_no_interval_near_the_time_between_failures_is_recommended() -> None:
+    """Its lower limits do not make it one."""
+    slow = Costs(trained_secs=200.0, failures=5, saves=9, save_secs=9 * 30.0, blocked_secs=9.0)
+    assert slow.floor_secs == 30.0
+    assert recommended_interval(slow) is None
+    assert recommended_interval(replace(slow, trained_secs=400.0)) == 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -189,8 +190,8 @@ def test_a_session_that_has_ended_is_not_active(make, clock, state, error) -> No
 
 def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) -> None:
     """It is Young's optimum by what all its sessions did; nothing before enough failures, nor where the lease does not
-    know what the earlier sessions did."""
-    earlier = Costs(trained_secs=29_000.0, saves=1, save_secs=3.0, blocked_secs=0.7)
+    know what the earlier sessions did, nor where most of them saved nothing."""
+    earlier = Costs(trained_secs=29_000.0, saves=4, save_secs=3.0, blocked_secs=2.2)
 
     def recommended(lost: int, earlier: Costs | None) -> float | None:
         monitor, _, progress, _ = make(restarts={"lost": lost, "completed": 5}, earlier_costs=earlier)
@@ -205,6 +206,7 @@ def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) ->
     assert recommended(3, earlier) == pytest.approx((2 * 0.5 * 10_000) ** 0.5)
     assert recommended(2, earlier) is None
     assert recommended(3, None) is None
+    assert recommended(9, replace(earlier, saves=2)) is None
 
 
 def test_in_a_cluster_training_keeps_its_default_budget(make, clock) -> None:

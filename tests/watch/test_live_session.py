@@ -147,19 +147,71 @@ def test_only_the_page_of_that_session_is_read(run: Run, tmp_path: Path, monkeyp
     lock = LogdirLock(tmp_path / "run")
     lock.acquire("another", page=str(tmp_path / "another.page"))
     reader = PageReader(str(tmp_path / "run"))
-    assert reader.read(run, NOW) is None
+    assert reader.read(run.sessions[-1], NOW) is None
     lock.release("completed")
     lock = LogdirLock(tmp_path / "run")
     page = ProgressPage.create(tmp_path, session_id=SESSION)
     lock.acquire(SESSION, page=str(page.path))
-    assert reader.read(run, NOW + 1.0) is None
-    found = reader.read(run, NOW + 31.0)
+    assert reader.read(run.sessions[-1], NOW + 1.0) is None
+    found = reader.read(run.sessions[-1], NOW + 31.0)
     assert found is not None and found.session == SESSION
     monkeypatch.setattr(progress_page, "is_stopped", lambda pid: True)
-    assert reader.read(run, NOW + 32.0) is None
+    assert reader.read(run.sessions[-1], NOW + 32.0) is None
     lock.release("completed")
-    assert PageReader("gs://bucket/run").read(run, NOW) is None
+    assert PageReader("gs://bucket/run").read(run.sessions[-1], NOW) is None
     page.close()
+
+
+@pytest.fixture
+def killed(tmp_path: Path, writing: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The events file of a session at step 90, a second old, whose process is gone; its page has step 142."""
+    file = writing.RunFile(tmp_path / "run", time.time() - 60.0, SESSION).ready()
+    file.beat(time.time() - 1.0, steps=90)
+    page = ProgressPage.create(tmp_path, session_id=SESSION)
+    page.step_is(100, 1)
+    page.counts[STEPS] = 42
+    lock = LogdirLock(tmp_path / "run")
+    lock.acquire(SESSION, page=str(page.path))
+    monkeypatch.setattr(progress_page, "is_running", lambda pid: False)
+    yield file
+    lock.release("completed")
+    page.close()
+
+
+def test_a_process_that_is_gone_is_lost_at_once(killed: Any) -> None:
+    """The run stays so at each later look, also after the lease names another session."""
+    watch = LogdirWatch(str(killed.path.parent))
+    for _ in range(2):
+        [found] = watch.refresh().runs.values()
+        assert (found.run.state, found.run.step, found.run.sessions[-1].gone) == ("lost", 142, True)
+        (killed.path.parent / LEASE_NAME).write_bytes(b"another")
+    status = run_status(found.run, time.time())
+    assert (status.state, status.active, status.global_step, status.stalled) == ("lost", True, 142, False)
+
+
+def test_a_stop_record_says_how_a_process_that_is_gone_has_ended(killed: Any) -> None:
+    """One that was written between the look at the events and the look at the process, too."""
+    watch = LogdirWatch(str(killed.path.parent))
+    looks = []
+
+    def progressed(done: int, total: int) -> None:
+        if not looks:
+            killed.stop(time.time())
+        looks.append(done)
+
+    [found] = watch.refresh(progressed).runs.values()
+    assert (found.run.state, found.run.sessions[-1].gone, found.run.step) == ("completed", False, 90)
+
+
+def test_a_process_of_another_machine_or_container_is_not_called_gone(
+    killed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id says nothing here: the run is running until it is silent for too long."""
+    for name in ("boot_id", "pid_namespace"):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(progress_page, name, lambda: "another")
+            [found] = LogdirWatch(str(killed.path.parent)).refresh().runs.values()
+            assert (found.run.state, found.run.step, found.run.sessions[-1].gone) == ("running", 90, False)
 
 
 TRAINER = (
@@ -209,12 +261,12 @@ class Later:
 
 
 @pytest.fixture
-def blocked(tmp_path: Path) -> Iterator[Path]:
-    """The logdir of a process that hangs with the interpreter lock held."""
+def blocked(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A process that hangs with the interpreter lock held, and its logdir."""
     logdir = tmp_path / "run"
     with subprocess.Popen([sys.executable, "-c", TRAINER, str(logdir)], stdout=subprocess.PIPE) as trainer:
         assert trainer.stdout is not None and trainer.stdout.readline() == b"hangs\n"
-        yield logdir
+        yield logdir, trainer
         trainer.kill()
 
 
@@ -224,19 +276,24 @@ def has_hung(reading: StacksReading | None) -> bool:
     return any(HANG in frame for look in newest for frame in look.stacks["MainThread"])
 
 
-def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen(blocked: Path) -> None:
+def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_death_too(
+    blocked: tuple[Path, subprocess.Popen[bytes]],
+) -> None:
     """Nothing in it can write a record; from outside it is a stall, soon after its budget and when all records are old.
 
-    At first its records do not show it: they are younger than its budget."""
-    [early] = LogdirWatch(str(blocked)).refresh().runs.values()
+    At first its records do not show it: they are younger than its budget. Once killed, it is lost at once, at the last
+    step that it did, for who has watched it and for who looks for the first time."""
+    logdir, trainer = blocked
+    watch = LogdirWatch(str(logdir))
+    [early] = watch.refresh().runs.values()
     assert early.run.state == "running"
-    lease = json.loads((blocked / LEASE_NAME).read_bytes())
+    lease = json.loads((logdir / LEASE_NAME).read_bytes())
     stacks = Path(lease["page"]).with_suffix(".stacks")
     while not has_hung(reading := read_stacks(stacks)):
         time.sleep(0.01)  # until the timer of the process has fired
     assert reading is not None
     for secs in (28.0, 3600.0):
-        [found] = LogdirWatch(str(blocked), clock=Later(secs)).refresh().runs.values()
+        [found] = LogdirWatch(str(logdir), clock=Later(secs)).refresh().runs.values()
         assert (found.run.state, found.run.step, found.run.sessions[-1].pid) == ("stalled", 1007, lease["pid"])
         stall = found.run.stalls[-1]
         assert stall.until is None and stall.blocked_since is not None
@@ -245,3 +302,11 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen(blocked: Pa
         assert place is not None and (place.thread, place.phase) == ("MainThread", "training")
         assert place.location == HANG.replace(" ", " in ")
         assert stall.secs == pytest.approx(secs, abs=60)
+    trainer.kill()
+    trainer.wait()
+    for look in (watch, LogdirWatch(str(logdir))):
+        [found] = look.refresh().runs.values()
+        last = found.run.sessions[-1]
+        assert (found.run.state, last.outcome, last.gone, found.run.step) == ("lost", "lost", True, 1007)
+        assert found.run.at_risk is not None and found.run.at_risk.steps == 7
+        assert found.run.goodput.wall_secs == pytest.approx(sum(found.run.goodput.secs.values()))

@@ -1,0 +1,84 @@
+"""What the end of a launch says of the run: that a session is over, and whether the run has failed, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from supervisor_core.run.model import ProgramLaunch, Run, RunState, Session
+from supervisor_core.run.restarter_launches import SLACK_SECS, launch_text
+from supervisor_core.run.timeline import Death
+
+_STATES: Mapping[str, RunState] = {"completed": "completed", "stopped": "stopped"}
+
+
+def ended_state(state: RunState, last: Session | None, launches: Sequence[ProgramLaunch]) -> RunState:
+    """Return the state of a run whose program a restarter has ended or given up; any other state is left as it is.
+
+    A program that ended before its first event has no other record of its end. Of a session that hung, its own record
+    has only the signal by which it was ended.
+
+    Args:
+        state: by the sessions.
+        last: the newest session; None without one.
+        launches: in order.
+    """
+    end = final_launch(launches)
+    if end is None or not _is_before(last, end):
+        return state
+    if last is None or last.gone:
+        return _STATES.get(end.cause or "", "failed")
+    is_given_up = last.outcome in ("error", "signal", "requested") and end.cause not in _STATES
+    return "failed" if is_given_up else state
+
+
+def final_launch(launches: Sequence[ProgramLaunch]) -> ProgramLaunch | None:
+    """Return the newest launch, if the restarter starts the program no more; None otherwise, and where it was another
+    process that had the logdir: that one may train."""
+    newest = launches[-1] if launches else None
+    is_over = newest is not None and newest.ended_at is not None and newest.action == "end"
+    return newest if is_over and newest is not None and newest.cause != "in_use" else None
+
+
+def failure_text(run: Run) -> str | None:
+    """Return why a run has failed, in one line: the error of its session, or what its restarter says; None if it has
+    not."""
+    if run.state != "failed":
+        return None
+    last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
+    if last is not None and last.error is not None and (end is None or end.session in (None, last.id)):
+        return last.error
+    return None if end is None else launch_text(end)
+
+
+def failure_type(run: Run) -> str | None:
+    """Return the type of the error that a run has failed with, perhaps with its text after a colon; None where it is
+    not known."""
+    last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
+    if last is not None and last.error is not None:
+        return last.error
+    return None if end is None else (end.error or "").partition(" at ")[0] or end.signal
+
+
+def death_by_launch(session: Session, launches: Iterable[ProgramLaunch]) -> Death | None:
+    """Return what is known of the death of a session that one of the launches had started: a launch is over when all
+    of its processes are. None where none of them had, or it has not ended."""
+    began, seen_at = session.started_at, session.ended_at
+    for launch in launches:
+        ended_at = launch.ended_at
+        if ended_at is None or launch.cause == "in_use":
+            continue
+        if launch.session != session.id:
+            if began is None or seen_at is None or launch.started_at is None or seen_at > ended_at + SLACK_SECS:
+                continue
+            if not launch.started_at - SLACK_SECS <= began <= ended_at + SLACK_SECS:
+                continue
+        elapsed_secs = None if began is None else max(0.0, ended_at - began)
+        return Death(session=session.id, step=launch.step, is_step_exact=False, elapsed_secs=elapsed_secs)
+    return None
+
+
+def _is_before(session: Session | None, end: ProgramLaunch) -> bool:
+    """Return whether a session began before a launch ended."""
+    if session is None or session.started_at is None or end.ended_at is None or end.session == session.id:
+        return True
+    return session.started_at <= end.ended_at + SLACK_SECS

@@ -1,0 +1,128 @@
+"""What a restarter has recorded of its program's end decides where the program itself has no record of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from supervisor_core.events.telemetry import LaunchRecord
+from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.table import RUN_METRICS
+from supervisor_core.run.ended_launches import failure_text
+from supervisor_core.run.model import Run
+
+RunOf = Callable[..., Run]
+T0 = 1_700_000_000.0
+ERROR_INFO = next(metric for metric in RUN_METRICS if metric.name == "supervisor_run_error_info")
+
+
+@pytest.fixture
+def launches(events_file: Any) -> Callable[..., Any]:
+    """Returns a function for the restarter's events file: launches, one after the other, each with begin and end.
+
+    Of each it takes the time of its begin, how long it lasted, and fields of its end; no fields: it still runs."""
+
+    def file(*given: tuple[float, float, dict[str, Any] | None]) -> Any:
+        made = events_file("restarter", created_at=given[0][0])
+        for attempt, (began, secs, end) in enumerate(given, 1):
+            about = {"launch": f"l{attempt}", "attempt": attempt, "started_at": began}
+            made.record(LaunchRecord(state="begin", **about), 0, began)
+            if end is not None:
+                made.record(LaunchRecord(state="end", **{"action": "end", **about, **end}), 0, began + secs)
+        return made
+
+    return file
+
+
+GIVEN_UP = {
+    "cause": "error",
+    "error": "ImportError at train.py:3 in <module>",
+    "reason": "ImportError before the first step",
+}
+
+
+def test_a_program_that_never_wrote_an_event_has_failed_by_its_restarter(launches: Any, run_of: RunOf) -> None:
+    """With its reason, in the metrics too. Until the restarter has given up, and where it was another process that
+    trained, the state is unknown."""
+    run = run_of(launches((T0, 5.0, {**GIVEN_UP, "action": "restart"}), (T0 + 6.0, 5.0, GIVEN_UP)), now=T0 + 12.0)
+    assert (run.state, run.sessions) == ("failed", ())
+    reason = (
+        "ended by tb-supervisor: ImportError at train.py:3 in <module>; attempt 2; ImportError before the first step"
+    )
+    assert failure_text(run) == reason
+    status = run_status(run, T0 + 12.0)
+    assert (status.state, status.active) == ("failed", False)
+    assert [sample.labels["error"] for sample in ERROR_INFO.read(status, 0.0)] == ["ImportError"]
+    for end in ({**GIVEN_UP, "action": "restart"}, None, {**GIVEN_UP, "cause": "in_use"}):
+        waiting = run_of(launches((T0, 5.0, end)), now=T0 + 12.0)
+        assert (waiting.state, failure_text(waiting)) == ("unknown", None)
+    for cause, state in (("completed", "completed"), ("stopped", "stopped")):
+        assert run_of(launches((T0, 5.0, {"cause": cause})), now=T0 + 12.0).state == state
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "outcome"),
+    [
+        ({"cause": "signal", "signal": "SIGKILL", "reason": "3 launches without progress"}, "failed", "lost"),
+        ({"cause": "signal", "signal": "SIGKILL", "action": "restart"}, "lost", "lost"),
+        ({"cause": "completed"}, "completed", "completed"),
+        ({"cause": "stopped", "signal": "SIGTERM"}, "stopped", "signal"),
+        ({"cause": "in_use"}, "running", "running"),
+        (None, "running", "running"),
+    ],
+)
+def test_a_session_without_a_stop_record_has_ended_with_its_launch(
+    trainer: Any, launches: Any, run_of: RunOf, end: dict[str, Any] | None, state: str, outcome: str
+) -> None:
+    """At once, and not when it has been silent for long; by its telemetry, or by the files of any other writer."""
+    session = trainer("a", T0 + 2.0).spend(3).ready().train(20)
+    run = run_of(session, launches((T0, session.now - T0 + 1.0, end)), now=session.now + 5.0)
+    assert (run.state, run.sessions[-1].outcome) == (state, outcome)
+    assert run.sessions[-1].gone is (state != "running")
+    assert sum(run.goodput.secs.values()) == pytest.approx(run.goodput.wall_secs)
+
+
+def test_the_files_of_another_writer_end_with_their_launch(events_file: Any, launches: Any, run_of: RunOf) -> None:
+    """Their state is known then, though nothing in them says it."""
+    other = events_file("other", created_at=T0 + 1.0).scalars("loss", range(30), T0 + 2.0)
+    for cause, state in (("completed", "completed"), ("oom", "failed"), ("stopped", "stopped")):
+        run = run_of(other, launches((T0, 33.0, {"cause": cause})), now=T0 + 40.0)
+        assert (run.state, run.inferred, run.step) == (state, True, 29)
+    later = events_file("other", created_at=T0 + 1.0).scalars("loss", range(60), T0 + 2.0)
+    assert run_of(later, launches((T0, 33.0, {"cause": "oom"})), now=T0 + 62.0).state == "running"  # not of that launch
+
+
+def test_a_session_that_no_launch_started_is_left_alone(trainer: Any, launches: Any, run_of: RunOf) -> None:
+    """It began before: somebody started it by hand, and a restarter beside it gives up. And one that began after a
+    launch has ended is a new one."""
+    session = trainer("a", T0).spend(3).ready().train(100)
+    beside = launches((T0 + 50.0, 10.0, GIVEN_UP))
+    assert run_of(session, beside, now=session.now + 1.0).state == "running"
+    before = launches((T0 - 50.0, 10.0, GIVEN_UP))
+    assert run_of(session, before, now=session.now + 1.0).state == "running"
+
+
+def test_a_session_that_was_ended_because_it_hung_has_failed(trainer: Any, launches: Any, run_of: RunOf) -> None:
+    """Its own stop record has only the signal. One that was preempted, and then could not be started, has failed too;
+    one that was completed stays so."""
+    session = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("signal")
+    hung = {"cause": "hang", "decided_by": "watchdog", "session": "a", "error": "hang at train.py:8 in step"}
+    run = run_of(session, launches((T0, session.now - T0, hung)), now=session.now + 1.0)
+    assert (run.state, failure_text(run)) == ("failed", "ended by tb-supervisor: hung at train.py:8 in step; attempt 1")
+    assert run_of(session, launches((T0, 60.0, {**hung, "action": "restart"})), now=T0 + 61).state == "stopped"
+    preempted = {"cause": "preempted", "action": "restart", "session": "a"}
+    then = launches((T0, session.now - T0, preempted), (session.now + 1.0, 2.0, GIVEN_UP))
+    run = run_of(session, then, now=session.now + 4.0)
+    assert run.state == "failed" and "ImportError" in str(failure_text(run))
+    done = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("completed")
+    assert run_of(done, launches((T0, 60.0, None), (T0 + 61, 2.0, GIVEN_UP)), now=T0 + 64.0).state == "completed"
+
+
+def test_the_error_of_the_session_itself_says_most(trainer: Any, launches: Any, run_of: RunOf) -> None:
+    """It has the text of the exception, which the restarter has only the type of."""
+    session = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("error", error="ValueError: NaN")
+    end = {"cause": "error", "session": "a", "error": "ValueError at train.py:8"}
+    assert failure_text(run_of(session, launches((T0, 60.0, end)))) == "ValueError: NaN"
+    assert failure_text(run_of(session)) == "ValueError: NaN"
