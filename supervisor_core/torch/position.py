@@ -24,13 +24,13 @@ from supervisor_core.training.random_state import RandomSource
 
 WORKERS_DRAW = (
     "Random numbers that the dataset draws in the DataLoader's workers are not captured. If it draws some, use "
-    "supervised(..., replay=True)."
+    "replay=True."
 )
 
 
 WORKERS_STAY = (
     "Random numbers that the dataset draws in the DataLoader's persistent workers are not captured: they go on from "
-    "the epoch before. If it draws some, use persistent_workers=False and supervised(..., replay=True)."
+    "the epoch before. If it draws some, use persistent_workers=False and replay=True."
 )
 
 
@@ -89,7 +89,7 @@ class LoaderPosition:
     def batches(self) -> Iterator[Any]:
         """Yield the batches that are left of the present epoch, after a restore those after the position."""
         loaded, self._loaded = self._loaded, None
-        if loaded is None or not loaded["batch"] or loaded["start"] is None:
+        if loaded is None or loaded["start"] is None:
             self._begin_epoch()
             yield from self._loader
         elif self._is_stateful:

@@ -254,6 +254,16 @@ class Run:
         if now >= due.at or step >= due.step:
             self._save_due()
 
+    def count_step(self) -> None:
+        """Say that one step has ended, where nothing can be saved yet: `save_if_due` follows."""
+        self._step_ended(self._monotonic())
+        self._step += 1
+
+    def save_if_due(self) -> None:
+        """Save in the background if a checkpoint is due: between two steps, after `count_step`."""
+        if self._step >= self._due.step or self._monotonic() >= self._due.at:
+            self._save_due()
+
     def moved(self) -> None:
         """Say that the training makes progress that is no step, as a batch whose gradients are only accumulated."""
         if self._recorder is not None:

@@ -17,7 +17,7 @@ PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
 # A package imports only itself and what stands on a lower line.
 LAYERS = [
     {"tensorboard_tab"},
-    {"cli", "tf1", "tb_plugin", "transformers", "jax", "keras"},
+    {"cli", "tf1", "tb_plugin", "transformers", "lightning", "jax", "keras"},
     {"torch"},
     {"training"},
     {"supervision", "exporter", "restarter"},
@@ -41,12 +41,13 @@ HEAVY = {
     "werkzeug": {"tb_plugin"},
     "numpy": {"events", "run", "watch", "training", "tf1", "tb_plugin", "jax", "keras"},
     "safetensors": {"training", "torch"},
-    "torch": {"torch", "transformers"},
+    "torch": {"torch", "transformers", "lightning"},
     "jax": {"jax"},
     "keras": {"keras"},
     "flax": {"jax"},
     "orbax": {"jax"},
     "transformers": {"transformers"},
+    "lightning": {"lightning"},
     "click": {"cli"},
     "rich": {"cli"},
     "yaml": {"exporter", "monitoring"},

@@ -85,7 +85,7 @@ def members(dotted: str) -> tuple[set[str], set[str]]:
         if (source := sources.get(ast.unparse(base))) is not None:
             inherited = members(source)
             methods, attributes = methods | inherited[0], attributes | inherited[1]
-    return {name for name in methods if not name.startswith(("_", "on_"))}, attributes
+    return {name for name in methods if not name.startswith(("_", "on_", "setup", "teardown"))}, attributes
 
 
 def is_public(dotted: str) -> bool:

@@ -1,0 +1,330 @@
+"""`SupervisorCallback` for the `Trainer` of Lightning."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from lightning.pytorch import Callback
+from lightning.pytorch.utilities.exceptions import _TunerExitException
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
+
+from supervisor_core.lightning.checkpoint import CheckpointFile, TrainerState, forget_restart, loops_of
+from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
+from supervisor_core.options import Options
+from supervisor_core.torch.tensors import KINDS, random_sources
+from supervisor_core.training import random_state
+from supervisor_core.training.run import Run
+from supervisor_core.training.saver import SavePolicy
+from supervisor_core.training.state import DATA, Exactness, TrainingState
+
+ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
+
+_FITS: dict[str, int] = {}
+"""The number of calls of ``fit`` in this process, by logdir."""
+
+
+class SupervisorCallback(Callback):
+    """Makes each ``Trainer.fit`` one supervised session of a run.
+
+    It resumes from the newest whole checkpoint in the middle of an epoch, saves in the background, and stops between
+    two batches at SIGTERM. A step is a batch after which an optimizer has stepped; nothing is saved after batches whose
+    gradients are only accumulated.
+
+    Where a program calls ``fit`` more than once with the same logdir, a restart goes on in the one that was under way;
+    those before it return without training.
+
+    Args:
+        logdir: the run's directory, on a local or mounted file system.
+        options: see `supervisor_core.Options`.
+        save_secs: seconds between checkpoints; None saves none by time.
+        save_steps: steps between checkpoints; None saves none by steps.
+        max_to_keep: the number of checkpoints to keep; None keeps all.
+        keep_every_n_hours: keep one checkpoint of each such period besides; None keeps none.
+        replay: on a resume load the consumed batches again and drop them, for datasets that draw random numbers in the
+            loader's workers; it takes as long as loading them took.
+
+    Raises:
+        ValueError: if an interval is not positive; and in ``fit`` with several processes, or where ``training_step``
+            fetches its batches itself.
+
+    Example:
+        trainer = Trainer(max_epochs=3, callbacks=[SupervisorCallback("/runs/mnist")])
+        trainer.fit(model, loader)
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        *,
+        options: Options | None = None,
+        save_secs: float | None = 600.0,
+        save_steps: int | None = None,
+        max_to_keep: int | None = 5,
+        keep_every_n_hours: float | None = None,
+        replay: bool = False,
+    ) -> None:
+        self.logdir = os.fspath(logdir)
+        self._options = options or Options()
+        self._policy = SavePolicy(
+            save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
+        )
+        self._replay = replay
+        self._run: Run | None = None
+        self._exactness: Exactness | None = None
+        self._trainer: Any = None
+        self._data: LoaderStates
+        self._state: TrainerState
+        self._random: dict[str, Any] | None = None
+        self._phase: AbstractContextManager[None] | None = None
+        self._handler: Any = None
+        self._limit_train_batches: Any = None
+        self._last_step = self._since_step = self._longest_gap = 0
+        self._is_training = False
+
+    @property
+    def run(self) -> Run | None:
+        """The session under way: `supervisor_core.Run`; None outside ``fit``."""
+        return self._run
+
+    @property
+    def exactness(self) -> Exactness | None:
+        """Whether the last ``fit``'s resume was exact; None for a new run."""
+        return self._exactness
+
+    # What Lightning calls, in this order.
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Be there when the training's loaders are set up."""
+        if stage != "fit" or trainer.fast_dev_run:
+            return
+        if trainer.world_size > 1:
+            raise ValueError(f"SupervisorCallback supervises a fit in one process; here are {trainer.world_size}.")
+        if is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True):
+            raise ValueError("training_step(dataloader_iter) fetches batches in the middle of a step, so the position "
+                             "in the data is not known: use training_step(batch).")  # fmt: skip
+        self._forget_fit()
+        self._trainer = trainer
+        process = trainer.strategy.process_dataloader
+
+        def wrapped(loader: Any) -> Any:
+            loader = process(loader)
+            return SupervisedLoader(loader, self._before_fetch, replay=self._replay) if trainer.training else loader
+
+        trainer.strategy.process_dataloader = wrapped
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the session, and restore."""
+        if self._trainer is None:
+            return
+        trainer.fit_loop.setup_data()  # the verdict on a resume has to know the loaders
+        place = os.path.realpath(self.logdir)
+        number = _FITS.get(place, 0)
+        _FITS[place] = number + 1
+        self._data = LoaderStates(number, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed)
+        self._state = TrainerState(trainer)
+        facts = facts_of(trainer, self._loaders())
+        run = Run(
+            self.logdir,
+            state=TrainingState(
+                objects={DATA: self._data, "trainer": _OfThisFit(self._data, self._state)},
+                sources=random_sources,
+                kinds=(*KINDS, CheckpointFile()),
+                facts=lambda: facts,
+                limits=lambda: (*self._data.limits, *self._limits()),
+            ),
+            options=self._options,
+            policy=self._policy,
+            facade="lightning.SupervisorCallback",
+        )
+        run.__enter__()
+        self._run, self._exactness = run, run.exactness
+        self._handler = signal.getsignal(signal.SIGTERM)
+        self._random = random_state.capture(random_sources()) if self._data.takes else None
+        if self._data.is_past or (self._data.takes and self._state.is_over and self._state.should_stop):
+            self._limit_train_batches, trainer.limit_train_batches = trainer.limit_train_batches, 0
+
+    def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the first evaluation."""
+        self._take_signals_back()
+        self._begin_phase()
+
+    def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
+        """End it."""
+        self._end_phase()
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Have training begin where it stood."""
+        if self._run is None:
+            return
+        self._take_signals_back()
+        self._data.set_positions()
+        self._last_step, self._since_step = trainer.global_step, 0
+        if self._data.takes and not self._state.is_over:
+            for loop in loops_of(trainer.fit_loop.epoch_loop):
+                forget_restart(loop)  # the first fetch of the epoch brings it to where it stood
+        self._is_training = True
+        iter(trainer.fit_loop._data_fetcher)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Count the step, if an optimizer has stepped."""
+        run = self._run
+        if run is None:
+            return
+        loaders = self._loaders()
+        if len(loaders) == 1:
+            loaders[0].position.batch = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        step = trainer.global_step
+        if step != self._last_step:
+            self._last_step = step
+            self._longest_gap = max(self._longest_gap, self._since_step)
+            self._since_step = 0
+            run.count_step()
+        else:
+            self._since_step += 1
+            run.moved()
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin an evaluation."""
+        self._begin_phase()
+
+    def on_validation_batch_end(self, trainer: Any, pl_module: Any, *rest: Any) -> None:
+        """Progress."""
+        if self._run is not None:
+            self._run.moved()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """End an evaluation."""
+        self._end_phase()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the session: save the last step, write the stop record."""
+        if self._run is not None:
+            self._state.is_over = True
+            self._end(None)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """End the session with the error."""
+        self._end(exception)
+        self._forget_fit()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """End the session of a ``fit`` that had nothing to do."""
+        if stage == "fit":
+            self._end(None)
+            self._forget_fit()
+
+    # How it works inside.
+
+    def _loaders(self) -> list[SupervisedLoader]:
+        combined = self._trainer.fit_loop._combined_loader
+        return [] if combined is None else [item for item in combined.flattened if isinstance(item, SupervisedLoader)]
+
+    def _limits(self) -> tuple[str, ...]:
+        return (ACCUMULATED.format(self._since_step),) if self._since_step else ()
+
+    def _before_fetch(self, current: Pass) -> bool:
+        """A batch is about to be fetched. Return whether the training fetches it, and not another's loop."""
+        if not self._is_training:
+            return False
+        fetcher = self._trainer.fit_loop._data_fetcher
+        passes = fetcher.combined_loader._iterator.iterators
+        if all(item is not current for item in passes):
+            return False
+        ahead = fetcher.length is None
+        self._data.before_fetch(passes, ahead=ahead)
+        if current is passes[0] and (current.fetched or not ahead):
+            self._between_batches(fetcher)
+        return True
+
+    def _between_batches(self, fetcher: Any) -> None:
+        run = self._run
+        if run is None:
+            return
+        if self._random is not None:
+            self._resumed(fetcher)
+        if run.should_stop() and not self._is_accumulating:
+            self._end(None)  # after a signal the process ends here
+            raise _TunerExitException  # with which fit returns, without the hooks of an epoch's end
+        if not self._since_step:
+            run.save_if_due()
+
+    def _resumed(self, fetcher: Any) -> None:
+        """Training stands where it stood when it was saved: set what has changed on the way here."""
+        states, self._random = self._random, None
+        assert states is not None
+        for loader in self._loaders():
+            loader.resume = None
+        if not self._state.is_over:
+            self._state.set_loops()
+            fetcher.fetched = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready
+            self._last_step = self._trainer.global_step
+        random_state.restore(random_sources(), states)
+
+    @property
+    def _is_accumulating(self) -> bool:
+        """Whether gradients are accumulated. With manual optimization it is not known where more batches than ever
+        made no step."""
+        if not self._since_step:
+            return False
+        return self._trainer.lightning_module.automatic_optimization or self._since_step <= self._longest_gap
+
+    def _take_signals_back(self) -> None:
+        """Lightning has put its own handler of SIGTERM before ours: it would raise an exception after the batch."""
+        connector = self._trainer._signal_connector if self._run is not None else None
+        if connector is None or threading.current_thread() is not threading.main_thread():
+            return
+        if callable(self._handler) and signal.getsignal(signal.SIGTERM) != self._handler:
+            signal.signal(signal.SIGTERM, self._handler)
+        connector.received_sigterm = False
+
+    def _begin_phase(self) -> None:
+        self._end_phase()
+        if self._run is not None:
+            self._phase = self._run.phase("evaluating")
+            self._phase.__enter__()
+
+    def _end_phase(self) -> None:
+        phase, self._phase = self._phase, None
+        if phase is not None:
+            phase.__exit__(None, None, None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._end_phase()
+        run, self._run, self._is_training = self._run, None, False
+        if run is not None:
+            run.__exit__(None if error is None else type(error), error, None)
+
+    def _forget_fit(self) -> None:
+        trainer, self._trainer = self._trainer, None
+        if trainer is None:
+            return
+        vars(trainer.strategy).pop("process_dataloader", None)
+        if self._limit_train_batches is not None:
+            trainer.limit_train_batches, self._limit_train_batches = self._limit_train_batches, None
+
+
+class _OfThisFit:
+    """A state that is set only where the checkpoint is of the present ``fit``.
+
+    Args:
+        data: is restored before.
+        target: the state.
+    """
+
+    def __init__(self, data: LoaderStates, target: TrainerState) -> None:
+        self._data = data
+        self._target = target
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+        return self._target.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set the state, or leave it as it is."""
+        if self._data.takes:
+            self._target.load_state_dict(state)

@@ -1,0 +1,182 @@
+"""What a checkpoint has of a `Trainer`: Lightning's own ``.ckpt``, and where its loops stand.
+
+The ``.ckpt`` is what ``Trainer.save_checkpoint`` writes: ``Trainer.fit(ckpt_path=...)`` and
+``LightningModule.load_from_checkpoint`` read it. It is copied to host memory between two batches: its tensors as
+tensors, everything else pickled, so that later changes reach neither. It is written in the background.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import logging
+import pickle
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from supervisor_core.errors import CheckpointError
+
+_LOG = logging.getLogger("supervisor_core")
+
+HYPER_PARAMETERS = "hyper_parameters"
+"""Lightning's key for what ``save_hyperparameters`` has collected."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """The content of a ``.ckpt``, as Lightning collects it: it holds the training's own tensors."""
+
+    checkpoint: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of it in host memory."""
+
+    structure: bytes
+    """Pickled, with a number in place of each tensor."""
+    tensors: list[torch.Tensor]
+
+    def checkpoint(self) -> Any:
+        """Return the copied content."""
+        reader = _Reader(io.BytesIO(self.structure))
+        reader.tensors = self.tensors
+        return reader.load()
+
+
+class CheckpointFile:
+    """The ``.ckpt`` in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
+
+    What `load` returns for it is its path: Lightning reads it.
+    """
+
+    name = "lightning"
+    file = "lightning.ckpt"
+
+    def matches(self, value: Any) -> bool:
+        """See `ArrayKind.matches`."""
+        return isinstance(value, Content)
+
+    def copy(self, value: Any) -> Copy:
+        """See `ArrayKind.copy`; waits for the device."""
+        checkpoint = value.checkpoint
+        try:
+            return _copied(checkpoint)
+        except Exception as error:
+            if HYPER_PARAMETERS not in checkpoint:
+                raise CheckpointError(f"Lightning's checkpoint cannot be pickled: {error}") from error
+            _LOG.warning("The hyperparameters are left out of the checkpoint, they cannot be pickled: %s", error)
+        return _copied({key: item for key, item in checkpoint.items() if key != HYPER_PARAMETERS})
+
+    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+        """See `ArrayKind.save`."""
+        (copy,) = arrays.values()
+        torch.save(copy.checkpoint(), path)
+
+    def load(self, path: str) -> Mapping[str, Any]:
+        """See `ArrayKind.load`."""
+        return defaultdict(lambda: path)
+
+
+class TrainerState:
+    """A `Trainer` as a part of a state tree: its ``.ckpt``, and where its loops stand.
+
+    Args:
+        trainer: the trainer; its model and its optimizers are set up before this is loaded.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.loops: dict[str, Any] | None = None
+        """Where the loops stood in the checkpoint that was loaded; None for a new run."""
+        self.should_stop = False
+        """Whether the trainer was to stop then."""
+        self.is_over = False
+        """Whether ``fit`` has ended."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this moment; it holds the training's own tensors."""
+        trainer = self._trainer
+        checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        loops = dict(checkpoint["loops"]["fit_loop"])
+        own = {key: item for key, item in loops["state_dict"].items() if key != "combined_loader"}
+        loops["state_dict"] = own  # the loaders' positions are kept with the data
+        return {
+            "file": Content(checkpoint),
+            "loops": loops,
+            "should_stop": bool(trainer.should_stop),
+            "over": self.is_over,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the model, the callbacks and the data module; Lightning restores the rest before it trains."""
+        connector = self._trainer._checkpoint_connector
+        restore = connector._restore_modules_and_callbacks
+        path = state["file"]
+        if "weights_only" in inspect.signature(restore).parameters:
+            restore(path, weights_only=False)  # it is ours, and its content was compared with its manifest
+        else:
+            restore(path)
+        self.loops, self.should_stop, self.is_over = state["loops"], bool(state["should_stop"]), bool(state["over"])
+
+    def set_loops(self) -> None:
+        """Bring the loops to where they stood: called where they stood then, before a batch is fetched."""
+        assert self.loops is not None
+        trainer = self._trainer
+        trainer.fit_loop.load_state_dict(self.loops)
+        for loop in loops_of(trainer.fit_loop):
+            forget_restart(loop)
+        trainer.should_stop = self.should_stop
+
+
+def loops_of(loop: Any) -> list[Any]:
+    """Return a loop of Lightning's, and all loops in it."""
+    inner = [item for item in vars(loop).values() if hasattr(item, "_restarting")]
+    return [loop, *(each for item in inner for each in loops_of(item))]
+
+
+def forget_restart(loop: Any) -> None:
+    """Have a loop go on as if its state had not been loaded."""
+    for name in ("_restarting", "_loaded_from_state_dict", "_resuming_from_checkpoint"):
+        if hasattr(loop, name):
+            setattr(loop, name, False)
+
+
+class _Writer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[torch.Tensor] = []
+        self._known: dict[Any, int] = {}
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        key = _identity(value)
+        if key not in self._known:  # weights that two modules share are copied once
+            self._known[key] = len(self.tensors)
+            self.tensors.append(value.detach().to("cpu", copy=True))
+        return self._known[key]
+
+
+class _Reader(pickle.Unpickler):
+    tensors: list[torch.Tensor]
+
+    def persistent_load(self, number: Any) -> torch.Tensor:
+        return self.tensors[number]
+
+
+def _identity(tensor: torch.Tensor) -> Any:
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return id(tensor)
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def _copied(checkpoint: dict[str, Any]) -> Copy:
+    file = io.BytesIO()
+    writer = _Writer(file)
+    writer.dump(checkpoint)
+    return Copy(file.getvalue(), writer.tensors)

@@ -1,0 +1,206 @@
+"""The training's loaders, wrapped: each batch that Lightning fetches passes here, and so does the moment before.
+
+Before a batch is fetched everything that belongs to the one before it has ended: its step, the hooks, a validation.
+That is where a training is saved and restored. Lightning begins a pass over its loaders more than once before it
+fetches a batch, so a pass draws nothing until then.
+
+It fetches one batch ahead of a loader without a length, to know which one is the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from supervisor_core.torch.position import LoaderPosition
+from supervisor_core.torch.tensors import random_sources
+
+AHEAD = (
+    "The loader has no length, so Lightning fetches one batch ahead: if the data draw random numbers, those of the "
+    "first batch after a resume are others."
+)
+SEVERAL_AHEAD = "There are several loaders, and one has no length: how many batches are consumed is not known."
+
+_OWN = frozenset({"_inner", "_watch", "position", "resume"})
+
+
+class SupervisedLoader:
+    """A loader, of any kind, with its position. What else it has is the loader's own.
+
+    Args:
+        loader: the loader.
+        watch: called before each fetch with the pass that fetches; returns whether it is one of the training.
+        replay: see `LoaderPosition`.
+    """
+
+    _inner: Any
+    _watch: Callable[[Pass], bool]
+    position: LoaderPosition
+    resume: dict[str, Any] | None
+    """The position at which the next pass begins; None for the start of the data."""
+
+    def __init__(self, loader: Any, watch: Callable[[Pass], bool], *, replay: bool) -> None:
+        self._inner = loader
+        self._watch = watch
+        plain = loader if _has_length(loader) or not hasattr(loader, "state_dict") else _WithoutState(loader)
+        self.position = LoaderPosition(plain, random_sources, replay=replay)
+        self.resume = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return Pass(self)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._inner, name, value)
+
+    def state(self) -> dict[str, Any]:
+        """Return the position."""
+        return self.position.state_dict() if self.resume is None else self.resume
+
+    def begin(self, epoch: int) -> None:
+        """Be at the start of the data."""
+        self.position.next_epoch()
+        self.position.epoch = epoch
+
+
+class Pass:
+    """One pass over a loader.
+
+    Args:
+        loader: the loader.
+    """
+
+    def __init__(self, loader: SupervisedLoader) -> None:
+        self.loader = loader
+        self.fetched = 0
+        """Calls so far."""
+        self.is_at_start = False
+        """Whether the position is at the start of this pass."""
+        self._iterator: Iterator[Any] | None = None
+
+    def __iter__(self) -> Pass:
+        return self
+
+    def __next__(self) -> Any:
+        is_training = self.loader._watch(self)
+        self.fetched += 1
+        if self._iterator is None:
+            self._iterator = self.loader.position.batches() if is_training else iter(self.loader._inner)
+        return next(self._iterator)
+
+
+class LoaderStates:
+    """The positions of a training in its data: which ``fit`` of the program, and where each loader stands.
+
+    Args:
+        number: which call of ``fit`` for this logdir it is in this process, from 0.
+        loaders: returns the loaders, in their order.
+        epoch: returns the number of epochs done.
+    """
+
+    def __init__(self, number: int, loaders: Callable[[], list[SupervisedLoader]], epoch: Callable[[], int]) -> None:
+        self._number = number
+        self._loaders = loaders
+        self._epoch = epoch
+        self._loaded: dict[str, Any] | None = None
+        self.takes = False
+        """Whether the checkpoint that was loaded is of this ``fit``."""
+        self.is_past = False
+        """Whether it is of a later one: this one is over."""
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a resume cannot bring back: sentences."""
+        loaders = self._loaders()
+        found = [text for loader in loaders for text in loader.position.limits]
+        if not all(map(_has_length, loaders)):
+            found.append(AHEAD if len(loaders) == 1 else SEVERAL_AHEAD)
+        return tuple(dict.fromkeys(found))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the positions; those that were loaded until `set_positions`."""
+        if self._loaded is not None:
+            return self._loaded
+        return {"fit": self._number, "loaders": [loader.state() for loader in self._loaders()]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take positions, if they are of this ``fit``."""
+        self._loaded = state
+        self.takes, self.is_past = int(state["fit"]) == self._number, int(state["fit"]) > self._number
+        if self.is_past:
+            self._number = int(state["fit"])  # nothing is saved under this number in between
+
+    def set_positions(self) -> None:
+        """Have the next pass over each loader begin where it stood."""
+        loaded, self._loaded = self._loaded, None
+        if self.takes and loaded is not None:
+            for loader, state in zip(self._loaders(), loaded["loaders"], strict=False):
+                loader.resume = state
+
+    def before_fetch(self, passes: list[Any], *, ahead: bool) -> None:
+        """Have each pass that has fetched nothing begin where it has to.
+
+        Args:
+            passes: the training's, in the loaders' order.
+            ahead: whether Lightning fetches ahead, and may begin this pass again.
+        """
+        for item in passes:
+            if not isinstance(item, Pass) or item.is_at_start:
+                continue
+            item.is_at_start = True
+            loader = item.loader
+            if loader.resume is None:
+                loader.begin(self._epoch())
+                continue
+            loader.position.load_state_dict(loader.resume)
+            if not ahead:
+                loader.resume = None
+
+
+def facts_of(trainer: Any, loaders: list[SupervisedLoader]) -> dict[str, str]:
+    """Return what has to be the same for an exact resume."""
+    facts = {
+        "number of loaders": str(len(loaders)),
+        "number of accumulated batches": str(trainer.accumulate_grad_batches),
+        "number of batches in an epoch": str(trainer.num_training_batches),
+        "number of threads": str(torch.get_num_threads()),
+        "precision": str(trainer.precision),
+    }
+    for name, key in (("number of workers", "num_workers"), ("batch size", "batch_size")):
+        found = [str(getattr(loader, key)) for loader in loaders if hasattr(loader, key)]
+        if found:
+            facts[name] = ", ".join(found)
+    return facts
+
+
+class _WithoutState:
+    """A loader whose own state is not used: it is one batch ahead."""
+
+    def __init__(self, loader: Any) -> None:
+        self._inner = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("state_dict", "load_state_dict"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+
+def _has_length(loader: Any) -> bool:
+    try:
+        len(loader)
+    except (TypeError, NotImplementedError):
+        return False
+    return True
