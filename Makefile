@@ -4,6 +4,7 @@
 # make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)
 # make bench  the measurements of docs/benchmarks.md
 # make faults the injected faults of docs/faults.md
+# make exactness  whether resumed trainings are the same trainings, docs/exact_resume.md
 # make test-frameworks  the adapters of other frameworks, each with its newest and oldest versions
 # make wheel  what a release is made of, in dist: wheel, sources, list of what is in them
 # make fuzz   altered inputs for everything that reads what others wrote, docs/security.md
@@ -17,7 +18,7 @@ ARGS ?=
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check docs bench faults fuzz frontend test-versions test-frameworks wheel check-release lock format clean install
+.PHONY: demo test check docs bench faults exactness fuzz frontend test-versions test-frameworks wheel check-release lock format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
@@ -58,6 +59,11 @@ bench: $(INSTALLED) $(TAB)
 faults: $(INSTALLED)
 	$(if $(findstring peers,$(ARGS)),PYTHON="$(PYTHON)" scripts/install $(VENV) dev faults)
 	$(BIN)/python -m benchmarks.faults $(ARGS)
+
+# Of all frameworks, which are gigabytes; one thread, so that sums are added up in one order.
+exactness: $(INSTALLED)
+	PYTHON="$(PYTHON)" scripts/install $(VENV) dev faults
+	$(BIN)/python -m benchmarks.exactness $(ARGS)
 
 fuzz: $(INSTALLED)
 	PYTHON="$(PYTHON)" scripts/install $(VENV) dev fuzz

@@ -1,0 +1,135 @@
+"""The tables of docs/exact_resume.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from benchmarks.exactness.judge import WAYS, Outcome
+from benchmarks.exactness.matrix import OURS, Interrupted
+
+PAGE = Path(__file__).parents[2] / "docs" / "exact_resume.md"
+MARK = "<!-- measured: everything below this line is written by `make exactness ARGS=--write` -->\n"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One trial of one system."""
+
+    framework: str
+    seed: int
+    number: int
+    """Of the drawn training."""
+    system: str
+    options: dict[str, Any]
+    interrupted: Interrupted | None
+    outcome: Outcome
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Result:
+        """Return what was written down."""
+        given, found = values["interrupted"], values["outcome"]
+        return cls(
+            **{
+                **values,
+                "interrupted": given and Interrupted(tuple(given["at"]), given["how"], given["save_every"]),
+                "outcome": Outcome(found["way"], tuple(found["reasons"]), found["detail"]),
+            }
+        )
+
+
+VERDICTS: dict[str, Callable[[Outcome], bool]] = {
+    "exact, called exact": lambda outcome: outcome.is_exact and not outcome.is_named,
+    "not exact, a reason named": lambda outcome: not outcome.is_exact and outcome.is_named,
+    "a reason named, the bits are the same": lambda outcome: outcome.is_exact and outcome.is_named,
+    "**called exact, was not**": lambda outcome: outcome.is_wrong,
+}
+"""What a verdict can be beside the truth."""
+
+
+def _counts(results: list[Result]) -> str:
+    numbers = [sum(test(result.outcome) for result in results) for test in VERDICTS.values()]
+    return " | ".join(map(str, (len(results), *numbers)))
+
+
+def _table(head: str, groups: Iterable[tuple[str, list[Result]]]) -> str:
+    lines = [f"| {head} | trials | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * (len(VERDICTS) + 1)]
+    lines += [f"| {name} | {_counts(found)} |" for name, found in groups if found]
+    return "\n".join(lines) + "\n"
+
+
+def by_framework(results: list[Result]) -> str:
+    """Return the verdicts of ours beside the truth, for each framework."""
+    ours = [result for result in results if result.system == OURS]
+    names = dict.fromkeys(result.framework for result in ours)
+    groups = [(name, [result for result in ours if result.framework == name]) for name in sorted(names)]
+    return _table("framework", [*groups, ("**all**", ours)])
+
+
+def by_option(results: list[Result]) -> str:
+    """Return the same for each value of each option."""
+    ours = [result for result in results if result.system == OURS]
+    groups: dict[str, list[Result]] = {}
+    for result in ours:
+        given = {**result.options, "interrupted by": result.interrupted.how if result.interrupted else ""}
+        for name, value in given.items():
+            groups.setdefault(f"{result.framework}: {name}: {_value(value)}", []).append(result)
+    return _table("option", sorted(groups.items()))
+
+
+def _value(value: Any) -> str:
+    return {True: "yes", False: "no", "": "no"}.get(value, str(value)) if isinstance(value, (bool, str)) else str(value)
+
+
+def beside(results: list[Result]) -> str:
+    """Return how each system's resumes were: ours and the tools beside it, on the same trainings."""
+    lines = [f"| framework | system | trials | {' | '.join(WAYS)} | said so |", "|---|---|" + "---:|" * (len(WAYS) + 2)]
+    tried = {(result.framework, result.seed, result.number) for result in results if result.system != OURS}
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for result in results:
+        if (result.framework, result.seed, result.number) in tried:
+            groups.setdefault((result.framework, result.system), []).append(result.outcome)
+    for (framework, system), outcomes in sorted(groups.items(), key=lambda item: (item[0][0], item[0][1] != OURS)):
+        ways = Counter(outcome.way for outcome in outcomes)
+        differ = len(outcomes) - ways["exact"]
+        said = sum(outcome.is_named and not outcome.is_exact for outcome in outcomes)
+        numbers = " | ".join(str(ways[way]) for way in WAYS)
+        lines.append(f"| {framework} | {system} | {len(outcomes)} | {numbers} | {said} of {differ} |")
+    return "\n".join(lines) + "\n"
+
+
+def by_reason(results: list[Result]) -> str:
+    """Return how often each reason was named, and in how many of these trials something did differ."""
+    named: Counter[str] = Counter()
+    differed: Counter[str] = Counter()
+    for result in results:
+        for reason in result.outcome.reasons if result.system == OURS else ():
+            named[f"{result.framework} | {reason}"] += 1
+            differed[f"{result.framework} | {reason}"] += not result.outcome.is_exact
+    lines = ["| framework | reason | named | and something did differ |", "|---|---|---:|---:|"]
+    lines += [f"| {name} | {count} | {differed[name]} |" for name, count in sorted(named.items())]
+    return "\n".join(lines) + "\n"
+
+
+def to_text(results: list[Result]) -> str:
+    """Return the tables for a terminal."""
+    return "\n".join((by_framework(results), beside(results), by_reason(results)))
+
+
+def write_page(results: list[Result], versions: str) -> None:
+    """Put the tables into the page, in the place of those that were there."""
+    seeds = ", ".join(map(str, sorted({result.seed for result in results})))
+    head, _, _ = PAGE.read_text().partition(MARK)
+    day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    sections = {
+        "Verdict and truth": f"Measured on {day} with {versions}; seed {seeds}.\n\n{by_framework(results)}",
+        "Beside each framework's own tool": beside(results),
+        "The reasons that were named": by_reason(results),
+        "By option": by_option(results),
+    }
+    text = "".join(f"\n## {name}\n\n{section}" for name, section in sections.items())
+    PAGE.write_text(head + MARK + text)
