@@ -88,6 +88,76 @@ def _torch(rng: random.Random) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _transformers(rng: random.Random) -> dict[str, Any]:
+    workers = rng.choice((0, 0, 2))
+    data = rng.choices(("indices", "stream"), (6, 1))[0]
+    return {
+        "data": data,
+        "draws": "nothing" if data == "stream" else rng.choices(("nothing", "torch", "numpy", "some"), (6, 1, 1, 1))[0],
+        "workers": workers if data == "indices" else 0,
+        "persistent": bool(workers and data == "indices" and rng.random() < 0.3),
+        "amp": rng.choice(("none", "bfloat16")),
+        "accumulate": rng.choice((1, 3)),
+        "dropout": rng.choice((0.0, 0.3)),
+        "optimizer": rng.choice(("adamw_torch", "sgd")),
+        "scheduler": rng.choice(("linear", "cosine")),
+        "evaluates": rng.random() < 0.4,
+    }
+
+
+def _lightning(rng: random.Random) -> dict[str, Any]:
+    options = _torch(rng)
+    return {
+        **options,
+        "loader": "map" if options["loader"] == "stateful" else options["loader"],
+        "draws": "nothing" if options["loader"] == "stateful" else options["draws"],
+        "noise": "none",
+        "amp": rng.choice(("none", "bfloat16")),
+        "ema": rng.choice(("", "", "parameters")),
+        "scheduler": rng.choice(("none", "one cycle")),
+    }
+
+
+def _keras(rng: random.Random) -> dict[str, Any]:
+    backend = rng.choices(("tensorflow", "torch", "jax"), (3, 2, 1))[0]
+    kinds = ["arrays", "arrays", "PyDataset", "PyDataset that draws", "tf.data"]
+    if backend == "tensorflow":
+        kinds += ["tf.data", "tf.data that reshuffles"]
+    if backend == "torch":
+        kinds = [*kinds[:-1], "DataLoader", "DataLoader"]
+    execution = 1 if backend == "torch" else rng.choice((1, 1, 2))
+    return {
+        "backend": backend,
+        "data": rng.choice(kinds),
+        "shuffle": rng.random() < 0.7,
+        "steps per execution": execution,
+        "amp": rng.random() < 0.3,
+        "ema": rng.random() < 0.4,
+        "accumulate": rng.choice((1, 1, 3)),
+        "dropout": rng.random() < 0.5,
+        "optimizer": rng.choice(("AdamW", "SGD")),
+        "callbacks": rng.random() < 0.4,
+        "evaluates": rng.random() < 0.3,
+    }
+
+
+def _jax(rng: random.Random) -> dict[str, Any]:
+    return {
+        "data=": rng.random() < 0.9,
+        "shuffle": rng.random() < 0.8,
+        "draws": rng.random() < 0.4,
+        "threads": rng.choice((1, 4)),
+        "noise": rng.random() < 0.3,
+        "bfloat16": rng.random() < 0.3,
+        "accumulate": rng.choice((1, 1, 3)),
+        "dropout": rng.random() < 0.5,
+        "optimizer": rng.choice(("adam", "sgd")),
+        "schedule": rng.random() < 0.5,
+        "typed key": rng.random() < 0.5,
+        "donate": rng.random() < 0.5,
+    }
+
+
 FRAMEWORKS = (
     Framework(
         name="PyTorch",
@@ -102,5 +172,41 @@ FRAMEWORKS = (
             ),
         ),
         weight=4,
+    ),
+    Framework(
+        name="Transformers",
+        modules=("torch", "transformers", "accelerate"),
+        program=lambda options: "trainer",
+        draw=_transformers,
+        packages=("transformers",),
+        peers=(Peer("resume_from_checkpoint=True"),),
+        weight=2,
+    ),
+    Framework(
+        name="Lightning",
+        modules=("torch", "torchdata", "accelerate", "lightning", "supervisor_core.lightning"),
+        program=lambda options: "lightning_fit",
+        draw=_lightning,
+        packages=("lightning",),
+        peers=(Peer('ModelCheckpoint, ckpt_path="last"'),),
+        weight=2,
+    ),
+    Framework(
+        name="Keras",
+        modules=("keras", "tensorflow", "torch", "jax"),
+        program=lambda options: f"keras_{options['backend']}",
+        draw=_keras,
+        packages=("keras", "tensorflow"),
+        peers=(Peer("BackupAndRestore"),),
+        weight=2,
+    ),
+    Framework(
+        name="JAX",
+        modules=("jax", "grain", "optax", "orbax"),
+        program=lambda options: "jax_loop",
+        draw=_jax,
+        packages=("jax", "grain", "orbax-checkpoint"),
+        peers=(Peer("Orbax with Grain", fits=lambda options: not options["typed key"]),),
+        weight=2,
     ),
 )
