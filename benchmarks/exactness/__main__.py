@@ -107,12 +107,12 @@ class Drawn:
         )  # fmt: skip
         return servers.run(self.framework.program(self.options), asked, rng)
 
-    def make(self, servers: Servers, home: Path, rng: random.Random) -> None:
+    def make(self, servers: Servers, home: Path, rng: random.Random, with_peers: bool = True) -> None:
         """Make its trials."""
         truths: dict[str, Said] = {}
         for number, given in enumerate(self.interruptions):
             systems = [(OURS, False)]
-            if not number:
+            if not number and with_peers:
                 systems += [(peer.name, peer.is_own_reference) for peer in self.framework.peers
                             if peer.fits(self.options)]  # fmt: skip
             for system, is_own_reference in systems:
@@ -189,13 +189,13 @@ def share(framework: Framework, frameworks: list[Framework], trials: int) -> int
     return round(trials * framework.weight / sum(item.weight for item in frameworks))
 
 
-def draw(framework: Framework, trials: int, seed: int) -> list[Drawn]:
+def draw(framework: Framework, trials: int, seed: int, kills: int = KILLS) -> list[Drawn]:
     """Draw trainings for so many trials."""
     found = []
-    for number, begin in enumerate(range(0, trials, KILLS)):
+    for number, begin in enumerate(range(0, trials, kills)):
         rng = random.Random(f"{seed}/{framework.name}/{number}")
         options = framework.draw(rng)
-        interruptions = [interrupted(rng, options.get("accumulate", 1)) for _ in range(min(KILLS, trials - begin))]
+        interruptions = [interrupted(rng, options.get("accumulate", 1)) for _ in range(min(kills, trials - begin))]
         found.append(Drawn(framework, seed, number, options, interruptions))
     return found
 
