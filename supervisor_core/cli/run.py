@@ -105,10 +105,9 @@ if TYPE_CHECKING:
     "--hang-timeout",
     "hang_timeout_secs",
     type=Duration(least=0.1, most=864_000.0),
-    default="5m",
-    show_default=True,
     metavar="DURATION",
-    help="End a program that hangs only after this long without progress, even where its budget is shorter.",
+    help="End a program that hangs only after this long without progress, even where its budget is shorter. Default: "
+    "when its own watchdog would act, never before 5m in training; 5m where the program does not say.",
 )
 @click.option(
     "--reset",
@@ -126,7 +125,7 @@ def run(
     stop_timeout_secs: float,
     stall_timeout_secs: float | None,
     on_hang: Literal["restart", "observe"],
-    hang_timeout_secs: float,
+    hang_timeout_secs: float | None,
     reset: bool,
     command: tuple[str, ...],
 ) -> None:

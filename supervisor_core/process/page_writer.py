@@ -161,11 +161,17 @@ class ProgressPage:
         if state.first_step != first_step or state.stride != stride:  # rarely: each reading of the step asks
             self._change(first_step=first_step, stride=stride)
 
-    def enter(self, phase: str, budget_secs: float | None) -> None:
-        """Set the phase and its stall budget; None if it cannot stall."""
+    def enter(self, phase: str, budget_secs: float | None, act_after_secs: float | None) -> None:
+        """Set the phase.
+
+        Args:
+            phase: one of `options.PHASES`.
+            budget_secs: its stall budget; None if it cannot stall.
+            act_after_secs: after how long without progress a stall is acted upon; None: never.
+        """
         state = self._state
-        if state.phase != phase or state.budget_secs != budget_secs:
-            self._change(phase=phase, budget_secs=budget_secs)
+        if (state.phase, state.budget_secs, state.act_after_secs) != (phase, budget_secs, act_after_secs):
+            self._change(phase=phase, budget_secs=budget_secs, act_after_secs=act_after_secs)
 
     def stalled(self, since: float | None, location: str = "") -> None:
         """Set a stall, or its end.
@@ -222,6 +228,7 @@ class _State:
     stride: int = 1
     phase: str = "unknown"
     budget_secs: float | None = None
+    act_after_secs: float | None = None
     stalled_since: float | None = None
     location: str = ""
     ended: bool = False
@@ -236,6 +243,7 @@ class _State:
             PHASES.index(self.phase) if self.phase in PHASES else 0,
             math.inf if self.budget_secs is None else self.budget_secs,
             self.stalled_since or 0.0,
+            math.inf if self.act_after_secs is None else self.act_after_secs,
             _cut(self.location, LOCATION_BYTES),
         )
 

@@ -48,8 +48,9 @@ LIVE_AT = 64
 TEXTS = {"session": (128, 64), "boot": (192, 64), "pids": (256, 64), "stacks": (1536, 1024), "logdir": (2560, 1024)}
 """Offset and bytes of each text that never changes: UTF-8, filled up with zeros."""
 SLOTS = (512, 1024)
-SLOT = struct.Struct("<qqQQdd80x384s")
-"""Step before the first of this session, step per step, flags, phase, budget, begin of the stall, its place."""
+SLOT = struct.Struct("<qqQQddd72x384s")
+"""Step before the first of this session, step per step, flags, phase, budget, begin of the stall, budget to act on, its
+place."""
 LOCATION_BYTES = 384
 STEP_KNOWN, STALLED, ENDED = 1, 2, 4
 
@@ -93,7 +94,10 @@ class PageReading:
     """Whether `step` is counted; if other processes change it as well, it is the one that was read last."""
     phase: str
     budget_secs: float | None
-    """The stall budget of the phase; None if it cannot stall."""
+    """The stall budget of the phase: no progress for longer is a stall. None if it cannot stall."""
+    act_after_secs: float | None
+    """No progress for longer than this is acted upon; see `Budgets.act_after`. None if nothing is, and in a page of a
+    version that does not say."""
     progress_at: float
     ticks: int
     """Number of the monitor's ticks; 0: it has not started, and the next four are 0."""
@@ -236,7 +240,7 @@ def _decode(path: Path, data: bytes) -> PageReading | None:
         return None
     if zlib.crc32(slot) != selector >> 32:
         raise _TornError
-    first_step, stride, flags, phase, budget_secs, stalled_since, location = SLOT.unpack(slot)
+    first_step, stride, flags, phase, budget_secs, stalled_since, act_after_secs, location = SLOT.unpack(slot)
     times = (started_at, started_boot_secs, progress_at, tick_at, tick_boot_secs, main_thread_secs, process_secs)
     counts = (steps, abs(first_step), abs(stride), attempt, ticks)
     if max(counts) > LARGEST or not all(abs(secs) <= LATEST for secs in (*times, stalled_since)):  # NaN is not, either
@@ -260,6 +264,7 @@ def _decode(path: Path, data: bytes) -> PageReading | None:
         is_step_exact=stride != 0 and 0 <= step <= LARGEST,
         phase=PHASES[phase] if phase < len(PHASES) else PHASES[0],
         budget_secs=budget_secs if 0 <= budget_secs <= LATEST else None,
+        act_after_secs=act_after_secs if 0 < act_after_secs <= LATEST else None,
         progress_at=progress_at,
         ticks=ticks,
         tick_at=tick_at,

@@ -31,6 +31,9 @@ class Hang:
     """None where only its events files show that it is silent."""
     secs: float
     budget_secs: float
+    """It counts as a hang after this long."""
+    act_after_secs: float | None
+    """It is to be ended after this long, by its page; None where that does not say."""
     pid: int
     session: str | None = None
     step: int | None = None
@@ -132,6 +135,7 @@ class HangWatch:
             phase=page.phase,
             secs=silent_secs,
             budget_secs=page.budget_secs,
+            act_after_secs=page.act_after_secs,
             pid=page.pid,
             session=page.session,
             step=page.step,
@@ -148,7 +152,13 @@ class HangWatch:
             self._records_silent_secs += secs
         if self._records_silent_secs <= self._stall_timeout_secs:
             return None
-        return Hang(phase=None, secs=self._records_silent_secs, budget_secs=self._stall_timeout_secs, pid=self._leader)
+        return Hang(
+            phase=None,
+            secs=self._records_silent_secs,
+            budget_secs=self._stall_timeout_secs,
+            act_after_secs=None,
+            pid=self._leader,
+        )
 
 
 def pages_here() -> list[PageReading]:

@@ -56,6 +56,8 @@ in it ends the alarm."""
 HURRY_SECS, AGAIN_SECS = 5.0, 0.5
 """What a program has after a second stop signal. Two within the second time are one: some senders reach every process
 of a job."""
+HANG_SECS = 300.0
+"""How long a program that hangs is left alone where neither an option nor its page says."""
 MARGIN_SECS = 3.0
 """How much earlier than the restarter's own deadline that of the program is."""
 FOLLOW_SECS = 10.0
@@ -81,9 +83,10 @@ class RestarterOptions:
     stall_timeout_secs: float | None = None
     """How long the events files of a program without a progress page may stay as they are; None: without limit."""
     on_hang: Literal["restart", "observe"] = "restart"
-    hang_timeout_secs: float = 300.0
+    hang_timeout_secs: float | None = None
     """A program that hangs is ended only after this long without progress, even where its budget is shorter: a budget
-    that was learned knows nothing of what the program has not done yet."""
+    that was learned knows nothing of what the program has not done yet. None: after the time that its page says, as its
+    own watchdog would act; `HANG_SECS` where there is none."""
     reset: bool = False
     """Whether the counts of earlier restarters begin at zero."""
 
@@ -260,7 +263,7 @@ class Restarter:
             alarm.seen_at = now
             self._display.line(f"launch {facts.attempt} may hang: {hang.text}")
             alarm.stacks = self._stacks_of(hang)
-        elif hang.secs >= self._options.hang_timeout_secs and not alarm.is_confirmed:
+        elif hang.secs >= (limit_secs := self._act_after_secs(hang)) and not alarm.is_confirmed:
             if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.budget_secs):
                 return
             alarm.is_confirmed = True
@@ -269,12 +272,19 @@ class Restarter:
             if self._options.on_hang == "observe":
                 self._display.line(f"launch {facts.attempt} hangs, and is left alone: {hang.text}{shown}")
                 return
-            limit = f"longer than --hang-timeout, {self._options.hang_timeout_secs:g} s"
-            advice = 'a phase that takes longer needs phase("evaluating"), or a longer --hang-timeout'
+            limit = f"ended after {limit_secs:g} s"
+            advice = 'what takes longer needs phase("evaluating"), or a longer --hang-timeout'
             self._display.line(f"launch {facts.attempt} hangs, and is ended: {hang.text}, {limit} ({advice}){shown}")
             alarm.acted = hang
             child.send_signal(signal.SIGTERM)
             self._kill_at = now + self._options.stop_timeout_secs
+
+    def _act_after_secs(self, hang: Hang) -> float:
+        """Return after how long without progress a program that hangs is ended."""
+        given = self._options.hang_timeout_secs
+        if given is not None:
+            return given
+        return HANG_SECS if hang.act_after_secs is None else hang.act_after_secs
 
     def _most_wait_secs(self) -> float:
         if self._kill_at is None:

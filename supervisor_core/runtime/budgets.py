@@ -46,7 +46,7 @@ class Budgets:
         300.0
         >>> budgets.secs("training", steps=25)
         6.0
-        >>> budgets.paused("training", 2.0, steps=25, marks=25)
+        >>> budgets.paused("training", 2.0, steps=25)
         >>> budgets.secs("training", steps=26)
         16.0
     """
@@ -87,8 +87,8 @@ class Budgets:
         Args:
             phase: one of `options.PHASES`.
             steps: steps done by the session.
-            is_held: whether something outside this thread may keep training waiting (a save, other processes of the
-                cluster): the budget is not below the default then.
+            is_held: whether something outside this thread may keep training waiting (a save that it waits for, other
+                processes of the cluster): the budget is not below the default then.
         """
         default = self._defaults[phase]
         if default is None or phase in self._fixed:
@@ -103,8 +103,8 @@ class Budgets:
         return max(default, learned)
 
     def act_after(self, phase: str, *, steps: int) -> float | None:
-        """Return after how many seconds without progress `Options.stall_action` is taken; None: never. It is the given
-        budget, or the learned one where that is not below the default."""
+        """Return after how many seconds without progress the watchdog, or a restarter, acts; None: never. It is the
+        given budget, or the learned one where that is not below the default."""
         return self.secs(phase, steps=steps, is_held=True)
 
     def _p99(self, steps: int) -> float:

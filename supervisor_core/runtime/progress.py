@@ -99,7 +99,7 @@ class Progress:
         self._page = ProgressPage()
         self._page.times[LAST_PROGRESS] = now
         self._holds = 0
-        """Number of saves under way that may keep training waiting."""
+        """Number of saves that training waits for, or may have to."""
         self._starts = 0
         """Number of times that a model was lost, with all that was under way then."""
         self._is_in_cluster = False
@@ -255,8 +255,8 @@ class Progress:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Allow training the default budget at least while the block runs: a save may keep it waiting. The end of the
-        block is progress. In a stall neither is so."""
+        """Allow training the default budget at least while the block runs: it waits for a save, or may have to. The end
+        of the block is progress. In a stall neither is so."""
         with self._counted():
             starts, counts = self._starts, self._clock.monotonic() - self._last_progress <= self._budget
             self._holds += counts
@@ -460,7 +460,7 @@ class Progress:
         budget = self._budgets.secs(self._phase, steps=self._steps, is_held=self._is_in_cluster or self._holds > 0)
         self._budget = math.inf if budget is None else budget
         self._check_after_secs = min(self._budget, LEAST_PAUSE_SECS)
-        self._page.enter(self._phase, budget)
+        self._page.enter(self._phase, budget, self._budgets.act_after(self._phase, steps=self._steps))
 
     def _notice_silence(self, now: float) -> None:
         """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the

@@ -232,8 +232,8 @@ class CheckpointManager:
 
         _LOG.info("Saving checkpoint to path %s", self._save_path)
         longest = run.progress.longest_step_secs()
-        with run.progress.held():
-            result = self._checkpoint_writer.save(sess, trigger, is_new, deadline.remaining() / 2, longest)
+        wait_secs = deadline.remaining() / 2
+        result = self._checkpoint_writer.save(sess, trigger, is_new, wait_secs, longest, run.progress.held)
         if result.consistent and not isinstance(sess, SupervisedSession):
             result.consistent = False  # its runs pass no step lock
         if result.skipped and newest is not None:

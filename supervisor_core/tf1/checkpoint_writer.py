@@ -19,7 +19,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -240,6 +240,7 @@ class CheckpointWriter:
         is_new: Callable[[int | None], bool] = lambda step: True,
         wait_secs: float = math.inf,
         step_secs: float = 0.0,
+        training_waits: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> SaveResult:
         """Save a checkpoint now, and return when it is durable, or has failed.
 
@@ -249,6 +250,7 @@ class CheckpointWriter:
             is_new: asked with the snapshot's step, between two steps, whether to write it at all.
             wait_secs: how long to wait for the steps under way, if that is less than `step_wait_secs`.
             step_secs: how long the longest of the recent steps took.
+            training_waits: entered while the save may keep training waiting: not while a snapshot is being written.
 
         Returns:
             The finished result; a failure is in it, not raised.
@@ -262,13 +264,20 @@ class CheckpointWriter:
                 self._tidy()
                 self._retention.set_aside_skipped()
                 self._wait_secs = min(wait_secs, step_wait_secs(self._options.snapshot_wait_secs, step_secs))
-                self._save(sess.plain_session() if hasattr(sess, "plain_session") else sess, result, is_new)
+                session = sess.plain_session() if hasattr(sess, "plain_session") else sess
+                self._save(session, result, is_new, training_waits)
             except Exception as error:
                 result.failed(error)
             result.secs = self._clock.monotonic() - started
             return result
 
-    def _save(self, session: Any, result: SaveResult, is_new: Callable[[int | None], bool]) -> None:
+    def _save(
+        self,
+        session: Any,
+        result: SaveResult,
+        is_new: Callable[[int | None], bool],
+        training_waits: Callable[[], AbstractContextManager[object]],
+    ) -> None:
         fetches = False
         if self._snapshot is not None:
             try:
@@ -276,20 +285,27 @@ class CheckpointWriter:
             except CannotSnapshot as reason:
                 self._give_up_snapshots(reason)
         if self._snapshot is not None and fetches:
-            self._save_snapshot(session, self._snapshot, result, is_new)
-        elif has_own_save(self._saver):
-            self._let_save(session, result)
-        else:
-            self._save_as_is(session, result, is_new, between_steps=self._snapshot is not None)
+            self._save_snapshot(session, self._snapshot, result, is_new, training_waits)
+            return
+        with training_waits():  # the saver reads the variables themselves
+            if has_own_save(self._saver):
+                self._let_save(session, result)
+            else:
+                self._save_as_is(session, result, is_new, between_steps=self._snapshot is not None)
 
     def _save_snapshot(
-        self, session: Any, snapshot: Snapshot, result: SaveResult, is_new: Callable[[int | None], bool]
+        self,
+        session: Any,
+        snapshot: Snapshot,
+        result: SaveResult,
+        is_new: Callable[[int | None], bool],
+        training_waits: Callable[[], AbstractContextManager[object]],
     ) -> None:
         if self._loss is not None:
             self._loss.bind(session)
         try:
             snapshot.prepare()
-            with self._step_lock.exclusive(self._wait_secs) as held:
+            with training_waits(), self._step_lock.exclusive(self._wait_secs) as held:
                 wanted = not self._refuses(session, result)
                 if wanted:
                     result.step = snapshot.take()

@@ -386,7 +386,10 @@ class RunMethods:
             OSError, tf.errors.OpError: what kept it from being saved.
         """
         checkpoints = self._lifecycle.state.checkpoints
-        return None if checkpoints is None else checkpoints.save("manual")
+        if checkpoints is None:
+            return None
+        with self._lifecycle.recorder.progress.held():
+            return checkpoints.save("manual")
 
 
 class RunContext(SessionContext):

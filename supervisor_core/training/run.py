@@ -331,13 +331,14 @@ class Run:
         if self._is_in_step:
             self.ask_for_save()
             return None
-        path = self._saver.save(self._step, "manual")
-        return path
+        with self._recorder_now.progress.held():
+            return self._saver.save(self._step, "manual")
 
     def wait_until_saved(self) -> None:
         """Wait until no checkpoint is being written: the newest one is durable, or has failed."""
         if self._saver is not None:
-            self._saver.settle()
+            with self._recorder_now.progress.held():
+                self._saver.settle()
 
     def log(self, tag: str | Mapping[str, Any], value: Any = None, step: int | None = None) -> None:
         """Write scalars into the run's events file.

@@ -42,7 +42,7 @@ def training(directory: Path, session: str = "6f1d3c0a9b7e4d21") -> ProgressPage
         directory, session_id=session, attempt=3, started_at=1e9, started_boot_secs=50.0, logdir="/logs/run"
     )
     page.step_is(1000, 2)
-    page.enter("training", 300.0)
+    page.enter("training", 30.0, 300.0)
     page.counts[STEPS], page.times[LAST_PROGRESS] = 21, 77.5
     page.tick(at=80.0, boot_secs=95.0, main_thread_secs=1.5)
     page.stalled(77.5, "MainThread at train.py:88 in step")
@@ -68,7 +68,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "/logs/run",
     )
     assert (found.started_at, found.started_boot_secs) == (1e9, 50.0)
-    assert (found.steps, found.step, found.phase, found.budget_secs) == (21, 1042, "training", 300.0)
+    assert (found.steps, found.step, found.phase) == (21, 1042, "training")
+    assert (found.budget_secs, found.act_after_secs) == (30.0, 300.0)
     assert found.is_step_exact
     assert (found.progress_at, found.progress_boot_secs) == (77.5, 92.5)
     assert (found.ticks, found.tick_at, found.tick_boot_secs, found.main_thread_secs) == (1, 80.0, 95.0, 1.5)
@@ -83,6 +84,7 @@ def test_a_new_page_knows_nothing(tmp_path: Path) -> None:
     """No step was read, the phase is unknown, no budget, no stall: absent, not zero."""
     found = reading(ProgressPage.create(tmp_path, session_id="new"))
     assert (found.step, found.phase, found.budget_secs, found.stalled_since) == (None, "unknown", None, None)
+    assert found.act_after_secs is None
     assert (found.steps, found.ticks, found.location, found.logdir) == (0, 0, "", None)
 
 
@@ -103,7 +105,8 @@ def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     assert [values[place] for place in (128, 2560)] == ["6f1d3c0a9b7e4d21", "/logs/run"]
     assert values[1536] == str(tmp_path / "6f1d3c0a9b7e4d21.stacks")
     inside = documented(slot, data[at : at + 512])
-    assert inside == {0: 1000, 8: 2, 16: 3, 24: 3, 32: 300.0, 40: 77.5, 128: "MainThread at train.py:88 in step"}
+    assert inside.pop(128) == "MainThread at train.py:88 in step"
+    assert inside == {0: 1000, 8: 2, 16: 3, 24: 3, 32: 30.0, 40: 77.5, 48: 300.0}
     names = dict(re.findall(r"^\| (\d+) \| (\w+) \|$", phases, re.MULTILINE))
     assert [names[str(number)] for number in range(len(names))] == list(progress_page.PHASES)
 
@@ -120,14 +123,28 @@ def documented(table: str, data: bytes) -> dict[int, object]:
     return found
 
 
+def test_a_page_of_an_older_version_has_one_budget(tmp_path: Path) -> None:
+    """It has zeros where the second one is: not known, which is neither at once nor never."""
+    page = training(tmp_path)
+    assert page.path is not None
+    data = bytearray(page.path.read_bytes())
+    at = 512 * (1 + data[64] % 2)
+    data[at + 48 : at + 56] = bytes(8)
+    data[68:72] = struct.pack("<I", zlib.crc32(data[at : at + 512]))
+    older = tmp_path / "older.page"
+    older.write_bytes(data)
+    found = read_page(older)
+    assert found is not None and (found.budget_secs, found.act_after_secs) == (30.0, None)
+
+
 def test_every_phase_has_a_number(tmp_path: Path) -> None:
     """What a session can be doing is read back by name; what a later version may add is unknown."""
     assert set(PHASES) <= set(progress_page.PHASES)
     page = training(tmp_path)
     for phase in PHASES:
-        page.enter(phase, None)
+        page.enter(phase, None, None)
         assert (reading(page).phase, reading(page).budget_secs) == (phase, None)
-    page.enter("dreaming", 1.0)
+    page.enter("dreaming", 1.0, 1.0)
     assert reading(page).phase == "unknown"
 
 
@@ -192,7 +209,7 @@ def test_a_change_that_was_cut_off_is_not_seen(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(page_writer.zlib, "crc32", killed)
     with pytest.raises(KeyboardInterrupt):
-        page.enter("checkpointing", 1.0)
+        page.enter("checkpointing", 1.0, 1.0)
     monkeypatch.undo()
     assert (reading(page).phase, reading(page).step) == ("training", 1042)
 
@@ -206,7 +223,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         number = 0
         while not stop.is_set():
             number += 1
-            page.enter(PHASES[number % 5], float(number % 5))
+            page.enter(PHASES[number % 5], float(number % 5), float(number % 5))
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -216,7 +233,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         stop.set()
         writer.join()
     for each in found:
-        assert (each.phase, each.budget_secs) == ("training", 300.0) or each.phase == PHASES[int(each.budget_secs or 0)]
+        assert (each.phase, each.budget_secs) == ("training", 30.0) or each.phase == PHASES[int(each.budget_secs or 0)]
 
 
 def test_an_end_removes_the_page(tmp_path: Path) -> None:
@@ -227,7 +244,7 @@ def test_an_end_removes_the_page(tmp_path: Path) -> None:
     page.close()
     assert not path.exists()
     page.counts[STEPS] = 5
-    page.enter("stopped", None)
+    page.enter("stopped", None, None)
     page.close()
     left = training(tmp_path)
     path = left.path
@@ -260,12 +277,12 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, read_pag
 
 page = ProgressPage.create(Path(sys.argv[1]), session_id="parent")
 path = page.path
-page.enter("training", 300.0)
+page.enter("training", 30.0, 300.0)
 page.counts[STEPS] = 7
 child = os.fork()
 if not child:
     page.counts[STEPS], page.times[LAST_PROGRESS] = 1000, 1000.0
-    page.enter("stopping", 1.0)
+    page.enter("stopping", 1.0, 1.0)
     page.tick(at=1.0, boot_secs=1.0, main_thread_secs=1.0)
     page.close()
     os._exit(0)

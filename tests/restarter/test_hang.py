@@ -21,7 +21,7 @@ def page(tmp_path: Path) -> PageReading:
     """The page of a session in training at step 7, which may take 3 s for a step."""
     writer = ProgressPage.create(tmp_path, session_id="a", pid=LEADER)
     writer.step_is(0, 1)
-    writer.enter("training", 3.0)
+    writer.enter("training", 3.0, 300.0)
     found = read_page(tmp_path / "a.page")
     assert found is not None
     return replace(found, steps=7, step=7)
@@ -57,6 +57,7 @@ def test_silence_beyond_the_budget_of_the_phase_is_a_hang(page: PageReading) -> 
     assert trainer.silent(4) is None
     hang = trainer.silent(1)
     assert (hang.phase, hang.secs, hang.budget_secs, hang.step) == ("training", 4.0, 3.0, 7)
+    assert hang.act_after_secs == 300.0
     assert hang.text == "no progress in phase training for 4 s (budget 3 s)"
     trainer.pages = [replace(page, steps=8)]
     assert trainer.silent(4) is None and trainer.watch.steps == 8

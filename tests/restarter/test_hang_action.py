@@ -14,7 +14,7 @@ from supervisor_core.restarter.launch import LaunchFacts
 from supervisor_core.restarter.logdir_view import LogdirView
 from supervisor_core.restarter.restarter import Restarter, RestarterOptions, _Alarm
 
-HANG = Hang(phase="training", secs=7.0, budget_secs=0.0, pid=4711)
+HANG = Hang(phase="training", secs=7.0, budget_secs=0.0, act_after_secs=None, pid=4711)
 
 
 class Screen:
@@ -45,6 +45,7 @@ class Scene:
     def __init__(self, directory: Path, **options: Any) -> None:
         self.screen, self.program, self.alarm = Screen(), Program(), _Alarm()
         self.looks: list[Hang] = []
+        self.hang = HANG
         self.facts = LaunchFacts(attempt=3, started_at=0.0, directory=str(directory))
         unused: Any = None
         shown: Any = self.screen
@@ -64,7 +65,7 @@ class Scene:
     def hangs(self, secs: float | None) -> None:
         """One look at a program without progress for some seconds; None: it makes progress."""
         program: Any = self.program
-        hang = None if secs is None else replace(HANG, secs=secs)
+        hang = None if secs is None else replace(self.hang, secs=secs)
         self.restarter._check_hang(program, self.facts, self.alarm, hang)
 
 
@@ -80,6 +81,25 @@ def test_a_hang_is_shown_at_its_budget_and_ended_when_it_has_lasted(tmp_path: Pa
     assert scene.program.signals == [signal.SIGTERM]
     assert (len(scene.looks), scene.alarm.stacks) == (2, "/stacks/2")
     assert "launch 3 hangs, and is ended" in scene.screen.lines[1] and len(scene.screen.lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("page_secs", "given_secs", "ended_after_secs"),
+    [(None, None, 300.0), (20.0, None, 20.0), (900.0, None, 900.0), (900.0, 30.0, 30.0), (20.0, 60.0, 60.0)],
+    ids=["neither says", "a fixed budget", "a long budget", "the option is shorter", "the option is longer"],
+)
+def test_a_hang_is_ended_when_its_own_watchdog_would_act(
+    tmp_path: Path, page_secs: float | None, given_secs: float | None, ended_after_secs: float
+) -> None:
+    """By the number in the page; an option of the restarter comes first."""
+    scene = Scene(tmp_path, hang_timeout_secs=given_secs)
+    scene.hang = replace(HANG, act_after_secs=page_secs)
+    scene.hangs(7.0)
+    scene.hangs(ended_after_secs - 1.0)
+    assert scene.program.signals == []
+    scene.hangs(ended_after_secs)
+    assert scene.program.signals == [signal.SIGTERM]
+    assert f"ended after {ended_after_secs:g} s" in scene.screen.lines[1]
 
 
 def test_progress_ends_the_alarm(tmp_path: Path) -> None:

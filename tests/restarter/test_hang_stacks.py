@@ -22,7 +22,8 @@ NOTHING = OutsideStacks(problem="py-spy is not installed")
 
 def hang(stacks: Path | None) -> Hang:
     """A hang of a program that has a file of stacks, or none."""
-    return Hang(phase="training", secs=31.0, budget_secs=30.0, pid=4711, stacks=None if stacks is None else str(stacks))
+    place = None if stacks is None else str(stacks)
+    return Hang(phase="training", secs=31.0, budget_secs=30.0, act_after_secs=300.0, pid=4711, stacks=place)
 
 
 def test_stacks_from_outside_are_added_to_those_of_the_session(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.runtime_directory import private_directory
 page = ProgressPage.create(private_directory(), session_id=f"s{os.getpid()}")
 page.step_is(100, 1)
-page.enter("training", 0.5)
+page.enter("training", 0.5, 1.0)
 page.counts[STEPS], page.times[LAST_PROGRESS] = 7, time.monotonic()
 print(os.getpid(), flush=True)
 hung = pathlib.Path("HUNG")

@@ -66,13 +66,13 @@ SESSION_HOURS = 10
 
 
 def pauses_of_a_session(rng: random.Random) -> Iterator[tuple[str, float, int, bool]]:
-    """Pauses of ten healthy hours: phase, seconds, steps done, and whether a save is under way. Shorter ones than
+    """Pauses of ten healthy hours: phase, seconds, steps done, and whether training waits for a save. Shorter ones than
     `LEAST_PAUSE_SECS` are left out, as by `Progress`.
 
     Steps of 1 ms to 1 minute vary by a third. One in 200, but at most one a minute, takes longer by up to 4 s, slow
     ones by three times their length; the input waits for 1 to 5 s after each epoch. A save every 10 minutes keeps
-    training waiting for up to 2 minutes, an evaluation each hour takes up to 50, and the session recovers twice, with
-    first steps that take 2 minutes longer.
+    training waiting for up to 2 minutes, and the next step copies what the snapshot shares with it (2 s of 20 GB), an
+    evaluation each hour takes up to 50, and the session recovers twice, with first steps that take 2 minutes longer.
     """
     step_secs = rng.choice((0.001, 0.01, 0.05, 0.1, 0.15, 10.0, 30.0, 60.0)) * rng.uniform(0.7, 1.0)
     spike_every = max(200, round(60 / step_secs))
@@ -98,6 +98,7 @@ def pauses_of_a_session(rng: random.Random) -> Iterator[tuple[str, float, int, b
         if now > next_save:
             next_save += 600.0
             yield "training", rng.uniform(0.1, 120), steps, True
+            yield "training", secs + rng.uniform(0.1, 2), steps, False
         if now > next_evaluation:
             next_evaluation += 3600.0
             yield "evaluating", rng.uniform(60, 3000), steps, False

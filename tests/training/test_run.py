@@ -415,6 +415,31 @@ def test_a_save_asked_for_while_another_fails_is_made(tmp_path: Path, monkeypatc
     assert saves == [(2, "timer", False), (3, "signal", True)]
 
 
+def test_the_loop_has_its_own_budget_while_a_save_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the copy of the state only. A save that it asks for it waits for to the end."""
+    import supervisor_core.training.saver as savers
+
+    real, holds = savers.write_tree, []
+    stepped, written = threading.Event(), threading.Event()
+
+    def write(*arguments: Any) -> None:
+        assert stepped.wait(60)
+        holds.append(run._recorder_now.progress._holds)
+        written.set()
+        real(*arguments)
+
+    monkeypatch.setattr(savers, "write_tree", write)
+    with supervise(tmp_path, save_secs=None, save_steps=2, options=Options(save_on_stop=False)) as run:
+        for _ in run.steps(2):
+            pass
+        stepped.set()
+        assert written.wait(60)
+        run.wait_until_saved()
+        run.step()
+        run.save()
+    assert holds == [0, 1]
+
+
 def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
     """It has its own stall budget, and the next step's time begins after it."""
     with supervise(tmp_path, save_secs=None) as run:

@@ -345,7 +345,8 @@ class SnapshotHookSaver:
         wait = until_written or not checkpoints.consistent or checkpoints.size_bytes <= SMALL_BYTES
         progress, started = self._lifecycle.recorder.progress, self._clock.monotonic()
         try:
-            return self._service.save_now(until_written=wait) is not None
+            with progress.held():
+                return self._service.save_now(until_written=wait) is not None
         finally:
             if progress.phase == "training":
                 progress.blocked(self._clock.monotonic() - started)

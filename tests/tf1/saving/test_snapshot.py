@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -114,3 +116,27 @@ def test_variables_of_a_parameter_server_are_saved_as_they_are(
     assert (result.error, result.consistent, result.verified, result.step) == (None, False, True, 1)
     assert "/job:ps/task:0 of a cluster with /job:ps/task:0, /job:worker/task:0" in caplog.text
     assert model.listed() == ["model.ckpt-1"]
+
+
+@pytest.mark.parametrize("is_snapshot", [True, False], ids=["snapshot", "the saver itself"])
+def test_training_waits_for_a_snapshot_only_while_it_is_taken(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, is_snapshot: bool
+) -> None:
+    """What is written afterwards keeps no step waiting, so that a hang meanwhile is judged as any other. A saver of
+    which no snapshot can be taken may keep steps waiting to its end."""
+    model = bench(options=Options(snapshot_wait_secs=0.0))
+    waits: list[str] = []
+
+    @contextmanager
+    def training_waits() -> Iterator[None]:
+        waits.append("waits")
+        yield
+        waits.append("goes on")
+
+    verify = bundle.verify
+    monkeypatch.setattr(bundle, "verify", lambda *args, **options: waits.append("written") or verify(*args, **options))
+    if not is_snapshot:
+        monkeypatch.setattr(model.checkpoints, "_snapshot", None)
+    result = model.checkpoints.save(model.session, "timer", training_waits=training_waits)
+    assert result.error is None and result.path is not None
+    assert waits == (["waits", "goes on", "written"] if is_snapshot else ["waits", "written", "goes on"])
