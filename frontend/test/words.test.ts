@@ -11,7 +11,7 @@ import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
 import { isoMoment } from "../src/logic/moments";
 import { scrollToRow, visibleRows } from "../src/logic/rows";
 import { sortRuns, startsDescending } from "../src/logic/sort";
-import { ownFrame, placeLabel, stacksInOrder, stallLabels, stuckOrSlow } from "../src/logic/stalls";
+import { ownFrame, placeLabel, stacksInOrder, stallLabels, secondLook } from "../src/logic/stalls";
 import { sparkline } from "../src/logic/sparkline";
 import { defaultTags } from "../src/logic/tags";
 import { formatState, INITIAL, parseState } from "../src/logic/url_state";
@@ -243,15 +243,18 @@ test("a stall's box says how long it lasted, however narrow it is, and where the
   assert.deepEqual(labels, ["‖ 1 min 30 s training: input.py:12 next_batch", "‖ 1 min 30 s training", "‖ 1 min 30 s"]);
   assert.deepEqual(stallLabels({ ...stall, stacks: {} }), labels.slice(1));
   assert.match(stallLabels({ ...stall, stacks: { other: ["/x/site-packages/a.py:1 f"] } })[0]!, /: a.py:1 f$/);
-  assert.ok(stallHover(stall).rows.some(([name, value]) => name === "Waits in" && value === "input.py:12 next_batch"));
+  assert.ok(stallHover(stall).rows.some(([name, value]) => name === "Line" && value === "input.py:12 next_batch"));
 
-  const recorded = { ...stall, thread: "worker", location: "/srv/job/b.py:1 wait", same_frames: true };
+  const recorded = { ...stall, thread: "worker", location: "/srv/job/b.py:1 wait", same_frames: true, activity: "waits" };
   assert.match(stallLabels(recorded)[0]!, /training: b.py:1 wait$/);
   assert.deepEqual(stacksInOrder(recorded).map(([thread]) => thread), ["worker", "MainThread"]);
   assert.deepEqual(stacksInOrder(stall).map(([thread]) => thread), ["MainThread", "worker"]);
-  assert.ok(stallHover(recorded).rows.some(([name, value]) => name === "It is" && value.startsWith("stuck")));
-  assert.equal(stuckOrSlow({ ...stall, same_frames: false }), "slow: other frames 10 s later");
-  assert.equal(stuckOrSlow({ ...stall, blocked_since: 5 }), "blocked: native code holds the interpreter lock");
+  assert.ok(stallHover(recorded).rows.some(([name, value]) => name === "It is" && value === "waiting at the same frames 10 s later"));
+  assert.equal(secondLook({ ...stall, same_frames: false, activity: "busy" }), "busy at other frames 10 s later");
+  assert.equal(secondLook({ ...stall, same_frames: true, activity: null }), "at the same frames 10 s later");
+  assert.equal(secondLook({ ...stall, activity: "busy" }), "busy");
+  assert.equal(secondLook(stall), null);
+  assert.equal(secondLook({ ...stall, blocked_since: 5 }), "blocked: native code holds the interpreter lock");
   assert.equal(ownFrame(stacks.MainThread), 1);
   assert.equal(ownFrame([]), -1);
 

@@ -22,8 +22,8 @@ from supervisor_core.monitoring.thresholds import duration
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
 from supervisor_core.process.proc_status import ThreadState, thread_states
-from supervisor_core.process.progress_page import PageReading
-from supervisor_core.process.stacks import MAIN_THREAD, Stacks, user_line
+from supervisor_core.process.progress_page import PageReading, read_page
+from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
 from supervisor_core.process.stacks_file import read_stacks, stacks_path
 from supervisor_core.restarter.hang import pages_here
 from supervisor_core.storage.local import local_path
@@ -40,6 +40,8 @@ class ProcessStacks:
     pid: int
     page: PageReading | None
     """Of its session, where it has one."""
+    progress_age_secs: float | None
+    """Seconds since its last progress; None without a page."""
     source: str | None
     """``py-spy``; ``memory``: the file that the process wrote itself; None: there are no stacks."""
     stacks: Stacks
@@ -122,6 +124,8 @@ def _is_below(path: str, directory: str) -> bool:
 
 
 def _look(pid: int, page: PageReading | None) -> ProcessStacks:
+    page = page and (read_page(page.path) or page)
+    age = None if page is None else max(0.0, time.monotonic() - page.progress_at)
     outside = outside_stacks(pid)
     source, stacks, title = None, outside.stacks, "now, by py-spy"
     if stacks:
@@ -134,6 +138,7 @@ def _look(pid: int, page: PageReading | None) -> ProcessStacks:
     return ProcessStacks(
         pid=pid,
         page=page,
+        progress_age_secs=age,
         source=source,
         stacks=stacks,
         title=title,
@@ -144,15 +149,19 @@ def _look(pid: int, page: PageReading | None) -> ProcessStacks:
 
 def _lines(seen: ProcessStacks, later: ProcessStacks | None, secs: float | None) -> Iterator[Text]:
     page = seen.page
-    session = "" if page is None else f", session {page.session}, phase {page.phase}, step {page.step}"
+    session = "" if page is None else f", session {page.session}, in {page.logdir or 'no logdir'}"
     yield Text(printable(f"Process {seen.pid}{session}"), style="bold")
+    if page is not None:
+        step = "step unknown" if page.step is None else f"step {page.step}"
+        progress = _progress(page, seen.progress_age_secs or 0.0)
+        yield Text(printable(f"{step}, phase {page.phase}: {progress}"), style="bold")
     if seen.outside.problem is not None:
         yield Text(printable(f"Not read from outside: {seen.outside.problem}."), style="yellow")
     if seen.outside.holds_lock is not None:
         yield Text(printable(f"{seen.outside.holds_lock} holds the interpreter's lock."))
     if seen.source is not None:
         yield Text(printable(f"Stacks {seen.title}; innermost line last:"))
-    for thread in _in_order(seen.stacks):
+    for thread in in_order(seen.stacks):
         frames = seen.stacks[thread]
         state = seen.state_of(thread)
         said = [] if state is None else [state.text]
@@ -164,6 +173,17 @@ def _lines(seen: ProcessStacks, later: ProcessStacks | None, secs: float | None)
         for frame in frames:
             yield Text(printable(f"    {frame}"), style="bold" if frame == own else "")
     yield from _others(seen)
+
+
+def _progress(page: PageReading, age_secs: float) -> str:
+    """Return what a page says of its session's progress, for people."""
+    if page.is_stopped:
+        return "the process is stopped"
+    if page.budget_secs is None:
+        return "no progress is expected"
+    if age_secs <= page.budget_secs:
+        return "progressing"
+    return f"no progress for {age_secs:.0f} s (budget {page.budget_secs:.0f} s)"
 
 
 def _others(seen: ProcessStacks) -> Iterator[Text]:
@@ -179,10 +199,6 @@ def _others(seen: ProcessStacks) -> Iterator[Text]:
         yield Text(printable(f"  {what}: " + "; ".join(f"{count} {text}" for text, count in counts.most_common(8))))
 
 
-def _in_order(stacks: Stacks) -> list[str]:
-    return sorted(stacks, key=lambda name: name != MAIN_THREAD)
-
-
 def _object(seen: Sequence[ProcessStacks], later: Sequence[ProcessStacks]) -> dict[str, Any]:
     return {"v": SCHEMA_VERSION, "looks": [[_process(each) for each in look] for look in (seen, later) if look]}
 
@@ -190,7 +206,7 @@ def _object(seen: Sequence[ProcessStacks], later: Sequence[ProcessStacks]) -> di
 def _process(seen: ProcessStacks) -> dict[str, Any]:
     page = seen.page
     threads = []
-    for thread in _in_order(seen.stacks):
+    for thread in in_order(seen.stacks):
         state = seen.state_of(thread)
         threads.append({"name": thread, "id": None if state is None else state.id, "frames": list(seen.stacks[thread])})
     return {
@@ -199,6 +215,8 @@ def _process(seen: ProcessStacks) -> dict[str, Any]:
         "logdir": None if page is None else page.logdir,
         "phase": None if page is None else page.phase,
         "step": None if page is None else page.step,
+        "progress_age_secs": seen.progress_age_secs,
+        "budget_secs": None if page is None else page.budget_secs,
         "source": seen.source,
         "title": seen.title if seen.source else None,
         "problem": seen.outside.problem,

@@ -289,10 +289,19 @@ def _stalls(stalls: Sequence[Stall], title: str = "stall since") -> Table:
             item.phase,
             count(item.step),
             literal(thread),
-            "blocked" if item.blocked_since else {True: "stuck", False: "slow", None: UNKNOWN}[item.same_frames],
+            _doing(item),
             literal(line),
         )
     return table
+
+
+def _doing(stall: Stall) -> str:
+    """Return what a second look found the thread to do, in one word: the same frames twice alone say little."""
+    if stall.blocked_since:
+        return "blocked"
+    if stall.same_frames is False:
+        return "moving"
+    return {"busy": "busy", "waits": "waiting", None: UNKNOWN}[stall.activity]
 
 
 def _place(stall: Stall) -> tuple[str, str]:

@@ -178,7 +178,10 @@ class StallRecord:
     location: str | None = None
     """The innermost line of the program in that thread's stack, as in ``stacks``."""
     same_frames: bool | None = None
-    """Whether that stack is the same as when the stall began: stuck; otherwise slow. Only in ``lasts``."""
+    """Whether that stack is the same as when the stall began. Only in ``lasts``."""
+    activity: Literal["busy", "waits"] | None = None
+    """What the thread did since then: it ran, or was ready to run, for at least half of the time; or slept for nine
+    tenths of it. None: neither, or not known. Only in ``lasts``."""
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Python stacks of all threads by thread name, outermost first; not when a stall ends."""
     service: str | None = None
@@ -274,7 +277,7 @@ class LaunchRecord:
     backoff_secs: float = 0.0
     """Seconds until the restart."""
     stacks: str | None = None
-    """File with the stacks of a program that hung."""
+    """File with the stacks of a program that hung: the copy in the logdir, else the one in memory."""
     stderr: str | None = None
     """The end of its standard error: at most 64 KiB."""
 

@@ -63,7 +63,7 @@ def _stall(status: RunStatus) -> Mapping[str, str]:
     stall = status.stall
     if stall is None:
         return {}
-    known = {"thread": stall.thread, "location": stall.location, "phase": stall.phase}
+    known = {"thread": stall.thread, "location": stall.location, "phase": stall.phase, "activity": stall.activity}
     return {name: printable(value)[:MAX_LOCATION] for name, value in known.items() if value}
 
 
@@ -152,7 +152,8 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     gauge("supervisor_stalled", "1 while the session itself sees no progress for too long.", lambda s: s.stalled),
     facts_metric(
         "supervisor_stall_info",
-        "Where the run hangs, while it is stalled: thread, location (its innermost line of the program), phase.",
+        "Where the run hangs, while it is stalled: thread, location (its innermost line of the program), phase and "
+        "activity.",
         _stall,
     ),
     counter(

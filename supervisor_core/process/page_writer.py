@@ -21,6 +21,7 @@ from typing import Any
 
 from supervisor_core.process.identity import boot_id, pid_namespace, started_ticks
 from supervisor_core.process.progress_page import (
+    BUSY,
     ENDED,
     HEAD,
     LARGEST,
@@ -42,8 +43,10 @@ from supervisor_core.process.progress_page import (
     TICK_PROCESS,
     TICKS,
     VERSION,
+    WAITS,
     page_in,
 )
+from supervisor_core.process.stacks import Activity
 
 _PAGES: weakref.WeakSet[ProgressPage] = weakref.WeakSet()
 
@@ -173,14 +176,15 @@ class ProgressPage:
         if (state.phase, state.budget_secs, state.act_after_secs) != (phase, budget_secs, act_after_secs):
             self._change(phase=phase, budget_secs=budget_secs, act_after_secs=act_after_secs)
 
-    def stalled(self, since: float | None, location: str = "") -> None:
+    def stalled(self, since: float | None, location: str = "", activity: Activity | None = None) -> None:
         """Set a stall, or its end.
 
         Args:
             since: monotonic time of the last progress before it; None if there is no stall.
             location: where the code is, for people: ``MainThread at train.py:88 in step``.
+            activity: what that thread did between two looks at its stack; None where unknown.
         """
-        self._change(stalled_since=since, location=location)
+        self._change(stalled_since=since, location=location, activity=activity)
 
     def close(self, *, remove: bool = True) -> None:
         """Mark the session as ended and give up the file; further changes go nowhere. Closing twice changes nothing.
@@ -231,11 +235,13 @@ class _State:
     act_after_secs: float | None = None
     stalled_since: float | None = None
     location: str = ""
+    activity: Activity | None = None
     ended: bool = False
 
     def encode(self) -> bytes:
         known = self.first_step is not None and abs(self.first_step) <= LARGEST and abs(self.stride) <= LARGEST
         flags = known * STEP_KNOWN | (self.stalled_since is not None) * STALLED | self.ended * ENDED
+        flags |= (self.activity == "busy") * BUSY | (self.activity == "waits") * WAITS
         return SLOT.pack(
             (self.first_step or 0) if known else 0,
             self.stride if known else 0,

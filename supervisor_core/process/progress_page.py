@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from stat import S_ISREG
 
 from supervisor_core.process.identity import boot_id, is_running, is_stopped, pid_namespace, started_ticks
 from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.process.stacks import Activity
 
 MAGIC = b"SUPVPAGE"
 VERSION = 1
@@ -52,7 +54,7 @@ SLOT = struct.Struct("<qqQQddd72x384s")
 """Step before the first of this session, step per step, flags, phase, budget, begin of the stall, budget to act on, its
 place."""
 LOCATION_BYTES = 384
-STEP_KNOWN, STALLED, ENDED = 1, 2, 4
+STEP_KNOWN, STALLED, ENDED, BUSY, WAITS = 1, 2, 4, 8, 16
 
 STALE_SECS = 7 * 86400.0
 """The pages of dead processes are removed this long after their session started."""
@@ -64,6 +66,7 @@ LARGEST = 10**15
 LATEST = 2.5e11
 """No time is longer, in seconds."""
 _READINGS = 20
+_ACTIVITIES: Mapping[int, Activity] = {BUSY: "busy", WAITS: "waits"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +113,8 @@ class PageReading:
     stalled_since: float | None
     location: str
     """Where a known stall is, for people; empty where unknown."""
+    activity: Activity | None
+    """What the thread did there between two looks at its stack; None where unknown."""
     ended: bool
     """The session has ended and said so."""
     stacks: Path | None
@@ -273,6 +278,7 @@ def _decode(path: Path, data: bytes) -> PageReading | None:
         process_secs=process_secs,
         stalled_since=stalled_since if flags & STALLED else None,
         location=_text(location),
+        activity=_ACTIVITIES.get(flags & (BUSY | WAITS)),
         ended=bool(flags & ENDED),
         stacks=Path(texts["stacks"]) if texts["stacks"] else None,
         logdir=texts["logdir"] or None,

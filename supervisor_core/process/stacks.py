@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from types import FrameType
+from typing import Literal
 
 MAIN_THREAD = "MainThread"
 MAX_FRAMES = 40
@@ -20,11 +21,16 @@ MAX_LOCATION = 120
 BLOCKED = "Native code holds the interpreter lock"
 """What a stall is, for people, in which no thread can run Python."""
 
+Activity = Literal["busy", "waits"]
+"""What a thread did for some seconds: it ran, or was ready to run, for at least half of them; or it slept for nine
+tenths of them. Anything else is not known."""
+
 Stacks = Mapping[str, tuple[str, ...]]
 """Name of the thread -> its frames, outermost first."""
 
 _LIBRARY = re.compile(r"[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-packages|supervisor_core)[\\/]|^<frozen ")
 """Finds a frame of Python's library, of an installed package or of the supervisor."""
+_SUPERVISOR = re.compile(r"[\\/]supervisor_core[\\/]")
 _FRAME = re.compile(r"(?P<file>.*):(?P<line>\d+) (?P<function>.*)", re.DOTALL)
 
 
@@ -59,6 +65,16 @@ def user_line(stack: Sequence[str]) -> str | None:
     return own[-1] if own else stack[-1] if stack else None
 
 
+def in_order(stacks: Stacks) -> list[str]:
+    """Return the names of the threads: the main one first, the supervisor's own last."""
+    return sorted(stacks, key=lambda name: (name != MAIN_THREAD, name != MAIN_THREAD and is_supervisors(stacks[name])))
+
+
+def is_supervisors(stack: Sequence[str]) -> bool:
+    """Return whether a thread is one of the supervisor's own: it runs its code, and none of the program's."""
+    return any(map(_SUPERVISOR.search, stack)) and all(map(_LIBRARY.search, stack))
+
+
 def location(line: str) -> str:
     """Return a line of a stack for a message or a label: without directories and control characters, in one line.
 
@@ -75,3 +91,18 @@ def location(line: str) -> str:
         text = f"{file}:{found['line']} in {found['function'].removeprefix('in ')}"
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= MAX_LOCATION else text[: MAX_LOCATION - 3] + "..."
+
+
+def whereabouts(thread: str, place: str | None, activity: Activity | None) -> str:
+    """Return where a thread is and what it does there, for people.
+
+    Example:
+        >>> whereabouts("MainThread", "train.py:88 in step", "waits")
+        'MainThread waits at train.py:88 in step'
+        >>> whereabouts("MainThread", None, "busy")
+        'MainThread is busy'
+    """
+    does = "is" if activity is None else "is busy" if activity == "busy" else "waits"
+    if place is None:
+        return thread if activity is None else f"{thread} {does}"
+    return f"{thread} {does} at {place}"

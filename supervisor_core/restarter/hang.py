@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from supervisor_core.process.identity import is_stopped
 from supervisor_core.process.progress_page import PageReading, read_page
 from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.process.stacks import Activity, whereabouts
 
 MOST_TICK_SECS = 2.0
 """A longer time between two ticks counts as this: the restarter did not run."""
@@ -38,14 +39,17 @@ class Hang:
     session: str | None = None
     step: int | None = None
     location: str = ""
-    """Where it hangs, if the program itself could say so."""
+    """Where it hangs, if the program itself could say so: ``MainThread at train.py:88 in step``."""
+    activity: Activity | None = None
+    """What it did there between two looks; None where unknown."""
     stacks: str | None = None
     """The file in memory with its own stacks."""
 
     @property
     def text(self) -> str:
         """What happened, in half a sentence."""
-        where = f", {self.location}" if self.location else ""
+        thread, _, place = self.location.partition(" at ")
+        where = f", {whereabouts(thread, place, self.activity)}" if place else ""
         what = "no events" if self.phase is None else f"no progress in phase {self.phase}"
         return f"{what} for {self.secs:.0f} s (budget {self.budget_secs:.0f} s){where}"
 
@@ -140,6 +144,7 @@ class HangWatch:
             session=page.session,
             step=page.step,
             location=page.location,
+            activity=page.activity,
             stacks=None if page.stacks is None else str(page.stacks),
         )
 

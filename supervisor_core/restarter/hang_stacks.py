@@ -11,8 +11,9 @@ from pathlib import Path
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, location, user_line
-from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, look_text, read_stacks
+from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, look_text, parse, read_stacks
 from supervisor_core.restarter.hang import Hang
+from supervisor_core.storage.local import LOCAL, local_path
 
 TIMEOUT_SECS = 5.0
 """py-spy takes a twentieth of a second; the restarter does not wait long for one that hangs itself."""
@@ -38,6 +39,51 @@ def hang_stacks(
             return str(path)
     reading = None if hang.stacks is None else read_stacks(Path(hang.stacks))
     return hang.stacks if reading is not None and reading.looks else None
+
+
+class KeptStacks:
+    """The newest stacks of a hang. The file in memory goes with its session, so it is read at once, and copied beside
+    the one that the session itself keeps in the logdir.
+
+    Args:
+        path: the file in memory.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._data = b""
+        with suppress(OSError), open(path, "rb") as file:
+            self._data = file.read(2 * MOST_BYTES)
+        self._copy: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The copy in the logdir, once it is there; else the file in memory."""
+        return self._copy or self._path
+
+    @property
+    def text(self) -> str:
+        """Where they are, for people."""
+        return self._copy or f"{self._path} (in memory, until the next session begins)"
+
+    @property
+    def place(self) -> str | None:
+        """The line of the program in the newest look; None where there is none."""
+        looks = parse(self._data).looks
+        line = user_line(looks[-1].stacks.get(MAIN_THREAD, ())) if looks else None
+        return None if line is None else location(line)
+
+    def copy_to(self, logdir: str) -> None:
+        """Copy them into a logdir, which may hang; not into a remote one.
+
+        Raises:
+            OSError: if that cannot be written.
+        """
+        local = local_path(logdir)
+        if local is not None and self._data:
+            copy = os.path.join(local, f"supervisor-stacks.{Path(self._path).stem}.txt")
+            LOCAL.replace(copy, self._data)
+            self._copy = copy
 
 
 def _place(stacks: Stacks, thread: str = MAIN_THREAD) -> str | None:

@@ -9,6 +9,7 @@ from typing import Protocol
 from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.policy import Cause, Decision
 
 
@@ -57,8 +58,18 @@ class LaunchFacts:
     saved_step: int | None = None
     session: str | None = None
     hang: Hang | None = None
-    stacks: str | None = None
-    """Where the stacks of a hang are."""
+    kept_stacks: KeptStacks | None = None
+    """The stacks of a hang."""
+
+    @property
+    def stacks(self) -> str | None:
+        """The file with them; None without any."""
+        return None if self.kept_stacks is None else self.kept_stacks.path
+
+    @property
+    def place(self) -> str | None:
+        """The line of the program in them; None where that is not known."""
+        return None if self.kept_stacks is None else self.kept_stacks.place
 
 
 def describe(facts: LaunchFacts) -> str:

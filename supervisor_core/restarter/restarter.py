@@ -21,19 +21,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import FrameType
 from typing import Literal
 
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import TRACER_VARIABLE
-from supervisor_core.process.stacks import MAIN_THREAD, location, user_line
-from supervisor_core.process.stacks_file import read_stacks
 from supervisor_core.restarter import keeper
 from supervisor_core.restarter.child import Child, ChildEnd, reap_others
 from supervisor_core.restarter.failure import cause_of, failure_of, signal_name
 from supervisor_core.restarter.hang import Hang, HangWatch
-from supervisor_core.restarter.hang_stacks import hang_stacks
+from supervisor_core.restarter.hang_stacks import KeptStacks, hang_stacks
 from supervisor_core.restarter.launch import Display, Journal, LaunchFacts, describe
 from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView, OpenLaunch
 from supervisor_core.restarter.policy import (
@@ -98,13 +95,6 @@ class RestarterEnd:
     status: int = 0
     signal: int | None = None
     """The signal to end by; None: with the status."""
-
-
-def _place(stacks: str | None) -> str | None:
-    """Return the line of the program in the newest stacks of a file; None where there is none."""
-    found = None if stacks is None else read_stacks(Path(stacks))
-    line = None if found is None or not found.looks else user_line(found.looks[-1].stacks.get(MAIN_THREAD, ()))
-    return None if line is None else location(line)
 
 
 class Restarter:
@@ -238,7 +228,7 @@ class Restarter:
                 max(watch.readings.values(), key=lambda page: page.started_at).session if watch.readings else None
             )
         facts.ended_at, facts.end = time.time(), end
-        facts.hang, facts.stacks = alarm.acted, alarm.stacks
+        facts.hang, facts.kept_stacks = alarm.acted, alarm.stacks
         self._has_stepped = watch is not None and watch.steps > 0
         self._kill_at = None
         return facts
@@ -262,13 +252,13 @@ class Restarter:
         if alarm.seen_at is None:
             alarm.seen_at = now
             self._display.line(f"launch {facts.attempt} may hang: {hang.text}")
-            alarm.stacks = self._stacks_of(hang)
+            self._take_stacks(hang, facts, alarm)
         elif hang.secs >= (limit_secs := self._act_after_secs(hang)) and not alarm.is_confirmed:
             if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.budget_secs):
                 return
             alarm.is_confirmed = True
-            alarm.stacks = self._stacks_of(hang) or alarm.stacks
-            shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks}"
+            self._take_stacks(hang, facts, alarm)
+            shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks.text}"
             if self._options.on_hang == "observe":
                 self._display.line(f"launch {facts.attempt} hangs, and is left alone: {hang.text}{shown}")
                 return
@@ -278,6 +268,13 @@ class Restarter:
             alarm.acted = hang
             child.send_signal(signal.SIGTERM)
             self._kill_at = now + self._options.stop_timeout_secs
+
+    def _take_stacks(self, hang: Hang, facts: LaunchFacts, alarm: _Alarm) -> None:
+        """Take the stacks of a program that hangs, and copy them into the logdir, if that answers."""
+        path = self._stacks_of(hang)
+        if path is not None:
+            alarm.stacks = kept = KeptStacks(path)
+            self._logdir.do(lambda: kept.copy_to(facts.directory), WRITE_SECS)
 
     def _act_after_secs(self, hang: Hang) -> float:
         """Return after how long without progress a program that hangs is ended."""
@@ -389,7 +386,7 @@ class Restarter:
             stopped_by_signal=is_ours and look is not None and look.session_outcome == "signal",
         )
         if facts.hang is not None:
-            failure = Failure(type="hang", where=facts.hang.location or _place(facts.stacks), step=facts.step)
+            failure = Failure(type="hang", where=facts.hang.location or facts.place, step=facts.step)
         self._failure = failure
         facts.error = None if failure is None else f"{failure.type}{f' at {failure.where}' if failure.where else ''}"
         return self._decide(facts, look)
@@ -458,7 +455,7 @@ class _Alarm:
 
     def __init__(self) -> None:
         self.acted: Hang | None = None
-        self.stacks: str | None = None
+        self.stacks: KeptStacks | None = None
         self.clear()
 
     def clear(self) -> None:

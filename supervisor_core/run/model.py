@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.process.stacks import Activity
 from supervisor_core.run.status import Distribution, ThreadState, WorkerState
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
@@ -247,8 +248,7 @@ class WorkerSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHistory:
-    """One other process of the cluster over the run, as its chiefs saw it. The spans leave out the time between two
-    chiefs."""
+    """One other process of the cluster over the run, as its chiefs saw it; no span has the time between two chiefs."""
 
     name: str
     state: WorkerState
@@ -352,10 +352,10 @@ class Stall:
     location: str | None = None
     """The innermost line of the program in that thread's stack; None where unknown."""
     same_frames: bool | None = None
-    """Whether that stack was the same at a second look: stuck; False: slow; None before it."""
+    activity: Activity | None = None
+    """By a second look: whether that stack was the same, and what the thread did meanwhile; None where unknown."""
     blocked_since: float | None = None
-    """Since when native code has held the interpreter lock, so that no thread ran Python; None if it does not, or where
-    it is unknown."""
+    """Since when native code has held the interpreter lock; None if it does not, or where it is unknown."""
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """When it began."""
     service: str | None = None

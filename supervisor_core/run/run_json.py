@@ -184,6 +184,7 @@ def stall_json(item: Stall) -> dict[str, Any]:
         "thread": item.thread,
         "location": item.location,
         "same_frames": item.same_frames,
+        "activity": item.activity,
         "blocked_since": item.blocked_since,
         "stacks": {thread: list(frames) for thread, frames in item.stacks.items()},
     }

@@ -323,10 +323,11 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
     found: list[Stall] = []
     stacks = dict(fold.stacks.items)
     begun: dict[str | None, tuple[float, int, StallRecord]] = {}
-    same_frames: dict[str | None, bool | None] = {}
+    second_looks: dict[str | None, StallRecord] = {}
 
     def close(service: str | None, until: float | None, secs: float | None) -> None:
         at, index, record = begun.pop(service)
+        second = second_looks.pop(service, None)
         since: float | None = record.since
         since = at if since is None else since
         found.append(
@@ -340,7 +341,8 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
                 timeout_secs=record.timeout_secs,
                 thread=record.thread,
                 location=record.location,
-                same_frames=same_frames.get(service),
+                same_frames=None if second is None else second.same_frames,
+                activity=None if second is None else second.activity,
                 stacks=stacks.get(index, {}),
                 service=service,
             )
@@ -351,9 +353,10 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
         if record.state == "begin":
             if service in begun:  # its end was dropped
                 close(service, at, None)
-            begun[service], same_frames[service] = (at, index, record), None
+            begun[service] = (at, index, record)
+            second_looks.pop(service, None)
         elif record.state == "lasts":
-            same_frames[service] = record.same_frames
+            second_looks[service] = record
         elif service in begun:
             close(service, at, record.secs)
     for service in list(begun):

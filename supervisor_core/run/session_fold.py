@@ -17,6 +17,7 @@ from supervisor_core.events.telemetry import (
     StopRecord,
 )
 from supervisor_core.options import StallAction
+from supervisor_core.process.stacks import Activity
 from supervisor_core.run.bounds import (
     MAX_LOCATION_CHARS,
     MAX_NAME_CHARS,
@@ -237,6 +238,7 @@ class SessionFold:
             thread=text(record.thread, MAX_NAME_CHARS),
             location=text(record.location, MAX_LOCATION_CHARS),
             same_frames=truth(record.same_frames),
+            activity=record.activity if record.activity in get_args(Activity) else None,
             service=text(record.service, MAX_NAME_CHARS),
         )
         self.stalls.add((at, self.stall_count, kept))

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.process.stacks import Activity
+
 ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopped"]
 """State of a service thread: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
 keeps failing, ``stopped`` has ended as asked."""
@@ -112,6 +114,8 @@ class StallStatus:
     """The thread that makes no progress; None where unknown."""
     location: str | None = None
     """Where it is, as `supervisor_core.process.stacks.location` returns it; None where unknown."""
+    activity: Activity | None = None
+    """What it did there between two looks at its stack; None where unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

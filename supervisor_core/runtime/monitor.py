@@ -331,7 +331,8 @@ class SessionMonitor:
         if change is None:
             if self._stalls.stalled:
                 age = now.progress_age_secs
-                self._report.goes_on(since=monotonic - age, step=now.global_step, secs=age, timeout_secs=timeout)
+                if self._report.goes_on(since=monotonic - age, step=now.global_step, secs=age, timeout_secs=timeout):
+                    self._publish_stall(monotonic - age)
                 self._let_watchdog_act(monotonic, now)
             return
         reported: dict[str, Any] = {
@@ -343,13 +344,17 @@ class SessionMonitor:
         if change.state == "begin":
             self._report.begin(phase=now.phase, blocked=blocked, **reported)
             self._watchdog.begin(monotonic)
-            stall = self._report.status
-            at = "" if stall is None or stall.location is None else f"{stall.thread} at {stall.location}"
-            self._progress.page.stalled(change.since, at)
+            self._publish_stall(change.since)
         else:
             self._report.end(**reported)
             self._watchdog.end()
             self._progress.page.stalled(None)
+
+    def _publish_stall(self, since: float) -> None:
+        stall = self._report.status
+        if stall is not None:
+            at = "" if stall.location is None else f"{stall.thread} at {stall.location}"
+            self._progress.page.stalled(since, at, stall.activity)
 
     def _let_watchdog_act(self, monotonic: float, now: ProgressSnapshot) -> None:
         at = "" if (stall := self._report.status) is None or stall.location is None else f" at {stall.location}"

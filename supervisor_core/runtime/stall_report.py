@@ -1,18 +1,30 @@
 """`StallReport`: writes the records of a session's stalls, with the stacks, and knows the present one for a scrape.
 
-A stall has two looks at its stacks: one when it begins and one `SECOND_LOOK_SECS` later. The same frames in both mean
-that the thread is stuck, other frames that it is slow.
+A stall has two looks at its stacks: one when it begins and one `SECOND_LOOK_SECS` later. The same frames in both do not
+show that a thread is stuck: it may compute for long, or wait for something that comes. The time for which it ran, or
+was ready to run, between the two looks shows which of these it did.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
-from supervisor_core.clock import Clock
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, main_thread_secs
 from supervisor_core.events.telemetry import StallRecord
-from supervisor_core.process.stacks import MAIN_THREAD, Stacks, location, python_stacks, user_line
+from supervisor_core.process.stacks import (
+    MAIN_THREAD,
+    Activity,
+    Stacks,
+    location,
+    python_stacks,
+    user_line,
+    whereabouts,
+)
 from supervisor_core.run.status import StallStatus
 from supervisor_core.runtime.recorder import TelemetrySink
 from supervisor_core.runtime.service_stalls import ServiceStall
@@ -20,8 +32,28 @@ from supervisor_core.runtime.service_stalls import ServiceStall
 _LOG = logging.getLogger("supervisor_core")
 
 SECOND_LOOK_SECS = 10.0
+BUSY_SHARE, WAITING_SHARE = 0.5, 0.1
+"""A thread that is ready to run for at least the first share of the time is busy; for at most the second it waits."""
 
 _NO_STACKS: Stacks = {}
+
+
+def main_thread_runnable_secs(clock: Clock, root: str = "/proc") -> float | None:
+    """Return for how long the main thread has run, or waited for a processor: on a busy machine a thread that computes
+    runs for a small part of the time only. None of an injected clock, and where the system does not say.
+
+    Args:
+        clock: the clock.
+        root: where the system's files are; another one in tests.
+    """
+    if clock is not SYSTEM_CLOCK:
+        return None
+    with suppress(OSError, ValueError):
+        with open(f"{root}/self/task/{threading.main_thread().native_id}/schedstat", encoding="ascii") as file:
+            ran, waited, _ = map(int, file.read().split())
+        if ran:
+            return (ran + waited) / 1e9
+    return main_thread_secs(clock) or None
 
 
 class StallReport:
@@ -34,6 +66,7 @@ class StallReport:
         stacks: returns the stacks of all threads.
         on_stacks: called with a title and the stacks of each look, or with the line that was found after Python could
             not run; must not block.
+        runnable_secs: returns for how long the main thread has run, or was ready to run; None where unknown.
     """
 
     def __init__(
@@ -44,12 +77,16 @@ class StallReport:
         *,
         stacks: Callable[[], Stacks] = python_stacks,
         on_stacks: Callable[[str, Stacks], None] = lambda title, stacks: None,
+        runnable_secs: Callable[[Clock], float | None] = main_thread_runnable_secs,
     ) -> None:
         self._session_id = session_id
         self._recorder = recorder
         self._clock = clock
         self._stacks = stacks
         self._on_stacks = on_stacks
+        self._runnable_secs = runnable_secs
+        self._first_look: tuple[float, float | None] = (0.0, None)
+        """Monotonic time of the first look, and the main thread's runnable seconds then."""
         self._first: Stacks = _NO_STACKS
         self._phase = ""
         self._look_again_at: float | None = None
@@ -84,7 +121,8 @@ class StallReport:
         self._phase, self._first = phase, {**self._stacks(), **blocked}
         line = self._line(self._first)
         self._status = StallStatus(phase=phase, thread=MAIN_THREAD, location=None if line is None else location(line))
-        self._look_again_at = self._clock.monotonic() + SECOND_LOOK_SECS
+        now = self._clock.monotonic()
+        self._look_again_at, self._first_look = now + SECOND_LOOK_SECS, (now, self._runnable_secs(self._clock))
         _LOG.warning(
             "No progress for %.0f s in the phase %r (budget %.0f s) at step %s%s; the stacks of all threads are in the "
             "events file.",
@@ -92,22 +130,30 @@ class StallReport:
             phase,
             timeout_secs or 0.0,
             step,
-            "" if line is None else f": {MAIN_THREAD} at {location(line)}",
+            "" if line is None else f": {whereabouts(MAIN_THREAD, location(line), None)}",
         )
         self._on_stacks(f"no progress for {secs:.0f} s in the phase {phase}, at step {step}", self._first)
         self._write("begin", since, step, secs, timeout_secs, self._first)
 
-    def goes_on(self, *, since: float, step: int | None, secs: float, timeout_secs: float | None) -> None:
-        """Look at the stacks again, once, if the stall lasts for long enough; call it while a stall lasts."""
+    def goes_on(self, *, since: float, step: int | None, secs: float, timeout_secs: float | None) -> bool:
+        """Look at the stacks again, once, if the stall lasts for long enough; return whether it did now. Call it while
+        a stall lasts."""
         if self._look_again_at is None or self._clock.monotonic() < self._look_again_at:
-            return
+            return False
         self._look_again_at = None
+        activity = self._activity()
         now = self._stacks()
         same = now.get(MAIN_THREAD) == self._first.get(MAIN_THREAD)
-        said = "stuck: the same frames as before" if same else "slow: other frames than before"
-        _LOG.warning("No progress for %.0f s in the phase %r; %s is %s.", secs, self._phase, MAIN_THREAD, said)
+        line = self._line(now)
+        place = None if line is None else location(line)
+        if same and self._status is not None:  # else it is somewhere else by now
+            self._status = replace(self._status, activity=activity)
+        frames = "the same frames twice" if same else "other frames than before"
+        said = f"{whereabouts(MAIN_THREAD, place, activity)}: {frames}"
+        _LOG.warning("No progress for %.0f s in the phase %r; %s.", secs, self._phase, said)
         self._on_stacks(f"no progress for {secs:.0f} s in the phase {self._phase}; {said}", now)
-        self._write("lasts", since, step, secs, timeout_secs, now, same_frames=same)
+        self._write("lasts", since, step, secs, timeout_secs, now, same_frames=same, activity=activity)
+        return True
 
     def blocked(self, stacks: Stacks) -> None:
         """Log where Python could not run for a while that was no stall."""
@@ -154,6 +200,15 @@ class StallReport:
         )
         self._recorder.write(record, step)
 
+    def _activity(self) -> Activity | None:
+        """Return what the main thread did since the first look. Not known where the monitor did not run meanwhile."""
+        (began_at, ran_before), ran = self._first_look, self._runnable_secs(self._clock)
+        secs = self._clock.monotonic() - began_at
+        if ran is None or ran_before is None or not 0 < secs <= 2 * SECOND_LOOK_SECS:
+            return None
+        share = (ran - ran_before) / secs
+        return "busy" if share >= BUSY_SHARE else "waits" if share <= WAITING_SHARE else None
+
     def _line(self, stacks: Stacks) -> str | None:
         return user_line(stacks.get(MAIN_THREAD, ()))
 
@@ -167,6 +222,7 @@ class StallReport:
         stacks: Stacks,
         *,
         same_frames: bool | None = None,
+        activity: Activity | None = None,
     ) -> None:
         record = StallRecord(
             session=self._session_id,
@@ -179,6 +235,7 @@ class StallReport:
             thread=MAIN_THREAD,
             location=self._line(stacks or self._first),
             same_frames=same_frames,
+            activity=activity,
             stacks=stacks,
         )
         self._recorder.write(record, step)

@@ -228,6 +228,7 @@ def with_page(
         timeout_secs=page.budget_secs,
         thread=thread or None,
         location=place or None,
+        activity=page.activity,
     )
     if earlier and earlier[-1].until is None and earlier[-1].session == session.id:
         stall, earlier = replace(earlier[-1], secs=age), earlier[:-1]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,14 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import OutsideStacks, find_py_spy
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.proc_status import ThreadState
+from supervisor_core.process.progress_page import LAST_PROGRESS, read_page
 from supervisor_core.process.stacks_file import StacksFile, look_text, stacks_path
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, reason="there is no /proc")
 
+AGE_SECS = 86_400.0
 OWN = ("/usr/lib/python3.11/runpy.py:88 _run", "/x/train.py:88 step", "/usr/lib/python3.11/queue.py:171 Queue.get")
+SERVICE = ("/usr/lib/python3.11/threading.py:1002 run", "/x/supervisor_core/runtime/service.py:300 run")
 HANG = f"    <string>:{HANGING_LINE} hold_lock_of_interpreter\n"
 PROBLEM = "py-spy is not installed"
 
@@ -36,7 +42,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StacksF
     monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(memory))
     page = ProgressPage.create(memory, session_id="s1", logdir=str(tmp_path / "run"))
     page.step_is(7, 1)
-    page.enter("training", 60.0)
+    page.enter("training", 6.0, 300.0)
+    page.times[LAST_PROGRESS] = time.monotonic() - AGE_SECS
     file = StacksFile(stacks_path(memory, "s1"), "s1")
     yield file
     file.close(remove=True)
@@ -58,23 +65,46 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> list[OutsideStacks]:
 def test_threads_are_shown_with_what_the_kernel_says(
     run: Callable[..., Any], outside: list[OutsideStacks], session: StacksFile, tmp_path: Path
 ) -> None:
-    """The main thread first; who holds the interpreter's lock; what has moved; a thread in I/O by itself."""
+    """The session's progress; the main thread first, the supervisor's own last; who holds the interpreter's lock; what
+    has moved; a thread in I/O by itself."""
     ids = {"MainThread": os.getpid(), "w": 100}
-    first = OutsideStacks(stacks={"w": ("/x/a.py:1 f",), "MainThread": OWN}, threads=ids, holds_lock="MainThread")
-    outside += [first, OutsideStacks(stacks={"w": ("/x/a.py:2 f",), "MainThread": OWN}, threads=ids)]
+    ours = {"summary": SERVICE}
+    first = OutsideStacks(
+        stacks=ours | {"w": ("/x/a.py:1 f",), "MainThread": OWN}, threads=ids, holds_lock="MainThread"
+    )
+    outside += [first, OutsideStacks(stacks=ours | {"w": ("/x/a.py:2 f",), "MainThread": OWN}, threads=ids)]
     done = run("stacks", "--again", "0.1", tmp_path)
     assert done.exit_code == 0
-    assert done.stdout.splitlines() == [
-        f"Process {os.getpid()}, session s1, phase training, step 7",
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"step 7, phase training: no progress for 864\d\d s \(budget 6 s\)", lines.pop(1))
+    assert lines == [
+        f"Process {os.getpid()}, session s1, in {tmp_path / 'run'}",
         "MainThread holds the interpreter's lock.",
         "Stacks now, by py-spy; innermost line last:",
         "  MainThread: sleeping, in the kernel's futex_wait, has not moved in 100ms",
         *(f"    {line}" for line in OWN),
         "  w: sleeping, has moved in 100ms",
         "    /x/a.py:1 f",
+        "  summary: has not moved in 100ms",
+        *(f"    {line}" for line in SERVICE),
         "  thread 99 (io): waiting for I/O, cannot be interrupted, in the kernel's nfs_wait",
         "  other threads: 2 sleeping",
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "progressing"),
+        ({"budget_secs": None}, "no progress is expected"),
+        ({"budget_secs": 2.0}, "no progress for 3 s (budget 2 s)"),
+    ],
+)
+def test_a_session_progresses_within_its_budget(change: dict[str, Any], said: str, session: StacksFile) -> None:
+    """As its page says."""
+    page = read_page(session.path.with_suffix(".page"))
+    assert page is not None
+    assert command._progress(replace(page, **change), 3.0) == said
 
 
 def test_without_py_spy_what_the_session_wrote_is_shown(
@@ -101,6 +131,7 @@ def test_json_has_all_of_it(run: Callable[..., Any], outside: list[OutsideStacks
     [[process]] = json.loads(done.stdout)["looks"]
     assert (process["pid"], process["session"], process["source"], process["threads"]) == (os.getpid(), "s1", None, [])
     assert process["problem"] == PROBLEM and process["step"] == 7
+    assert process["budget_secs"] == 6.0 and process["progress_age_secs"] >= AGE_SECS
     assert process["kernel"][1] == {"id": 99, "name": "io", "state": "D", "waits_in": "nfs_wait"}
 
 

@@ -265,13 +265,16 @@ def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
         "    /usr/lib/python3.12/threading.py:331 wait",
         "  and 2 more threads (--json has all)",
     ]
-    recorded = replace(stall, thread="summary", location="/srv/job.py:5 write", same_frames=True)
+    recorded = replace(stall, thread="summary", location="/srv/job.py:5 write", same_frames=True, activity="waits")
     shown = text(timeline(run(stalls=(recorded,), threads=(summary,)), START + 1000.0, 120)).splitlines()
     row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
-    assert row.split()[-4:] == ["summary", "stuck", "/srv/job.py:5", "write"]
+    assert row.split()[-4:] == ["summary", "waiting", "/srv/job.py:5", "write"]
     assert shown[shown.index("Stacks when the stall began, innermost line last") + 1] == "  summary"
-    slow = text(timeline(run(stalls=(replace(recorded, same_frames=False),)), START + 1000.0, 120))
-    assert "slow" in slow and "stuck" not in slow
+    for same, activity, said in ((True, "busy", "busy"), (False, "busy", "moving"), (True, None, "-")):
+        again = replace(recorded, same_frames=same, activity=activity)
+        shown = text(timeline(run(stalls=(again,), threads=(summary,)), START + 1000.0, 120)).splitlines()
+        row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
+        assert row.split()[-4:] == ["summary", said, "/srv/job.py:5", "write"]
     running = session(1, 0.0, 400.0, "running")
     blocked = run(sessions=(running,), restarts=(), stalls=(replace(stall, blocked_since=START + 7),))
     shown = text(timeline(blocked, START + 1000.0, 120)).splitlines()

@@ -54,11 +54,11 @@ def test_labels_are_those_of_the_table(running: RunStatus, clock) -> None:
 def test_a_stalled_run_has_one_series_of_its_place(running: RunStatus) -> None:
     """What is not known has no label; a place is bounded, and in one line; without a stall there is no series."""
     assert read("supervisor_stall_info", running, 0.0) == []
-    place = StallStatus(phase="training", thread="MainThread", location="a\n.py:1 in f" + "x" * 500)
+    place = StallStatus(phase="training", thread="MainThread", location="a\n.py:1 in f" + "x" * 500, activity="busy")
     [sample] = read("supervisor_stall_info", replace(running, stall=place), 0.0)
     location = sample.labels.pop("location")
     assert location.startswith("a\\n.py:1 in fxxx") and len(location) == 120
-    assert sample.labels == {"run": "mnist/train", "phase": "training", "thread": "MainThread"}
+    assert sample.labels == {"run": "mnist/train", "phase": "training", "thread": "MainThread", "activity": "busy"}
     [sample] = read("supervisor_stall_info", replace(running, stall=StallStatus(phase="saving")), 0.0)
     assert sample == Sample({"run": "mnist/train", "phase": "saving"}, 1)
 

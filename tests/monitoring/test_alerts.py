@@ -192,6 +192,10 @@ def test_the_line_at_which_a_training_hangs_is_named(promtool: Callable[..., Non
         f'supervisor_stall_info{{run="r",job="exporter",instance="e",{labels}}}': always(1),
         **trainer(run="q", instance="q", **HUNG).series(),
         'supervisor_stall_info{run="q",job="trainer",instance="q",phase="training"}': always(1),
+        **trainer(run="w", instance="w", **HUNG).series(),
+        f'supervisor_stall_info{{run="w",job="trainer",instance="w",{labels},activity="waits"}}': always(1),
+        **trainer(run="b", instance="b", **HUNG).series(),
+        f'supervisor_stall_info{{run="b",job="trainer",instance="b",{labels},activity="busy"}}': always(1),
     }
     test = {
         "interval": "15s",
@@ -212,7 +216,12 @@ def test_the_line_at_which_a_training_hangs_is_named(promtool: Callable[..., Non
                             "runbook_url": f"{DEFAULT_RUNBOOK_BASE}#{STALLED.lower()}",
                         },
                     }
-                    for run, place in (("r", " MainThread is at train.py:88 in step."), ("q", ""))
+                    for run, place in (
+                        ("r", " MainThread is at train.py:88 in step."),
+                        ("q", ""),
+                        ("w", " MainThread waits at train.py:88 in step."),
+                        ("b", " MainThread is busy at train.py:88 in step."),
+                    )
                 ],
             }
         ],

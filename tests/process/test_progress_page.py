@@ -45,7 +45,7 @@ def training(directory: Path, session: str = "6f1d3c0a9b7e4d21") -> ProgressPage
     page.enter("training", 30.0, 300.0)
     page.counts[STEPS], page.times[LAST_PROGRESS] = 21, 77.5
     page.tick(at=80.0, boot_secs=95.0, main_thread_secs=1.5)
-    page.stalled(77.5, "MainThread at train.py:88 in step")
+    page.stalled(77.5, "MainThread at train.py:88 in step", "waits")
     return page
 
 
@@ -74,6 +74,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (found.progress_at, found.progress_boot_secs) == (77.5, 92.5)
     assert (found.ticks, found.tick_at, found.tick_boot_secs, found.main_thread_secs) == (1, 80.0, 95.0, 1.5)
     assert (found.stalled_since, found.location, found.ended) == (77.5, "MainThread at train.py:88 in step", False)
+    assert found.activity == "waits"
     assert found.stacks == tmp_path / "6f1d3c0a9b7e4d21.stacks"
     assert found.process_started_ticks == started_ticks(os.getpid())
     if boot_id() is not None:
@@ -106,7 +107,7 @@ def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     assert values[1536] == str(tmp_path / "6f1d3c0a9b7e4d21.stacks")
     inside = documented(slot, data[at : at + 512])
     assert inside.pop(128) == "MainThread at train.py:88 in step"
-    assert inside == {0: 1000, 8: 2, 16: 3, 24: 3, 32: 30.0, 40: 77.5, 48: 300.0}
+    assert inside == {0: 1000, 8: 2, 16: 19, 24: 3, 32: 30.0, 40: 77.5, 48: 300.0}
     names = dict(re.findall(r"^\| (\d+) \| (\w+) \|$", phases, re.MULTILINE))
     assert [names[str(number)] for number in range(len(names))] == list(progress_page.PHASES)
 

@@ -63,6 +63,20 @@ def test_silence_beyond_the_budget_of_the_phase_is_a_hang(page: PageReading) -> 
     assert trainer.silent(4) is None and trainer.watch.steps == 8
 
 
+def test_a_hang_says_what_its_thread_does(page: PageReading) -> None:
+    """As the session has found out; the place alone where it could not."""
+    place = "MainThread at train.py:88 in step"
+    texts = {
+        activity: Trainer(replace(page, location=place, activity=activity)).silent(5).text.partition(", ")[2]
+        for activity in ("busy", "waits", None)
+    }
+    assert texts == {
+        "busy": "MainThread is busy at train.py:88 in step",
+        "waits": "MainThread waits at train.py:88 in step",
+        None: "MainThread is at train.py:88 in step",
+    }
+
+
 @pytest.mark.parametrize("change", [{"budget_secs": None}, {"ended": True}, {"phase": "stopped"}])
 def test_some_pages_cannot_hang(page: PageReading, change: dict[str, Any]) -> None:
     """A phase without a budget, and a session that has ended."""

@@ -10,7 +10,7 @@ import pytest
 from supervisor_core.process.outside import OutsideStacks
 from supervisor_core.process.stacks_file import MOST_BYTES, StacksFile, look_text, read_stacks, stacks_path
 from supervisor_core.restarter.hang import Hang
-from supervisor_core.restarter.hang_stacks import hang_stacks
+from supervisor_core.restarter.hang_stacks import KeptStacks, hang_stacks
 
 SEEN = OutsideStacks(stacks={"MainThread": ("/x/train.py:88 step",)}, holds_lock="MainThread")
 TITLE = (
@@ -64,3 +64,27 @@ def test_what_the_session_wrote_is_used_where_py_spy_cannot_look(tmp_path: Path)
     file.add(look_text("no progress for 30 s", 1.0, {"MainThread": ("a.py:1 f",)}))
     assert hang_stacks(hang(path), lambda pid: NOTHING) == str(path)
     file.close(remove=True)
+
+
+def test_the_copy_in_the_logdir_is_named_once_it_is_there(tmp_path: Path) -> None:
+    """The file in memory goes with its session: what was read of it stays."""
+    logdir = tmp_path / "run"
+    logdir.mkdir()
+    path = stacks_path(tmp_path, "s1")
+    file = StacksFile(path, "s1")
+    hang_stacks(hang(path), lambda pid: SEEN)
+    kept = KeptStacks(str(path))
+    file.close(remove=True)
+    assert (kept.path, kept.place) == (str(path), "train.py:88 in step")
+    assert kept.text == f"{path} (in memory, until the next session begins)"
+    with pytest.raises(OSError):
+        kept.copy_to(str(tmp_path / "missing"))
+    kept.copy_to("gs://bucket/run")
+    assert kept.path == str(path)
+    kept.copy_to(str(logdir))
+    assert kept.path == kept.text == str(logdir / "supervisor-stacks.s1.txt")
+    reading = read_stacks(Path(kept.path))
+    assert reading is not None and reading.looks[-1].stacks == SEEN.stacks
+    empty = KeptStacks(str(tmp_path / "gone.stacks"))
+    empty.copy_to(str(logdir))
+    assert (empty.place, empty.path) == (None, str(tmp_path / "gone.stacks"))

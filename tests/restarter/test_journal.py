@@ -11,6 +11,7 @@ from supervisor_core.clock import SystemClock
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import LaunchFacts
 from supervisor_core.restarter.policy import Decision
@@ -97,7 +98,8 @@ def test_what_cannot_be_written_is_logged_and_keeps_nothing_waiting(
 def test_a_hang_is_the_watchdogs_decision(tmp_path: Path) -> None:
     """With where it hangs, and where the stacks are."""
     launch = end(facts(1, tmp_path))
-    launch.cause, launch.error, launch.stacks = "hang", "hang at MainThread at train.py:88 in step", "/dev/shm/a.stacks"
+    launch.cause, launch.error = "hang", "hang at MainThread at train.py:88 in step"
+    launch.kept_stacks = KeptStacks("/dev/shm/a.stacks")
     launch.hang = Hang(phase="training", secs=9.0, budget_secs=6.0, act_after_secs=None, pid=4711)
     journal = LaunchJournal(("python",))
     journal.ended(launch)

@@ -192,26 +192,30 @@ def test_a_stall_has_a_begin_and_an_end(trainer: Any, run_of: RunOf) -> None:
 
 @pytest.mark.parametrize("same_frames", [True, False])
 def test_a_stall_has_a_place_and_a_second_look(same_frames: bool, trainer: Any, run_of: RunOf) -> None:
-    """The record of the second look keeps the stall open, and adds whether the thread is stuck; a later stall has a
-    look of its own."""
+    """The record of the second look keeps the stall open, and adds whether the thread has moved, and what it did; a
+    later stall has a look of its own."""
     session = trainer().ready().train(100)
     since = session.now
     place = {"thread": "MainThread", "location": "/x/train.py:1 main"}
     session.spend(310, moving=False).stall("begin", since, **place).spend(10, moving=False)
     assert run_of(session).stalls[0].same_frames is None
-    session.stall("lasts", since, same_frames=same_frames, **place)
+    session.stall("lasts", since, same_frames=same_frames, activity="waits", **place)
     run = run_of(session)
     [stall] = run.stalls
     assert (stall.until, stall.thread, stall.location) == (None, "MainThread", "/x/train.py:1 main")
-    assert stall.same_frames is same_frames and stall.stacks == {"MainThread": ("train.py:1 main",)}
+    assert (stall.same_frames, stall.activity) == (same_frames, "waits")
+    assert stall.stacks == {"MainThread": ("train.py:1 main",)}
     assert run.state == "stalled"
     assert run_status(run, session.now).stall == StallStatus(
-        phase="training", thread="MainThread", location="train.py:1 in main"
+        phase="training",
+        thread="MainThread",
+        location="train.py:1 in main",
+        activity="waits" if same_frames else None,
     )
     session.stall("end", since, **place).train(1)
     later = session.now
     run = run_of(session.spend(310, moving=False).stall("begin", later))
-    assert [stall.same_frames for stall in run.stalls] == [same_frames, None]
+    assert [(stall.same_frames, stall.activity) for stall in run.stalls] == [(same_frames, "waits"), (None, None)]
     session.stall("end", later).train(1)
     assert run_status(run_of(session), session.now).stall is None
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from supervisor_core.clock import SYSTEM_CLOCK
 from supervisor_core.run.status import StallStatus
-from supervisor_core.runtime.stall_report import SECOND_LOOK_SECS, StallReport
+from supervisor_core.runtime.stall_report import SECOND_LOOK_SECS, StallReport, main_thread_runnable_secs
 
 INNER = "/usr/lib/python3.11/queue.py:171 Queue.get"
 WAITS = {"MainThread": ("/x/train.py:88 main", "/x/input.py:12 next_batch", INNER), "other": ("/x/a.py:1 f",)}
@@ -24,11 +27,19 @@ class Records(list[Any]):
         self.append(record)
 
 
-def the_report(clock: Any, *looks: Mapping[str, Any]) -> tuple[StallReport, Records, list[Any]]:
-    """A report whose looks at the stacks give these, with what it writes and passes on."""
+def the_report(
+    clock: Any, *looks: Mapping[str, Any], share: float | None = None
+) -> tuple[StallReport, Records, list[Any]]:
+    """A report whose looks at the stacks give these, with what it writes and passes on. The main thread runs for this
+    share of the time; None: that is not known."""
     records, texts, stacks = Records(), [], iter(looks)
     report = StallReport(
-        "s1", records, clock, stacks=lambda: next(stacks), on_stacks=lambda title, found: texts.append((title, found))
+        "s1",
+        records,
+        clock,
+        stacks=lambda: next(stacks),
+        on_stacks=lambda title, found: texts.append((title, found)),
+        runnable_secs=lambda clock: None if share is None else share * clock.monotonic(),
     )
     return report, records, texts
 
@@ -44,16 +55,21 @@ def go_on(report: StallReport, clock: Any, secs: float) -> None:
     report.goes_on(since=clock.now - 30, step=5, secs=30.0 + secs, timeout_secs=20.0)
 
 
+SAME, OTHER = "the same frames twice", "other frames than before"
+
+
 @pytest.mark.parametrize(
     ("second", "same", "said"),
     [
-        (WAITS, True, "stuck"),
-        (WAITS | {"other": ()}, True, "stuck"),
-        (ELSEWHERE, False, "slow"),
-        ({"other": ()}, False, "slow"),
+        (WAITS, True, f"MainThread is at input.py:12 in next_batch: {SAME}"),
+        (WAITS | {"other": ()}, True, f"MainThread is at input.py:12 in next_batch: {SAME}"),
+        (ELSEWHERE, False, f"MainThread is at input.py:14 in next_batch: {OTHER}"),
+        ({"other": ()}, False, f"MainThread: {OTHER}"),
     ],
 )
-def test_a_second_look_tells_stuck_from_slow(second: Any, same: bool, said: str, clock: Any, caplog: Any) -> None:
+def test_a_second_look_says_whether_the_frames_are_the_same(
+    second: Any, same: bool, said: str, clock: Any, caplog: Any
+) -> None:
     """It comes once, after ten seconds; other threads do not count; both looks are passed on."""
     report, records, texts = the_report(clock, WAITS, second)
     begin(report, clock)
@@ -66,6 +82,60 @@ def test_a_second_look_tells_stuck_from_slow(second: Any, same: bool, said: str,
     assert (again.state, again.same_frames, again.stacks) == ("lasts", same, second)
     assert [found for _, found in texts] == [WAITS, second]
     assert said in caplog.text and said in texts[1][0]
+    assert "stuck" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("share", "activity", "said"),
+    [
+        (1.0, "busy", "MainThread is busy at"),
+        (0.5, "busy", "MainThread is busy at"),
+        (0.3, None, "MainThread is at"),
+        (0.05, "waits", "MainThread waits at"),
+        (0.0, "waits", "MainThread waits at"),
+        (None, None, "MainThread is at"),
+    ],
+)
+def test_the_second_look_says_whether_the_thread_was_busy(
+    share: float | None, activity: str | None, said: str, clock: Any, caplog: Any
+) -> None:
+    """By the time for which it could run: an evaluation computes, a full queue waits. In between nothing is said."""
+    report, records, texts = the_report(clock, WAITS, WAITS, share=share)
+    begin(report, clock)
+    go_on(report, clock, SECOND_LOOK_SECS)
+    assert (records[1].same_frames, records[1].activity) == (True, activity)
+    assert report.status is not None and report.status.activity == activity
+    assert f"{said} input.py:12 in next_batch: {SAME}" in caplog.text and said in texts[1][0]
+
+
+def test_what_a_thread_did_is_not_known_after_a_pause(clock: Any) -> None:
+    """The process was stopped for most of the time between the looks: its thread neither ran nor waited then."""
+    report, records, _ = the_report(clock, WAITS, WAITS, share=0.0)
+    begin(report, clock)
+    go_on(report, clock, 60.0)
+    assert (records[1].same_frames, records[1].activity) == (True, None)
+
+
+def test_a_thread_that_has_moved_is_not_shown_where_it_was(clock: Any) -> None:
+    """The record says what it did; a scrape shows only the line at which the stall began."""
+    report, records, _ = the_report(clock, WAITS, ELSEWHERE, share=1.0)
+    begin(report, clock)
+    go_on(report, clock, SECOND_LOOK_SECS)
+    assert records[1].activity == "busy" and report.status is not None and report.status.activity is None
+
+
+def test_a_thread_that_waits_for_a_processor_is_ready_to_run(tmp_path: Path, clock: Any) -> None:
+    """On a busy machine one that computes runs for a small part of the time. Without the kernel's statistics its CPU
+    time counts; of an injected clock nothing is known."""
+    path = tmp_path / "self" / "task" / str(threading.main_thread().native_id) / "schedstat"
+    path.parent.mkdir(parents=True)
+    path.write_text("1500000000 2500000000 77\n")
+    assert main_thread_runnable_secs(SYSTEM_CLOCK, str(tmp_path)) == 4.0
+    for text in ("0 0 0\n", "", "x y z\n"):
+        path.write_text(text)
+        found = main_thread_runnable_secs(SYSTEM_CLOCK, str(tmp_path))
+        assert found is None or 0 < found != 4.0
+    assert main_thread_runnable_secs(clock, str(tmp_path)) is None
 
 
 def test_the_place_is_the_program_s_innermost_line(clock: Any) -> None:

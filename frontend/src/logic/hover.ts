@@ -6,7 +6,7 @@ import type { Cluster, Marks } from "./marks";
 import { isGood, onDisk } from "./marks";
 import type { Plot } from "./plot";
 import type { RecoveryMark } from "./recoveries";
-import { innermost, stuckOrSlow } from "./stalls";
+import { innermost, secondLook } from "./stalls";
 import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
 
 /** Of restarts at one place, how many are listed. */
@@ -180,7 +180,7 @@ export function riskHover(risk: AtRisk): Hover {
 
 export function stallHover(stall: Stall): Hover {
   const line = innermost(stall);
-  const how = stuckOrSlow(stall);
+  const how = secondLook(stall);
   return {
     title: `‖ Stalled for ${formatDuration(stall.secs)}`,
     rows: [
@@ -189,7 +189,7 @@ export function stallHover(stall: Stall): Hover {
       ["Until", stall.until == null ? "it lasts" : formatMoment(stall.until)],
       ["At step", formatCount(stall.step)],
       ["Budget", formatDuration(stall.timeout_secs)],
-      ...(line ? ([["Waits in", brief(line)]] as [string, string][]) : []),
+      ...(line ? ([["Line", brief(line)]] as [string, string][]) : []),
       ...(how ? ([["It is", how]] as [string, string][]) : []),
     ],
     note: Object.keys(stall.stacks).length ? "Click for the Python stacks." : "No stacks were taken.",

@@ -18,7 +18,7 @@ export function ownFrame(frames: readonly string[]): number {
   return own >= 0 ? own : frames.length - 1;
 }
 
-/** Where that thread waits: as recorded, or else by its stack. Without the file's directories. Null where that is not
+/** Where that thread is: as recorded, or else by its stack. Without the file's directories. Null where that is not
  * known. */
 export function innermost(stall: Stall): string | null {
   const frames = stall.stacks[stalledThread(stall) ?? ""] ?? [];
@@ -26,11 +26,13 @@ export function innermost(stall: Stall): string | null {
   return line?.replace(/^.*[\\/]/, "") ?? null;
 }
 
-/** Whether the thread was stuck or slow, by a second look, or no thread could run. Null where that is not known. */
-export function stuckOrSlow(stall: Stall): string | null {
+/** What a second look found: at the same frames or at others, busy or waiting; or that no thread could run. Null where
+ * that is not known. The same frames twice alone do not show that a thread is stuck. */
+export function secondLook(stall: Stall): string | null {
   if (stall.blocked_since != null) return "blocked: native code holds the interpreter lock";
-  if (stall.same_frames == null) return null;
-  return stall.same_frames ? "stuck: the same frames 10 s later" : "slow: other frames 10 s later";
+  const does = { busy: "busy", waits: "waiting" }[stall.activity ?? ""];
+  if (stall.same_frames == null) return does ?? null;
+  return `${does ? `${does} ` : ""}at ${stall.same_frames ? "the same" : "other"} frames 10 s later`;
 }
 
 /** The stacks, that of the stalled thread first. */

@@ -287,6 +287,7 @@ export interface Stall {
   thread?: string | null;
   location?: string | null;
   same_frames?: boolean | null;
+  activity?: string | null;
   blocked_since?: number | null;
   stacks: Record<string, string[]>;
 }

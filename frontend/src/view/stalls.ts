@@ -1,6 +1,6 @@
 /** Stalls with the Python stacks that were taken when they were noticed. */
 import { formatCount, formatDuration, formatMoment } from "../logic/format";
-import { innermost, ownFrame, stacksInOrder, stalledThread, stuckOrSlow } from "../logic/stalls";
+import { innermost, ownFrame, stacksInOrder, stalledThread, secondLook } from "../logic/stalls";
 import type { Stall } from "../types/api";
 import { h, refresh } from "./element";
 
@@ -9,7 +9,7 @@ export class StallList {
   private shown = "";
 
   update(stalls: readonly Stall[]): void {
-    const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames} ${stall.blocked_since}`).join();
+    const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames} ${stall.activity} ${stall.blocked_since}`).join();
     if (key === this.shown) return;
     this.shown = key;
     const open = this.items.map((item) => item.open);
@@ -36,7 +36,7 @@ export class StallList {
     const line = innermost(stall);
     const thread = stalledThread(stall);
     const where = line ? `, ${thread} in ${line}` : "";
-    const how = stuckOrSlow(stall);
+    const how = secondLook(stall);
     const summary = h(
       "summary",
       {},
