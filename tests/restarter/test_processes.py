@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,3 +204,53 @@ def test_a_logdir_in_use_and_a_program_that_is_missing(tmp_path: Path, run_comma
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(missing, capture_output=True, text=True, timeout=60)
     assert done.returncode == 95 and "in use by another tb-supervisor run" in done.stderr
+
+
+IN_A_CONTAINER = r"""
+import os, signal, sys, time
+def zombies():
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] == "Z":
+            found.append(name)
+    return found
+if os.fork() == 0:
+    os.fork()  # its child becomes an orphan
+    os._exit(0)
+os.wait()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+until = time.monotonic() + 60
+while zombies() and time.monotonic() < until:
+    time.sleep(0.01)
+print(len(zombies()), flush=True)
+while True:
+    time.sleep(1000)
+"""
+"""Says how many processes that have ended were not reaped, then waits for SIGTERM."""
+
+
+def test_as_process_1_it_reaps_and_stops(tmp_path: Path, run_command: list[str]) -> None:
+    """Of a container: it reaps what it never started, of whoever ran there before it and of the program; SIGTERM, which
+    a process 1 without a handler does not see, stops the program; its status is that of the program."""
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    may = shutil.which("unshare") and not subprocess.run([*unshare, "true"], capture_output=True, timeout=60).returncode
+    if not may:
+        pytest.skip("this user may not create a namespace of processes here (unshare --pid)")
+    program = tmp_path / "program.py"
+    program.write_text(IN_A_CONTAINER)
+    command = [*run_command, "--logdir", str(tmp_path / "logs"), "--", sys.executable, "-I", str(program)]
+    before = ["sh", "-c", 'true & exec "$@"', "sh"]  # leaves a child that it does not wait for
+    with subprocess.Popen([*unshare, *before, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
+        assert outer.stdout is not None and outer.stderr is not None
+        try:
+            assert outer.stdout.readline() == b"0\n", outer.stderr.read()
+            (inner,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+            os.kill(int(inner), signal.SIGTERM)
+            assert outer.wait(60.0) == 7, outer.stderr.read()
+        finally:
+            outer.kill()
