@@ -1,4 +1,5 @@
-"""The small files of sessions: lease, heartbeats of a cluster's tasks, pages of the ledger (JSON); progress pages."""
+"""The small files of sessions: lease, heartbeats of a cluster's tasks, pages of the ledger, a restarter's state (JSON);
+progress pages, files of stacks."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ import zlib
 from pathlib import Path
 
 from supervisor_core.checkpoint import lease_file, ledger
-from supervisor_core.process import progress_page
+from supervisor_core.process import progress_page, stacks_file
+from supervisor_core.process.stacks import MAX_FRAMES
+from supervisor_core.restarter.logdir_view import decode_state, encode_state
+from supervisor_core.restarter.policy import Cause, EndedLaunch, Limits, decide
 from supervisor_core.supervision import task_record
 
 
@@ -71,6 +75,41 @@ def check_page(data: bytes) -> None:
                 assert 0 <= found.steps <= 10**15 and (found.step is None or 0 <= found.step <= 10**15)
                 assert abs(found.progress_at) <= 2.5e11 and abs(found.tick_boot_secs) <= 2.5e11
                 assert found.session and found.phase in progress_page.PHASES
+
+
+def check_stacks(data: bytes) -> None:
+    """Read a file of stacks; write and read again what was accepted."""
+    for content in (data, stacks_file.MAGIC.encode() + b"\nsession s\npid 7\n\n" + data):
+        found = stacks_file.parse(content)
+        assert len(found.looks) <= stacks_file.MOST_LOOKS
+        for look in found.looks:
+            assert len(look.stacks) <= stacks_file.MOST_THREADS
+            for frames in look.stacks.values():
+                assert len(frames) <= MAX_FRAMES
+                assert all(len(frame) <= 2 * stacks_file.MOST_LETTERS for frame in frames)
+        [once, twice] = [_written(found), _written(_written(found))]
+        assert once == twice, (once, twice)
+
+
+def _written(reading: stacks_file.StacksReading) -> stacks_file.StacksReading:
+    """Write the looks of a reading, and read them."""
+    text = "".join(stacks_file.look_text(look.title, look.at or 0.0, look.stacks) for look in reading.looks)
+    return stacks_file.parse(text.encode("utf-8", "backslashreplace"))
+
+
+def check_restarts(data: bytes) -> None:
+    """Decode the state of a restarter; decide about a launch with what was accepted, write and read it again."""
+    try:
+        state, launch = decode_state(data)
+    except ValueError:
+        return
+    assert decode_state(encode_state(state, launch)) == (state, launch)
+    causes: tuple[Cause, ...] = ("error", "preempted", "hang")
+    for cause in causes:
+        ended = EndedLaunch(cause=cause, at=1.7e9, exit_code=1, is_known=True, has_stepped=True)
+        after, decision = decide(state, ended, Limits(), chance=0.5)
+        assert 0 <= decision.delay_secs <= Limits().backoff_max_secs, decision
+        assert decode_state(encode_state(after, None)) == (after, None)
 
 
 _MEMORY = Path("/dev/shm")

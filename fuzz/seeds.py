@@ -24,6 +24,9 @@ from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, forma
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
+from supervisor_core.process.stacks_file import MAGIC, look_text
+from supervisor_core.restarter.logdir_view import OpenLaunch, encode_state
+from supervisor_core.restarter.policy import Failure, RestartState
 from supervisor_core.supervision import task_record
 
 TESTS = HERE.parent / "tests"
@@ -215,6 +218,32 @@ def of_ledger() -> Seeds:
     yield "empty", ledger.encode(ledger.Page(session="s", attempt=1))
     odd = {"v": 1, "session": "s", "attempt": "2", "saved": [["../x", 1, 2, 3.0]], "let_go": [["x", {"/y": 1}]]}
     yield "outside", json.dumps(odd).encode()
+
+
+def of_stacks() -> Seeds:
+    """A look by the session, and what the timer adds to it; frames of native code, odd names."""
+    stacks = {"MainThread": ("/x/train.py:120 main", "/x/train.py:88 step"), "supervisor_monitor": ("/x/m.py:3 f",)}
+    look = look_text("no progress for 30 s in the phase training, at step 9120", 1.7e9, stacks).encode()
+    head = f"{MAGIC}\nsession s\npid 7\n\n".encode()
+    timer = b'Stack (most recent call first):\n  File "/x/train.py", line 91 in step\n  File "<x>", line ??? in ?\n'
+    yield "session", head + look
+    yield "timer", head + look + timer + look
+    yield "timer-only", head + timer
+    yield "odd", head + look_text("a\nb", 0.0, {"t[1]": ("x:y:3 f(a: b)", "odd", ""), "": ()}).encode()
+    yield "torn", (head + look)[:-40]
+
+
+def of_restarts() -> Seeds:
+    """After some failures, with and without a launch under way."""
+    failure = Failure(type="ValueError", where="train.py:88 in step", step=7)
+    state = RestartState(
+        attempt=4, best_saved_step=200, best_reached_step=None, without_progress=2, backoffs=3,
+        failures=(failure, replace(failure, where=None, step=None)), counted_at=(1.7e9 - 5, 1.7e9 - 4),
+        uncounted_at=(1.7e9 - 3600,),
+    )  # fmt: skip
+    yield "new", encode_state(RestartState(), None)
+    yield "failures", encode_state(state, OpenLaunch(started_at=1.7e9, host="h", boot="b", pid=7))
+    yield "strange", encode_state(replace(state, backoffs=10_000), None).replace(b"1699999995.0", b"1e999")
 
 
 def of_http() -> Seeds:

@@ -116,6 +116,21 @@ TARGETS = {
             max_bytes=4 << 10,
         ),
         Target(
+            name="stacks",
+            reads="file of stacks",
+            promise="no error; looks, threads and frames are bounded; what was read is written and read again the same",
+            module="fuzz.records",
+            max_bytes=4 << 10,
+        ),
+        Target(
+            name="restarts",
+            reads="state of a restarter",
+            promise="`ValueError` only; what is accepted decides about launches; written and read again the same",
+            module="fuzz.records",
+            max_bytes=4 << 10,
+            is_json=True,
+        ),
+        Target(
             name="http",
             reads="HTTP requests to the exporter",
             promise="no error, no status 500; each answer is whole, of the stated length; no page without a password",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
 import queue
 import threading
@@ -144,20 +145,16 @@ class LogdirView:
     def read_state(self) -> tuple[RestartState | None, OpenLaunch | None]:
         """Return what is on disk; None for each that is not there."""
         try:
-            values = json.loads(self._filesystem.read(self.state_path))
-            if not isinstance(values, dict) or values.get("v") != VERSION:
-                raise ValueError(f"it is not of version {VERSION}")
-            return state_from_json(values.get("state")), _open_launch(values.get("launch"))
+            return decode_state(self._filesystem.read(self.state_path))
         except FileNotFoundError:
             return None, None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             _LOG.warning("%s is not used, so the counts begin again: %s", self.state_path, error)
             return None, None
 
     def write_state(self, state: RestartState, launch: OpenLaunch | None) -> None:
         """Replace what is on disk."""
-        values = {"v": VERSION, "state": state_json(state), "launch": None if launch is None else asdict(launch)}
-        self._filesystem.replace(self.state_path, json.dumps(values, indent=1).encode() + b"\n")
+        self._filesystem.replace(self.state_path, encode_state(state, launch))
 
     def follow(self) -> int:
         """Read what is new in the events files; return the number of all events so far."""
@@ -235,11 +232,34 @@ class LogdirView:
         return f"{self._top.rstrip('/')}/{STATE_NAME}"
 
 
+def encode_state(state: RestartState, launch: OpenLaunch | None) -> bytes:
+    """Return what is kept on disk between restarters."""
+    values = {"v": VERSION, "state": state_json(state), "launch": None if launch is None else asdict(launch)}
+    return json.dumps(values, indent=1).encode() + b"\n"
+
+
+def decode_state(data: bytes) -> tuple[RestartState, OpenLaunch | None]:
+    """Return what `encode_state` has written, or another version of it.
+
+    Raises:
+        ValueError: if it is no state; says why.
+    """
+    try:
+        values = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(values, dict) or values.get("v") != VERSION:
+        raise ValueError(f"it is not of version {VERSION}")
+    return state_from_json(values.get("state")), _open_launch(values.get("launch"))
+
+
 def _open_launch(values: Any) -> OpenLaunch | None:
-    with suppress(TypeError, KeyError, ValueError):
-        boot = values["boot"]
+    with suppress(TypeError, KeyError, ValueError, OverflowError):
+        boot, started_at = values["boot"], float(values["started_at"])
+        if not math.isfinite(started_at):
+            return None
         return OpenLaunch(
-            started_at=float(values["started_at"]),
+            started_at=started_at,
             host=str(values["host"]),
             boot=None if boot is None else str(boot),
             pid=int(values["pid"]),

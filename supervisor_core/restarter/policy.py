@@ -340,7 +340,7 @@ def _list(values: Mapping[str, object], name: str) -> list[object]:
 
 
 def _time(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _LARGEST:
         raise ValueError(f"a time is {value!r:.80}")
     return float(value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 import time
@@ -76,10 +77,21 @@ def test_the_state_is_read_back_and_a_damaged_one_is_not_used(tmp_path: Path, ca
     view.write_state(state, launch)
     assert LogdirView(str(tmp_path)).read_state() == (state, launch)
     kept = json.loads((tmp_path / STATE_NAME).read_text())
-    for text in ("", "[]", json.dumps({**kept, "v": 2}), json.dumps({**kept, "state": {"attempt": "x"}}), "[" * 9999):
+    times = [json.dumps({**kept, "state": {"counted_at": [at]}}) for at in (10**400, math.nan, math.inf, True)]
+    for text in (
+        "",
+        "[]",
+        json.dumps({**kept, "v": 2}),
+        json.dumps({**kept, "state": {"attempt": "x"}}),
+        "[" * 9999,
+        *times,
+    ):
         (tmp_path / STATE_NAME).write_text(text)
         assert view.read_state() == (None, None)
-    assert caplog.text.count("so the counts begin again") == 5
+    assert caplog.text.count("so the counts begin again") == 9
+    for at in (10**400, math.nan, "x", None):
+        (tmp_path / STATE_NAME).write_text(json.dumps({**kept, "launch": {**kept["launch"], "started_at": at}}))
+        assert view.read_state() == (state, None)
 
 
 def test_one_restarter_per_logdir(tmp_path: Path) -> None:
