@@ -32,6 +32,7 @@ _MAX_BYTES = 32 << 20
 TRACER_VARIABLE = "SUPERVISOR_TRACER_PID"
 """Environment variable with the process that may read this one's memory, and those that it starts."""
 _PR_SET_PTRACER = 0x59616D61
+_left_behind: set[int] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,14 +84,25 @@ def _dump(pid: int, timeout_secs: float) -> OutsideStacks:
             stderr=subprocess.PIPE,
             start_new_session=True,  # killed with everything that it has started
         ) as process:
+            output: bytes | None
             try:
                 output, errors = process.communicate(timeout=timeout_secs)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s")
+                _left_behind.add(process.pid)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                output = None
     except OSError as error:
         return OutsideStacks(problem=f"{program} cannot be run: {error.strerror}")
+    if output is None:
+        _left_behind.discard(process.pid)
+        return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s")
     return OutsideStacks(problem=_problem(errors.decode("utf-8", "replace"))) if process.returncode else parse(output)
+
+
+def left_behind() -> frozenset[int]:
+    """Return the processes of py-spy that were killed and have not ended."""
+    return frozenset(_left_behind)
 
 
 def allow_tracer(environment: Mapping[str, str] = os.environ) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from supervisor_core.process.outside import left_behind
 from supervisor_core.restarter import keeper
 
 MAX_REPORT = 1 << 20
@@ -162,9 +163,10 @@ def _ended_child() -> int | None:
 
 
 def kill_all_descendants() -> None:
-    """Kill every process below this one, and reap those that became its children; return when none is left."""
+    """Kill every process below this one, and reap those that became its children; return when none is left, but for a
+    py-spy that cannot be killed."""
     pause_secs = 0.001
-    while keeper.signal_descendants(signal.SIGKILL):
+    while keeper.signal_descendants(signal.SIGKILL, besides=left_behind()):
         reap_orphans()
         time.sleep(pause_secs)
         pause_secs = min(1.0, 2 * pause_secs)

@@ -28,7 +28,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 KEPT_BYTES = 64 << 10
 """How much of the end of standard error is kept."""
@@ -64,9 +64,9 @@ def descendants() -> list[tuple[int, int]]:
         mine += [(pid, parents[pid][1]) for pid in new]
 
 
-def signal_descendants(signum: int) -> int:
-    """Send a signal to every descendant; return their number."""
-    found = descendants()
+def signal_descendants(signum: int, besides: Collection[int] = ()) -> int:
+    """Send a signal to every descendant, but for some; return their number."""
+    found = [(pid, start) for pid, start in descendants() if pid not in besides]
     for pid, start in found:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # of another user: not ours to end
             _send_signal(pid, start, signum)

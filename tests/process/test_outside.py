@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.process import outside
-from supervisor_core.process.outside import PERMISSION, allow_tracer, outside_stacks, parse
+from supervisor_core.process.outside import PERMISSION, allow_tracer, left_behind, outside_stacks, parse
 
 
 def thread(name: str | None, id: int, *frames: tuple[str, int, str], **more: Any) -> dict[str, Any]:
@@ -127,11 +127,13 @@ def test_a_py_spy_that_cannot_be_killed_is_left_behind(monkeypatch: pytest.Monke
     before = set(threading.enumerate())
     try:
         assert "nor when it was killed" in (outside_stacks(1, timeout_secs=0.01).problem or "")
+        assert left_behind() == {4711}
     finally:
         Unkillable.answers.set()
         for thread in set(threading.enumerate()) - before:
             thread.join()
     assert killed == [(4711, signal.SIGKILL)]
+    assert left_behind() == frozenset()
 
 
 def test_without_py_spy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.restarter import child, keeper
 from supervisor_core.restarter.child import oom_kills
 from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE, granted_secs
 
@@ -44,6 +45,18 @@ def test_an_unknown_count_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/memory.events").write_text(text)
     assert oom_kills(str(tmp_path)) == 0
+
+
+def test_what_cannot_be_killed_is_not_waited_for_if_it_was_only_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A py-spy that waits for a mount; the program itself is waited for."""
+    lives = [[(7, 1), (8, 1)], [(7, 1), (8, 1)], [(7, 1)]]
+    killed: list[int] = []
+    monkeypatch.setattr(keeper, "descendants", lambda: lives.pop(0))
+    monkeypatch.setattr(keeper, "_send_signal", lambda pid, start, signum: killed.append(pid))
+    monkeypatch.setattr(child, "reap_orphans", lambda: None)
+    monkeypatch.setattr(child, "left_behind", lambda: frozenset({7}))
+    child.kill_all_descendants()
+    assert (lives, killed) == ([], [8, 8])
 
 
 def test_on_a_terminal_the_programs_standard_error_is_one(tmp_path: Path, run_command: list[str]) -> None:
