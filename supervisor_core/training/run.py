@@ -28,6 +28,7 @@ from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.storage.local import join
 from supervisor_core.supervision.environment import versions
 from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.training import left_open
 from supervisor_core.training.saver import Due, SavePolicy, Saver
 from supervisor_core.training.state import Exactness, TrainingState
 from supervisor_core.training.stopping import STOP_GRACE_SECS, StopSignals, failure_of, save_last, stop_info
@@ -108,6 +109,7 @@ class Run:
         """
         if self._recorder is not None:
             raise RuntimeError("This run was entered before; call supervise() again for another session.")
+        left_open.end_left()
         self._pid = os.getpid()
         chief = self._task is None
         self._recorder = recorder = SessionRecorder(
@@ -143,6 +145,7 @@ class Run:
             self._end(error)
             raise
         atexit.register(self._at_exit)
+        left_open.begun(self)
         return self
 
     def __exit__(

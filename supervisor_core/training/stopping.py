@@ -35,6 +35,11 @@ INTERRUPT_SHARE = 0.5
 """Which part of the grace time after a Ctrl-C a training has to come to its next step."""
 AGAIN_SECS, DYING_SECS = 1.0, 0.05
 """What the last records have after a second signal, and what the process has to die, in seconds."""
+IN_A_THREAD = (
+    "SIGTERM and Ctrl-C are not handled: this session begins in the thread %r, and Python has signals handled by the "
+    "main thread alone. SIGTERM ends this process without a final checkpoint; begin the session in the main thread, or "
+    "have a handler of the program's call request_stop()."
+)
 
 
 class StopSignals:
@@ -61,6 +66,7 @@ class StopSignals:
     ) -> None:
         self._coord = coord
         self._grace_secs = options.signal_grace_secs
+        self._ends = options.handle_signals
         self._record = record
         self._save_now = save_now
         self._clock = clock
@@ -90,7 +96,9 @@ class StopSignals:
         return self.deadline.earlier(min(RESERVE_SECS, RESERVE_SHARE * self._grace_secs))
 
     def begin(self) -> None:
-        """Watch signals from now on; only the main thread can."""
+        """Watch signals from now on; only the main thread can, and any other says in the log that it does not."""
+        if self._ends and threading.current_thread() is not threading.main_thread():
+            _LOG.warning(IN_A_THREAD, threading.current_thread().name)
         self._watch.__enter__()
 
     def settle(self) -> None:
