@@ -15,7 +15,7 @@ import keras
 from supervisor_core.keras.fit_call import FitCall, fit_call
 from supervisor_core.keras.position import FitPosition, OfThisFit, random_sources
 from supervisor_core.keras.siblings import Siblings
-from supervisor_core.keras.variables import ModelVariables, metrics_of
+from supervisor_core.keras.variables import ModelVariables, metrics_of, sync
 from supervisor_core.options import Options
 from supervisor_core.training import random_state
 from supervisor_core.training.random_state import RandomSource
@@ -23,8 +23,8 @@ from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, Exactness, TrainingState
 
-_FITS: dict[str, int] = {}
-"""The number of calls of ``fit`` in this process, by logdir."""
+_FITS: dict[str, tuple[int, FitPosition]] = {}
+"""By logdir: the number of the last ``fit`` in this process, and its position."""
 
 
 class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -75,7 +75,6 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._swaps: list[Any] = []
         self._random: dict[str, Any] | None = None
         self._resumes = self._skips = self._holds_siblings = False
-        self._train_function: Any = None
         self._phase: AbstractContextManager[None] | None = None
         self._finalizer: Any = None
 
@@ -104,10 +103,9 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         callbacks = [item for item in (call.list.callbacks if call.list is not None else ()) if item is not self]
         if any(isinstance(item, keras.callbacks.BackupAndRestore) for item in callbacks):
             raise ValueError("BackupAndRestore and SupervisorCallback both resume a training; leave one of them out.")
+        _set_back(self.model)
         _build(self.model, call)
-        place = os.path.realpath(self.logdir)
-        self._position = position = FitPosition(_FITS.get(place, 0))
-        _FITS[place] = position.number + 1
+        self._position = position = _next_position(os.path.realpath(self.logdir))
         self._variables, self._siblings = ModelVariables(self.model), Siblings(callbacks)
         self._swaps = [item for item in callbacks if isinstance(item, keras.callbacks.SwapEMAWeights)]
         run = self._new_run(call.facts, call.limits)
@@ -213,6 +211,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._run = None
         self._forget_fit()
         run.__exit__(None, None, None)
+        position.has_returned = True
 
     # How it works inside.
 
@@ -236,7 +235,6 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         model = self.model
         values = model.get_metrics_result()
         count = model.steps_per_execution
-        self._train_function = model.train_function
 
         def load(iterator: Any) -> None:
             next(iterator)
@@ -253,12 +251,14 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
             return values, state
 
         functions = {"tensorflow": on_tensorflow, "jax": on_jax, "torch": lambda data: values}
-        model.train_function = functions[keras.backend.backend()]
+        function: Any = functions[keras.backend.backend()]
+        function.trains = model.train_function
+        model.train_function = function
 
     def _skipped(self, logs: dict[str, Any] | None) -> None:
         """The consumed batches are passed: set everything to the moment of the save."""
         self._skips = False
-        self.model.train_function, self._train_function = self._train_function, None
+        self.model.train_function = self.model.train_function.trains
         self._variables.load_again()
         self._holds_siblings = self._position.is_evaluating
         self._position.is_evaluating = False
@@ -276,6 +276,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.stop_training = True
         self._forget_fit()
         run.__exit__(None, None, None)
+        self._position.has_returned = True
 
     def _forget_fit(self) -> None:
         if self._finalizer is not None:
@@ -295,6 +296,23 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._variables.metrics = self._siblings.held = None
         if phase is not None:
             phase.__exit__(None, None, None)
+
+
+def _next_position(logdir: str) -> FitPosition:
+    """Return the position of the ``fit`` that begins. One that an exception has ended is under way: this goes on."""
+    number, last = _FITS.get(logdir, (-1, None))
+    if last is None or last.has_returned:
+        number += 1
+    position = FitPosition(number)
+    _FITS[logdir] = number, position
+    return position
+
+
+def _set_back(model: Any) -> None:
+    """Have the model train again: an exception may have left it at what an earlier resume had set."""
+    model.train_function = getattr(model.train_function, "trains", model.train_function)
+    with contextlib.suppress(RuntimeError):  # JAX: left in the middle of a step, whose memory is given away
+        sync(model)
 
 
 def _build(model: Any, call: FitCall) -> None:

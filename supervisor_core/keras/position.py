@@ -34,6 +34,8 @@ class FitPosition:
         """Whether the epoch's evaluation had begun."""
         self.is_over = False
         """Whether ``fit`` has ended."""
+        self.has_returned = False
+        """Whether it has returned to the program, and not by an exception."""
         self.start: dict[str, Any] | None = None
         self.saved: Mapping[str, Any] | None = None
         """What was loaded."""

@@ -66,9 +66,7 @@ class ModelVariables:
     def _assign(self, state: Mapping[str, Any]) -> None:
         for part, saved in state.items():
             for variable, (_, value) in zip(_PARTS[part](self._model), saved, strict=True):
-                plain = np.asarray(variable.numpy())
-                is_packed = plain.dtype != value.dtype and plain.dtype.itemsize == value.dtype.itemsize
-                variable.assign(value.view(plain.dtype) if is_packed else value)
+                variable.assign(_unpacked(value, variable.dtype))
 
 
 def metrics_of(model: Any) -> list[list[Any]]:
@@ -86,6 +84,15 @@ def values_of(variables: list[Any]) -> list[list[Any]]:
             value = value.view(f"u{value.dtype.itemsize}")
         found.append([variable.path, value])
     return found
+
+
+def _unpacked(value: Any, dtype: str) -> Any:
+    """Return a saved value in a variable's type, without asking for the variable's value: JAX may have taken it."""
+    if value.dtype.kind != "u":
+        return value
+    plain = np.asarray(keras.ops.convert_to_numpy(keras.ops.zeros((), dtype))).dtype
+    is_packed = plain != value.dtype and plain.itemsize == value.dtype.itemsize
+    return value.view(plain) if is_packed else value
 
 
 def sync(model: Any) -> None:

@@ -1,10 +1,12 @@
 """One fit, which says the bits of what it computes: keras_program.py LOGDIR [EVENT PLACE] [--twice].
 
-EVENT is a signal, or "error"; PLACE an epoch and a batch, as "1 4", or "test 1 0" for the evaluation after an epoch.
+EVENT is a signal, "error", or "interrupt", after which the program lives on and fits again; PLACE an epoch and a
+batch, as "1 4", or "test 1 0" for the evaluation after an epoch.
 """
 
 from __future__ import annotations
 
+import code
 import os
 import signal
 import sys
@@ -72,6 +74,8 @@ def event(saying: Any, place: str, name: str, wanted: str) -> None:
         return
     if name == "error":
         raise ArithmeticError("the loss exploded")
+    if name == "interrupt":
+        raise KeyboardInterrupt
     os.kill(os.getpid(), getattr(signal, name))
     while not saying.supervisor.run.should_stop():
         PAUSE.wait(0.01)
@@ -120,8 +124,14 @@ def main() -> None:
     keras.utils.set_random_seed(0)
     model = model_of()
     for number in range(count):
+        what = (given[0], given[1]) if given and number == count - 1 else ("", "")
+        if what[0] == "interrupt":
+            cell = code.InteractiveInterpreter({"fit": fit, "given": (model, Path(logdir), what)})
+            cell.runsource("fit(*given)")
+            say(f"interrupted by {type(sys.last_value).__name__}")
+            what = ("", "")
         try:
-            fit(model, Path(logdir), tuple(given) if given and number == count - 1 else ("", ""))  # type: ignore[arg-type]
+            fit(model, Path(logdir), what)
         except ArithmeticError as error:
             say(f"error {error}")
 

@@ -41,7 +41,8 @@ def fit(request: pytest.FixtureRequest, fork_server: Any) -> Iterator[Fit]:
 def test_an_interrupted_fit_goes_on_bit_by_bit(tmp_path: Path, fit: Fit) -> None:
     """Killed in the middle of the second epoch, then stopped by SIGTERM in an evaluation and in an epoch: the same
     bits of each batch's loss, of the evaluations, of the learning rate that ReduceLROnPlateau has set, and of the
-    weights at the end. A second fit that ended with an error goes on, too, and the first one is not made again."""
+    weights at the end. A second fit that ended with an error goes on, too, and the first one is not made again;
+    after a Ctrl-C in an interpreter the next fit of the same process goes on in it."""
     status, both = fit(tmp_path / "truth", "--twice")
     truth, second = both[:23], both[23:]
     assert (status, second[0], len(second)) == (0, "exact", 1 + 6 * 3 + 3 + 2)
@@ -57,7 +58,9 @@ def test_an_interrupted_fit_goes_on_bit_by_bit(tmp_path: Path, fit: Fit) -> None
 
     again = tmp_path / "again"
     assert fit(again, "--twice", "error", "1 4") == (0, [*truth, *second[:12], "error the loss exploded"])
-    status, lines = fit(again, "--twice")
-    assert (status, lines[:2], lines[3:]) == (0, ["exact", "history []"], ["exact", *second[9:]])
+    status, lines = fit(again, "--twice", "interrupt", "2 5")
+    resumed = ["exact", *second[9:20], "interrupted by KeyboardInterrupt", "exact", *second[18:]]
+    assert (status, lines[:2], lines[3:]) == (0, ["exact", "history []"], resumed)
     (item,) = LogdirWatch(str(again)).refresh().runs.values()
-    assert [session.outcome for session in item.run.sessions] == ["completed", "error", "completed", "completed"]
+    outcomes = [session.outcome for session in item.run.sessions]
+    assert outcomes == ["completed", "error", "completed", "signal", "completed"]
