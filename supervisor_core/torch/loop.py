@@ -11,6 +11,7 @@ import torch
 from supervisor_core.options import Options
 from supervisor_core.torch.position import LoaderPosition
 from supervisor_core.torch.tensors import KINDS, random_sources, unwrapped
+from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
@@ -90,6 +91,8 @@ def supervised(
     clash = {DATA, *objects} & set(state or {})
     if clash:
         raise ValueError(f"state has {', '.join(sorted(clash))}, which supervised() saves already; use other names.")
+    options = options or Options()
+    outlive_signals(loader, options.signal_grace_secs)
     position = LoaderPosition(loader, random_sources, replay=replay)
     training = TrainingState(
         objects={**objects, **(state or {}), DATA: position},
@@ -101,7 +104,7 @@ def supervised(
     policy = SavePolicy(
         save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
     )
-    run = Run(os.fspath(logdir), state=training, options=options or Options(), policy=policy, facade="supervised")
+    run = Run(os.fspath(logdir), state=training, options=options, policy=policy, facade="supervised")
     loop = SupervisedLoop(run, position, epochs, optimizer)
     return loop
 

@@ -17,6 +17,7 @@ from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.errors import CheckpointError, SupervisorError
 from supervisor_core.options import Options
 from supervisor_core.storage.local import LOCAL
+from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import Exactness, TrainingState
@@ -127,6 +128,7 @@ class SupervisorCallback(TrainerCallback):
         self._args = args
         self._end(SupervisorError("train() was left before its end."))
         loader = kwargs.get("train_dataloader")
+        outlive_signals(loader, self._options.signal_grace_secs)
         limits = data.limits(args, state, loader)
         facts = data.facts(args, state, loader)
         restored, skipped = self._restored(args.output_dir, state.global_step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -181,6 +182,33 @@ def test_accumulated_gradients(tmp_path: Path, trial_in: ModuleType, amp: bool) 
     one, two = item.run.sessions
     assert (one.outcome, one.last_step, two.restored_step, two.resume_exact) == ("signal", 4, 4, True)
     assert (two.outcome, two.last_step, item.run.state) == ("completed", 6, "completed")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group(tmp_path: Path, trial_in: ModuleType, signum: int) -> None:
+    """As launchers and terminals send it: the workers go on until the trainer has ended its step, and end after it."""
+    workers: list[int] = []
+
+    def event(loop: Any, step: int) -> None:
+        if step == 2 and not workers:
+            workers.extend(child.pid for child in multiprocessing.active_children())
+            os.killpg(0, signum)
+            while not loop.should_stop():
+                PAUSE.wait(0.01)
+
+    def body(say: Callable[[str], None]) -> None:
+        os.setpgid(0, 0)
+        try:
+            train(tmp_path / "run", "two workers", say, accumulate=3, event=event)
+        except KeyboardInterrupt:
+            say(f"interrupted {sum(Path(f'/proc/{pid}').exists() for pid in workers)}")
+
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", "two workers", say, accumulate=3))
+    status, first = trial_in.trial(tmp_path, body)
+    ends = ["interrupted 0"] if signum == signal.SIGINT else []
+    assert (status, first) == (0 if ends else -signum, [*truth[:9], *ends])
+    (item,) = LogdirWatch(str(tmp_path / "run")).refresh().runs.values()
+    assert [(session.outcome, session.last_step) for session in item.run.sessions] == [("signal", 3)]
 
 
 def test_a_loop_that_is_left_early(tmp_path: Path, trial_in: ModuleType) -> None:

@@ -1,0 +1,64 @@
+"""A `DataLoader`'s workers outlive the trainer's SIGTERM and Ctrl-C, which mostly go to a whole group of processes.
+
+A worker that dies first takes the trainer with it: PyTorch raises an error in the middle of its step, and the step is
+lost. So a worker goes on until the trainer ends it, has ended itself, or has had the time that it has for its end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+_LOOK_SECS = 0.5
+
+
+def outlive_signals(loader: Any, grace_secs: float) -> None:
+    """Have the workers of a loader go on at SIGTERM and Ctrl-C; call it before they start.
+
+    Args:
+        loader: a ``DataLoader``, or one of the same kind; anything else is left as it is.
+        grace_secs: how long a worker goes on after SIGTERM, at most, in seconds.
+    """
+    if getattr(loader, "num_workers", 0) and hasattr(loader, "worker_init_fn"):
+        given = loader.worker_init_fn
+        if not isinstance(given, Outliving):
+            loader.worker_init_fn = Outliving(given, grace_secs)
+
+
+class Outliving:
+    """A ``worker_init_fn``: has the worker go on, then calls the program's own.
+
+    Args:
+        given: the program's; None for none.
+        grace_secs: see `outlive_signals`.
+    """
+
+    def __init__(self, given: Callable[[int], object] | None, grace_secs: float) -> None:
+        self._given = given
+        self._grace_secs = grace_secs
+
+    def __call__(self, worker: int) -> None:
+        """Called in the worker, after PyTorch has set its handlers."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)  # written to inside of native code, too
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda *_: None)
+        arguments = (read, os.getppid(), self._grace_secs)
+        threading.Thread(target=_end_after, args=arguments, name="worker-end", daemon=True).start()
+        if self._given is not None:
+            self._given(worker)
+
+
+def _end_after(pipe: int, trainer: int, grace_secs: float) -> None:
+    """Wait for a SIGTERM, and then for the trainer's end."""
+    while os.read(pipe, 1) != bytes([signal.SIGTERM]):
+        pass
+    until, pause = time.monotonic() + grace_secs, threading.Event()
+    while os.getppid() == trainer and time.monotonic() < until:
+        pause.wait(_LOOK_SECS)
+    os._exit(0)
