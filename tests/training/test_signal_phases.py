@@ -1,0 +1,89 @@
+"""SIGTERM in every phase of a training: the step under way is saved, and the session's record says why it ended."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core import Run, supervise
+from supervisor_core.training import saver as savers
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+PAUSE = threading.Event()  # never set
+
+
+class Weights:
+    """A state that counts the steps, and calls something when it is restored."""
+
+    def __init__(self, on_restore: Callable[[], object] = lambda: None) -> None:
+        self.steps = 0
+        self.on_restore = on_restore
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.on_restore()
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    """One of the program's, so that the process lives on."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def send(run: Run) -> None:
+    """Send the signal, and wait until it has come."""
+    signal.raise_signal(signal.SIGTERM)
+    while not run.should_stop():
+        PAUSE.wait(0.01)
+
+
+@pytest.mark.parametrize(
+    ("phase", "steps"),
+    [("restoring", 2), ("before the loop", 2), ("first step", 3), ("evaluating", 5), ("saving", 5)],
+)
+def test_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, steps: int) -> None:
+    """While it restores, before and in its first step, while it evaluates, and while a checkpoint is written."""
+    with supervise(tmp_path, state={"weights": Weights()}, save_secs=None) as run:
+        for _ in run.steps(2):
+            run.state.objects["weights"].steps += 1
+
+    weights = Weights((lambda: send(run)) if phase == "restoring" else lambda: None)
+    run = supervise(tmp_path, state={"weights": weights}, save_secs=None, save_steps=2)
+    real, is_writing, has_come = savers.write_tree, threading.Event(), threading.Event()
+
+    def write(*arguments: Any) -> None:
+        is_writing.set()
+        assert has_come.wait(100)
+        real(*arguments)
+
+    if phase == "saving":
+        monkeypatch.setattr(savers, "write_tree", write)
+    with run:
+        if phase == "before the loop":
+            send(run)
+        for step in run.steps(100):
+            weights.steps += 1
+            if phase == "first step" and step == 2:
+                send(run)
+            if phase == "evaluating" and step == 4:
+                with run.phase("evaluating"):
+                    send(run)
+            if phase == "saving" and step == 4:  # that of step 4 is under way
+                assert is_writing.wait(100)
+                send(run)
+                has_come.set()
+    assert (run.global_step, weights.steps) == (steps, steps)
+    assert run.newest_checkpoint == str(tmp_path / "checkpoints" / f"ckpt-{steps}")
+    (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
+    assert (item.run.sessions[-1].outcome, item.run.sessions[-1].last_step) == ("signal", steps)
+    assert all(save.ok for save in item.run.checkpoints)
