@@ -8,7 +8,7 @@ was ready to run, between the two looks shows which of these it did.
 from __future__ import annotations
 
 import logging
-import threading
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -49,7 +49,7 @@ def main_thread_runnable_secs(clock: Clock, root: str = "/proc") -> float | None
     if clock is not SYSTEM_CLOCK:
         return None
     with suppress(OSError, ValueError):
-        with open(f"{root}/self/task/{threading.main_thread().native_id}/schedstat", encoding="ascii") as file:
+        with open(f"{root}/self/task/{os.getpid()}/schedstat", encoding="ascii") as file:
             ran, waited, _ = map(int, file.read().split())
         if ran:
             return (ran + waited) / 1e9

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def test_a_thread_that_has_moved_is_not_shown_where_it_was(clock: Any) -> None:
 def test_a_thread_that_waits_for_a_processor_is_ready_to_run(tmp_path: Path, clock: Any) -> None:
     """On a busy machine one that computes runs for a small part of the time. Without the kernel's statistics its CPU
     time counts; of an injected clock nothing is known."""
-    path = tmp_path / "self" / "task" / str(threading.main_thread().native_id) / "schedstat"
+    path = tmp_path / "self" / "task" / str(os.getpid()) / "schedstat"
     path.parent.mkdir(parents=True)
     path.write_text("1500000000 2500000000 77\n")
     assert main_thread_runnable_secs(SYSTEM_CLOCK, str(tmp_path)) == 4.0
@@ -171,3 +172,15 @@ def test_a_main_thread_that_has_ended_has_no_place(clock: Any) -> None:
     begin(report, clock)
     assert report.status == StallStatus(phase="training", thread="MainThread", location=None)
     assert records[0].location is None
+
+
+def test_a_thread_that_computes_is_ready_to_run_for_as_long_as_it_computes() -> None:
+    """As the kernel counts it: however busy the machine is, by at least the CPU time that it got."""
+    before = main_thread_runnable_secs(SYSTEM_CLOCK)
+    if before is None:
+        pytest.skip("the system does not say for how long a thread has run")
+    began = time.thread_time()
+    while time.thread_time() - began < 0.2:
+        pass
+    after = main_thread_runnable_secs(SYSTEM_CLOCK)
+    assert after is not None and after - before > 0.1
