@@ -102,7 +102,8 @@ def main() -> None:
         machine = (
             f"{machine}; peers: {importlib.import_module('benchmarks.faults.peers').versions(arguments.peers_python)}"
         )
-    machine = f"{machine}; seed {seed}, {time.monotonic() - started:.0f} s"
+    limits = "" if arguments.patience == 1.0 else f", limits of time x {arguments.patience:g}"
+    machine = f"{machine}; seed {seed}, {time.monotonic() - started:.0f} s{limits}"
     print(to_text(rows), machine, sep="\n")
     if arguments.json:
         arguments.json.write_text(json.dumps([as_json(row) for row in rows], indent=1))
