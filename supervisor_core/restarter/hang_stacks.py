@@ -13,6 +13,7 @@ from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, location, user_line
 from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, look_text, parse, read_stacks
 from supervisor_core.restarter.hang import Hang
+from supervisor_core.runtime.stall_stacks import path_in_logdir, remove_old
 from supervisor_core.storage.local import LOCAL, local_path
 
 TIMEOUT_SECS = 5.0
@@ -81,8 +82,9 @@ class KeptStacks:
         """
         local = local_path(logdir)
         if local is not None and self._data:
-            copy = os.path.join(local, f"supervisor-stacks.{Path(self._path).stem}.txt")
+            copy = path_in_logdir(local, Path(self._path).stem)
             LOCAL.replace(copy, self._data)
+            remove_old(local)
             self._copy = copy
 
 

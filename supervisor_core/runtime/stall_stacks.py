@@ -127,7 +127,7 @@ class _LogdirCopy:
 
     def __init__(self, directory: str, session_id: str) -> None:
         self._directory = directory
-        self._path = join(directory, f"supervisor-stacks.{session_id}.txt")
+        self._path = path_in_logdir(directory, session_id)
         self._lock = threading.Lock()
         self._looks: deque[bytes] = deque(maxlen=KEPT_LOOKS)
         self._is_new = False
@@ -158,15 +158,22 @@ class _LogdirCopy:
                 data = b"".join(self._looks)
             try:
                 LOCAL.replace(self._path, data)
-                self._remove_old()
+                remove_old(self._directory)
             except (OSError, SupervisorError) as error:
                 if not self._has_failed:
                     self._has_failed = True
                     _LOG.warning("The stacks of a stall cannot be written to %s: %s", self._path, error)
 
-    def _remove_old(self) -> None:
-        found = glob.glob(join(glob.escape(self._directory), "supervisor-stacks.*.txt"))
-        if len(found) > KEPT_FILES:
-            with suppress(OSError):
-                for path in sorted(found, key=os.path.getmtime)[:-KEPT_FILES]:
-                    os.unlink(path)
+
+def path_in_logdir(directory: str, session_id: str) -> str:
+    """Return the file for the stacks of a session in a logdir."""
+    return join(directory, f"supervisor-stacks.{session_id}.txt")
+
+
+def remove_old(directory: str) -> None:
+    """Remove the files of stacks in a logdir but for the newest `KEPT_FILES`. Raises nothing."""
+    found = glob.glob(path_in_logdir(glob.escape(directory), "*"))
+    if len(found) > KEPT_FILES:
+        with suppress(OSError):
+            for path in sorted(found, key=os.path.getmtime)[:-KEPT_FILES]:
+                os.unlink(path)

@@ -11,6 +11,7 @@ from supervisor_core.process.outside import OutsideStacks
 from supervisor_core.process.stacks_file import MOST_BYTES, StacksFile, look_text, read_stacks, stacks_path
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import KeptStacks, hang_stacks
+from supervisor_core.runtime.stall_stacks import KEPT_FILES
 
 SEEN = OutsideStacks(stacks={"MainThread": ("/x/train.py:88 step",)}, holds_lock="MainThread")
 TITLE = (
@@ -85,6 +86,11 @@ def test_the_copy_in_the_logdir_is_named_once_it_is_there(tmp_path: Path) -> Non
     assert kept.path == kept.text == str(logdir / "supervisor-stacks.s1.txt")
     reading = read_stacks(Path(kept.path))
     assert reading is not None and reading.looks[-1].stacks == SEEN.stacks
+    for number in range(KEPT_FILES):
+        other = KeptStacks(kept.path)
+        other._path = str(tmp_path / f"pid-{number}.stacks")
+        other.copy_to(str(logdir))
+    assert len(list(logdir.iterdir())) == KEPT_FILES and Path(other.path).exists()
     empty = KeptStacks(str(tmp_path / "gone.stacks"))
     empty.copy_to(str(logdir))
     assert (empty.place, empty.path) == (None, str(tmp_path / "gone.stacks"))

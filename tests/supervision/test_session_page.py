@@ -19,6 +19,8 @@ from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.options import Options
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import PageReading, page_for_session, read_page
+from supervisor_core.process.stacks_file import stacks_path
+from supervisor_core.runtime import stall_stacks
 from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 
 Begin = Callable[..., SessionRecorder]
@@ -70,6 +72,22 @@ def test_the_page_follows_the_session(begin: Begin, tmp_path: Path, directory: P
     assert page_of(run).step == 40
     run.end(StopInfo(reason="completed"))
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("dumps", [True, False])
+def test_a_session_takes_a_signal_only_for_the_dump(
+    begin: Begin, directory: Path, monkeypatch: pytest.MonkeyPatch, dumps: bool
+) -> None:
+    """`Options.dump_blocked_stacks` turns timer and handler off; the file for its own looks stays."""
+    made: list[int] = []
+
+    def timer(descriptor: int) -> None:
+        made.append(descriptor)
+        raise OSError("none is free")
+
+    monkeypatch.setattr(stall_stacks, "DeadManTimer", timer)
+    run = begin(Options(dump_blocked_stacks=dumps))
+    assert (len(made), stacks_path(directory, run.session_id).exists()) == (int(dumps), True)
 
 
 def test_a_worker_keeps_a_page_too(begin: Begin, directory: Path) -> None:
@@ -127,6 +145,8 @@ TRAINER = """
 import mmap, os, sys
 from supervisor_core.options import Options
 from supervisor_core.runtime.service import ServiceRegistry
+from supervisor_core.process.stacks_file import stacks_path
+from supervisor_core.runtime import stall_stacks
 from supervisor_core.supervision.session_recorder import SessionRecorder
 
 logdir, truth, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
