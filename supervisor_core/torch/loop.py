@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.torch.position import LoaderPosition
-from supervisor_core.torch.tensors import KINDS, random_sources, unwrapped
+from supervisor_core.torch.ranks import Ranks, RanksError, present_ranks
+from supervisor_core.torch.tensors import KINDS, random_sources, refuse_shards, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.run import Run
@@ -19,9 +21,12 @@ from supervisor_core.training.state import DATA, TrainingState
 
 _END = object()
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
-
-
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
+
+BUFFERS = (
+    "The buffers of the model differ from rank to rank (broadcast_buffers=False): those of the ranks other than 0 are "
+    "not captured."
+)
 
 
 def supervised(
@@ -69,6 +74,7 @@ def supervised(
     Raises:
         ValueError: if an interval or ``epochs`` is not positive, or the logdir is not local.
         TypeError: if an object has no ``state_dict``.
+        RanksError: if the model or the optimizer is sharded over several processes.
 
     Example:
         for batch in supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer):
@@ -93,19 +99,37 @@ def supervised(
         raise ValueError(f"state has {', '.join(sorted(clash))}, which supervised() saves already; use other names.")
     options = options or Options()
     outlive_signals(loader, options.signal_grace_secs)
-    position = LoaderPosition(loader, random_sources, replay=replay)
-    training = TrainingState(
-        objects={**objects, **(state or {}), DATA: position},
-        sources=random_sources,
-        kinds=KINDS,
-        facts=lambda: _facts(loader),
-        limits=lambda: (*position.limits, *loop.limits),
-    )
-    policy = SavePolicy(
-        save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
-    )
-    run = Run(os.fspath(logdir), state=training, options=options, policy=policy, facade="supervised")
-    loop = SupervisedLoop(run, position, epochs, optimizer)
+    ranks = present_ranks()
+    if ranks is not None:
+        refuse_shards(objects["model"], optimizer)
+    count = 1 if ranks is None else ranks.size
+    position = LoaderPosition(loader, random_sources, replay=replay, ranks=count)
+    training: dict[str, Any] = {
+        "objects": {**objects, **(state or {}), DATA: position},
+        "sources": random_sources,
+        "kinds": KINDS,
+        "facts": lambda: _facts(loader, count),
+        "limits": lambda: (*position.limits, *loop.limits, *_model_limits(model)),
+    }
+    named: dict[str, Any] = {
+        "options": options,
+        "policy": SavePolicy(
+            save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
+        ),
+        "facade": "supervised",
+    }
+    if ranks is None:
+        run = Run(os.fspath(logdir), state=TrainingState(**training), **named)
+    else:
+        from supervisor_core.torch.distributed_run import DistributedRun
+        from supervisor_core.torch.ranks_state import RanksState
+
+        own = (*(state or {}), DATA)
+        run = DistributedRun(
+            os.fspath(logdir), state=RanksState(ranks=ranks, own=own, **training), ranks=ranks,
+            structure=structure_of(objects["model"]), **named,
+        )  # fmt: skip
+    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks)
     return loop
 
 
@@ -117,12 +141,16 @@ class SupervisedLoop(InLoop):
         position: where the training stands in its data.
         epochs: how many there are.
         optimizer: its steps are counted; None counts batches.
+        ranks: the processes of a distributed training.
     """
 
-    def __init__(self, run: Run, position: LoaderPosition, epochs: int, optimizer: Any) -> None:
+    def __init__(
+        self, run: Run, position: LoaderPosition, epochs: int, optimizer: Any, ranks: Ranks | None = None
+    ) -> None:
         self.run = run
         self._position = position
         self._epochs = epochs
+        self._ranks = ranks
         self._tracks_steps = hasattr(optimizer, "register_step_post_hook")
         self._optimizer = optimizer
         self._error: BaseException | None = None
@@ -185,7 +213,7 @@ class SupervisedLoop(InLoop):
             hook = self._optimizer.register_step_post_hook(self._note_step)
         error: BaseException | None = None
         try:
-            self.run.__enter__()
+            self._begin()
             yield from self._batches()
         except BaseException as raised:
             error = raised
@@ -197,6 +225,23 @@ class SupervisedLoop(InLoop):
                 hook.remove()
             error = self._error or error
             self.run.__exit__(None if error is None else type(error), error, None)
+
+    def _begin(self) -> None:
+        present = present_ranks()
+        if (present is None) != (self._ranks is None):
+            raise RanksError(
+                "torch.distributed was initialised, or destroyed, after supervised() was called: call "
+                "init_process_group() before supervised(), and destroy_process_group() after the loop."
+            )
+        try:
+            self.run.__enter__()
+        except LogdirInUseError as error:
+            if present is not None or int(os.environ.get("WORLD_SIZE", "1") or 1) == 1:
+                raise
+            raise LogdirInUseError(
+                f"{error} This is one of {os.environ['WORLD_SIZE']} processes (WORLD_SIZE), and torch.distributed is "
+                "not initialised: call torch.distributed.init_process_group() before supervised()."
+            ) from error
 
     def _batches(self) -> Iterator[Any]:
         run, position = self.run, self._position
@@ -216,7 +261,7 @@ class SupervisedLoop(InLoop):
 
     def _leave(self) -> None:
         """The loop was left in its body: count its step if it was made, and remember if not."""
-        self.run.request_stop()
+        self.run.leave()
         if self._error is None and self._stepped:
             self._position.batch += 1
             self._count()
@@ -241,7 +286,12 @@ class SupervisedLoop(InLoop):
         self._stepped = True
 
 
-def _facts(loader: Any) -> dict[str, str]:
+def _model_limits(model: Any) -> tuple[str, ...]:
+    is_alike = getattr(model, "broadcast_buffers", True)  # DistributedDataParallel's
+    return () if is_alike or not list(model.buffers()) else (BUFFERS,)
+
+
+def _facts(loader: Any, ranks: int) -> dict[str, str]:
     """Return what has to be the same for an exact resume."""
     names = {"number of workers": "num_workers", "batch size": "batch_size"}
     facts = {name: str(getattr(loader, key)) for name, key in names.items() if hasattr(loader, key)}
@@ -249,4 +299,5 @@ def _facts(loader: Any) -> dict[str, str]:
     if hasattr(dataset, "__len__"):
         facts["number of samples"] = str(len(dataset))
     facts["number of threads"] = str(torch.get_num_threads())
+    facts["number of ranks"] = str(ranks)
     return facts

@@ -41,12 +41,19 @@ class LoaderPosition:
         loader: the loader.
         sources: returns the random sources of this process.
         replay: load the consumed batches again on a resume, whatever the loader.
+        ranks: how many processes share the data.
     """
 
     def __init__(
-        self, loader: Iterable[Any], sources: Callable[[], tuple[RandomSource, ...]], *, replay: bool = False
+        self,
+        loader: Iterable[Any],
+        sources: Callable[[], tuple[RandomSource, ...]],
+        *,
+        replay: bool = False,
+        ranks: int = 1,
     ) -> None:
         self._loader = loader
+        self._ranks = ranks
         self._sources = sources
         self._replay = replay
         self.epoch = 0
@@ -70,17 +77,26 @@ class LoaderPosition:
     @property
     def _replays(self) -> bool:
         loader = self._loader
-        return self._replay or not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset)
+        if self._replay or self._is_stateful or not isinstance(loader, DataLoader):
+            return True
+        return isinstance(loader.dataset, IterableDataset)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position."""
         state: dict[str, Any] = {"epoch": self.epoch, "batch": self.batch, "start": self._start}
+        if self._ranks > 1:
+            state["ranks"] = self._ranks
         if self._is_stateful:
             state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position with the next `batches`."""
+        """Go to a position with the next `batches`.
+
+        That of another number of ranks becomes the one before which the same number of samples was consumed, or fewer.
+        """
+        if (ranks := int(state.get("ranks", 1))) != self._ranks:
+            state = {**state, "batch": int(state["batch"]) * ranks // self._ranks, "loader": None}
         self.epoch, self.batch, self._start = int(state["epoch"]), int(state["batch"]), state["start"]
         self._loaded = state
         if self._is_stateful and state.get("loader") is not None:
@@ -92,7 +108,7 @@ class LoaderPosition:
         if loaded is None or loaded["start"] is None:
             self._begin_epoch()
             yield from self._loader
-        elif self._is_stateful:
+        elif self._is_stateful and loaded.get("loader") is not None:
             yield from self._loader
         else:
             present = random_state.capture(self._sources())

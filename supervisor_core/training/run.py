@@ -303,6 +303,10 @@ class Run:
         """Ask the training to end at its next step; from any thread."""
         self._coord.request_stop()
 
+    def leave(self) -> None:
+        """Say that the program leaves its loop early."""
+        self.request_stop()
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Be in a phase (one of `supervisor_core.options.PHASES`) while the block runs, with its own stall budget.
@@ -368,6 +372,11 @@ class Run:
             raise RuntimeError("The run has not begun: enter it with `with supervise(...) as run:`.")
         return self._recorder
 
+    @property
+    def _signum(self) -> int | None:
+        """The signal that asked for the end; None without one."""
+        return None if self._signals is None else self._signals.signum
+
     def _watch_loss(self, value: float) -> None:
         is_finite = math.isfinite(value)
         if is_finite is not self._loss_finite:
@@ -410,7 +419,7 @@ class Run:
             self.state.is_mid_step = True  # where in the step it came is not known
         was_requested = self._coord.should_stop()
         self._coord.request_stop()
-        failure = failure_of(error, self._coord, signals.signum)
+        failure = failure_of(error, self._coord, self._signum)
         raised: BaseException | None = None
         try:
             recorder.enter("stopping")
@@ -427,9 +436,10 @@ class Run:
                 self._final = self._saver.newest
             self._ended = True
             self._record(
-                stop_info(error, failure or raised, signals.signum, was_requested, self._final),
+                stop_info(error, failure or raised, self._signum, was_requested, self._final),
                 self._record_deadline(signals),
             )
+            self._recorded()
             linger = None if signals.signum is None else max(0.0, signals.for_save.remaining(30.0) / 2)
             recorder.close(linger if signals.signum != signal.SIGINT else 0.0)
         finally:
@@ -459,8 +469,10 @@ class Run:
         """Write the stop record from a signal's thread: the training's own does not come to its next step."""
         if self._saver is not None:
             self._final = self._saver.newest
-        signum = None if self._signals is None else self._signals.signum
-        self._record(stop_info(None, None, signum, True, self._final), deadline)
+        self._record(stop_info(None, None, self._signum, True, self._final), deadline)
+
+    def _recorded(self) -> None:
+        """The last checkpoint and the stop record are written; called before the process's metrics end."""
 
     def _record(self, info: StopInfo, deadline: Deadline) -> None:
         recorder, writer = self._recorder, self._writer

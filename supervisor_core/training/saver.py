@@ -176,6 +176,11 @@ class Saver:
         """Path and step of the newest checkpoint; None where there is none."""
         return self._newest
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no save is under way."""
+        return self._current is None
+
     def start(self, step: int, restored: Sealed | None) -> None:
         """Begin: the next checkpoint falls due from now on."""
         if restored is not None:

@@ -146,6 +146,15 @@ class TrainingState:
         Raises:
             CheckpointError: see `restore`.
         """
+        exactness = Exactness(tuple(dict.fromkeys(self.reasons(manifest, tree, versions))))
+        if exactness.is_exact:
+            _LOG.info("Resumed exactly at step %d.", manifest.step)
+        else:
+            _LOG.warning("Resumed at step %d, not exactly: %s", manifest.step, " ".join(exactness.reasons))
+        return exactness
+
+    def reasons(self, manifest: Manifest, tree: Any, versions: Mapping[str, str]) -> list[str]:
+        """Do as `resume`; return what keeps it from being exact: sentences."""
         reasons = [*manifest.not_captured, *self.restore(tree, manifest.counters, manifest.data_position)]
         present = self.facts()
         for name, value in manifest.facts.items():
@@ -154,12 +163,7 @@ class TrainingState:
         for package, version in manifest.versions.items():
             if (now := versions.get(package)) is not None and now != version:
                 reasons.append(f"Another version of {package}: {version} at the save, {now} now.")
-        exactness = Exactness(tuple(dict.fromkeys(reasons)))
-        if exactness.is_exact:
-            _LOG.info("Resumed exactly at step %d.", manifest.step)
-        else:
-            _LOG.warning("Resumed at step %d, not exactly: %s", manifest.step, " ".join(exactness.reasons))
-        return exactness
+        return reasons
 
     def restore(self, tree: Any, counters: Mapping[str, int], position: str | None = None) -> list[str]:
         """Set the objects, the counters and the random states to a checkpoint's.

@@ -1,0 +1,359 @@
+"""`DistributedRun`: one rank's session of a training in several processes.
+
+Rank 0 holds the logdir, writes the events and the checkpoints; each other rank keeps a heartbeat file, as a cluster's
+workers do. All of them stop, and save, after the same step. They agree on that every two seconds or so, at a step that
+rank 0 has named the time before, so that no other step has a message in it:
+
+    each rank       its step, whether it was asked to stop, by which signal, whether it was asked for a checkpoint
+    rank 0 besides  whether a checkpoint is due, whether it can save one now, and the step of the next agreement
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import threading
+from contextlib import suppress
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from supervisor_core.checkpoint.manifest import read_manifest
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.sealed_store import Sealed
+from supervisor_core.errors import CheckpointError, SupervisorError
+from supervisor_core.events.telemetry import Trigger
+from supervisor_core.options import Options
+from supervisor_core.storage.local import LOCAL
+from supervisor_core.supervision.session_recorder import SessionRecorder
+from supervisor_core.torch.ranks import LEAVE_SECS, Ranks, RanksError
+from supervisor_core.torch.ranks_state import RanksState
+from supervisor_core.training.run import Run
+from supervisor_core.training.saver import Due, SavePolicy, Saver
+from supervisor_core.training.stopping import failure_of
+
+_LOG = logging.getLogger("supervisor_core")
+
+AGREE_SECS = 2.0
+"""How often the ranks agree, in seconds: a stop waits for it."""
+
+GROWTH = 4
+"""How many times as many steps the next agreement may be away as the one before, since steps become slower, too."""
+
+
+class At(IntEnum):
+    """Where a rank is when it compares itself with the others."""
+
+    STEP = 0
+    END = 1
+    RECORDED = 2
+
+
+_PLACES = {At.STEP: "in its loop", At.END: "at its loop's end", At.RECORDED: "done"}
+
+
+class Row(NamedTuple):
+    """What a rank says at an agreement; see the module's docstring."""
+
+    at: int
+    step: int
+    stops: int = 0
+    signum: int = 0
+    asks: int = 0
+    is_due: int = 0
+    can_save: int = 0
+    next_step: int = 0
+
+
+class DistributedRun(Run):
+    """See the module's docstring, and `Run`.
+
+    Args:
+        logdir: the run's directory, shared by all ranks.
+        ranks: the processes.
+        state: this rank's.
+        options: see `Options`.
+        policy: when checkpoints are saved.
+        facade: what the program called, for records.
+        structure: a digest of the model's names and shapes, which are the same on every rank.
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        *,
+        ranks: Ranks,
+        state: RanksState,
+        options: Options,
+        policy: SavePolicy,
+        facade: str,
+        structure: str = "",
+    ) -> None:
+        self.ranks = ranks
+        self._ranks_state = state
+        self._structure = structure
+        self._saves_due = Due()
+
+        def saver(*args: Any, due: Due, **others: Any) -> RankSaver:
+            return RankSaver(*args, due=self._saves_due, ranks=ranks, **others)
+
+        super().__init__(
+            logdir,
+            state=state,
+            options=options,
+            policy=policy,
+            facade=facade,
+            task=None if ranks.is_chief else options.worker_name or f"rank:{ranks.rank}",
+            saver=saver,
+        )
+        self._is_agreed = False
+        self._agreed_signum: int | None = None
+        self._is_left = False
+        self._disagreement: RanksError | None = None
+        self._met_at_end = False
+        self._steps_between = 1
+        self._agreed_at: float | None = None
+
+    def __enter__(self) -> DistributedRun:
+        """See `Run.__enter__`; rank 0 first takes the logdir, and then all ranks restore the checkpoint that it chose.
+
+        Raises:
+            CheckpointError: if rank 0 cannot begin, or another rank cannot read what rank 0 chose.
+            RanksError: if the ranks have other logdirs or other models, or one of them has ended.
+        """
+        self.ranks.open()
+        if not self.ranks.is_chief:
+            logdir, structure = expect(self.ranks.announce())
+            self._check_same("logdir", logdir, self.logdir)
+            self._check_same("names and shapes of the model", structure, self._structure)
+            super().__enter__()
+            return self
+        try:
+            super().__enter__()
+        except BaseException as error:
+            if self.ranks.announcements < 2 and not isinstance(error, RanksError):  # the others wait for it
+                with suppress(RanksError):
+                    self.ranks.announce(Refusal(f"{type(error).__name__}: {error}"))
+            raise
+        return self
+
+    def _check_same(self, what: str, chiefs: str, own: str) -> None:
+        if chiefs != own:
+            raise RanksError(
+                f"The {what} of rank {self.ranks.rank} differ from rank 0's: {own!r:.200} and {chiefs!r:.200}. "
+                "All ranks need the same."
+            )
+
+    def _begin(self, recorder: SessionRecorder) -> None:
+        if self.ranks.is_chief:
+            self.ranks.announce((self.logdir, self._structure))
+        super()._begin(recorder)
+        self._due.step, self._due.at = self._step + 1, math.inf
+
+    # What the program calls.
+
+    def should_stop(self) -> bool:
+        """Return whether all ranks have agreed to end after the present step."""
+        return self._is_agreed
+
+    def ask_for_save(self, trigger: Trigger = "manual") -> None:
+        """Ask for a checkpoint at the next agreement; from any thread, on any rank."""
+        self._saves_due.ask(trigger)
+
+    def leave(self) -> None:
+        """See `Run.leave`: the others are waited for, since they may not leave."""
+        super().leave()
+        self._is_left = True
+
+    # How it works inside.
+
+    @property
+    def _signum(self) -> int | None:
+        """The signal that asked for the end, on whatever rank."""
+        return super()._signum or self._agreed_signum
+
+    def _save_due(self) -> None:
+        """Agree with the other ranks; called after the step that rank 0 has named."""
+        if self._ended or self._disagreement is not None:
+            return
+        step, stops = self._step, self._coord.should_stop()
+        try:
+            rows = self._compare(self._row(step, stops))
+        except RanksError:
+            if self._is_left:
+                return
+            raise
+        chief = rows[0]
+        self._due.step = chief.next_step
+        if any(row.stops for row in rows):
+            self._is_agreed = True
+            self._agreed_signum = max(row.signum for row in rows) or None
+            self._coord.request_stop()
+        elif chief.can_save and (chief.is_due or any(row.asks for row in rows)):
+            with self._recorder_now.progress.held():
+                self._ranks_state.collect()
+            if self.ranks.is_chief:
+                self._due.asked_by = self._saves_due.asked_by or ("timer" if chief.is_due else "manual")
+                super()._save_due()
+            self._due.asked_by = self._saves_due.asked_by = None
+        self._recorder_now.progress.begins(self._monotonic())
+
+    def _row(self, step: int, stops: bool) -> Row:
+        row = Row(At.STEP, step, stops, super()._signum or 0, self._saves_due.asked_by is not None)
+        saver = self._saver
+        if not self.ranks.is_chief or saver is None:
+            return row
+        now, due = self._monotonic(), self._saves_due
+        if self._agreed_at is not None:
+            secs = (now - self._agreed_at) / self._steps_between
+            self._steps_between = max(1, min(GROWTH * self._steps_between, int(AGREE_SECS / max(secs, 1e-6))))
+        self._agreed_at = now
+        is_due = now >= due.at or step >= due.step
+        can_save = saver.is_idle
+        save_step = due.step
+        if is_due and can_save:
+            save_step = step + (self._policy.save_steps or math.inf)
+        next_step = step + self._steps_between
+        if save_step > step:
+            next_step = int(min(next_step, save_step))
+        self._steps_between = next_step - step
+        return row._replace(is_due=is_due, can_save=can_save, next_step=next_step)
+
+    def _compare(self, row: Row) -> list[Row]:
+        """Return the rows of all ranks.
+
+        Raises:
+            RanksError: if they are not all at the same step, or one of them has ended.
+        """
+        try:
+            if self._is_left:
+                self.ranks.meet(LEAVE_SECS)
+            rows = [Row(*numbers) for numbers in self.ranks.compare(row)]
+            for rank, other in enumerate(rows):
+                if (other.at, other.step) != (rows[0].at, rows[0].step):
+                    raise RanksError(
+                        f"Rank {rank} is {_PLACES[At(other.at)]} at step {other.step}, and rank 0 is "
+                        f"{_PLACES[At(rows[0].at)]} at step {rows[0].step}: all ranks need the same number of steps. "
+                        "Give each the same number of batches, as DistributedSampler does, and leave the loop on all "
+                        "of them."
+                    )
+        except RanksError as error:
+            self._disagreement = error
+            raise
+        return rows
+
+    def _at_exit(self) -> None:
+        self._is_left = True
+        super()._at_exit()
+
+    def _end(self, error: BaseException | None) -> None:
+        signals = self._signals
+        if self._hands_off or signals is None or self._recorder is None:
+            super()._end(error)
+            return
+        signals.settle()
+        failure = failure_of(error, self._coord, self._signum)
+        raised: RanksError | None = None
+        if error is None or (failure is None and isinstance(error, (GeneratorExit, SystemExit))):
+            try:
+                self._agree_on_end(self._is_saved_after(error, failure))
+            except RanksError as disagreement:
+                raised = disagreement
+                _LOG.error("Nothing is saved at the end: %s", disagreement)
+        super()._end(raised or error)
+        if raised is not None and error is None:
+            raise raised
+        self._end_as_the_others(signals.signum)
+
+    def _agree_on_end(self, is_saved: bool) -> None:
+        """Meet the others after the last step, and collect their states for the final checkpoint.
+
+        Raises:
+            RanksError: if they do not come, or stand at another step.
+        """
+        if self._disagreement is not None:
+            raise self._disagreement
+        rows = self._compare(Row(At.END, self._step, signum=super()._signum or 0, can_save=is_saved))
+        self._agreed_signum = self._agreed_signum or max(row.signum for row in rows) or None
+        if rows[0].can_save:
+            self._ranks_state.collect()
+        self._met_at_end = True
+
+    def _recorded(self) -> None:
+        """Wait until rank 0 has written the last checkpoint: a launcher ends all ranks as soon as one has ended."""
+        if self._met_at_end:
+            try:
+                self._compare(Row(At.RECORDED, self._step))
+            except RanksError as error:
+                _LOG.warning("Another rank ended while the last checkpoint was written: %s", error)
+
+    def _end_as_the_others(self, own: int | None) -> None:
+        """End by the signal that ended another rank: the program does not go on as if the training were complete."""
+        signum = self._agreed_signum
+        if signum is None or own is not None or threading.current_thread() is not threading.main_thread():
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os.kill(os.getpid(), signum)
+
+
+class Refusal(NamedTuple):
+    """What rank 0 announces where it cannot begin."""
+
+    text: str
+
+
+def expect(announced: Any) -> Any:
+    """Return what rank 0 has announced.
+
+    Raises:
+        CheckpointError: if it cannot begin.
+    """
+    if isinstance(announced, Refusal):
+        raise CheckpointError(f"Rank 0 cannot begin: {announced.text}")
+    return announced
+
+
+class RankSaver(Saver):
+    """Reads the checkpoint that rank 0 has chosen, on all ranks; saves on rank 0.
+
+    Args:
+        args: see `Saver`.
+        ranks: the processes.
+        others: see `Saver`.
+    """
+
+    def __init__(self, *args: Any, ranks: Ranks, **others: Any) -> None:
+        super().__init__(*args, **others)
+        self._ranks = ranks
+
+    def read(self, start_over: bool) -> Any:
+        """See `Saver.read`.
+
+        Raises:
+            CheckpointError: where rank 0 has refused, or its checkpoint is not there.
+        """
+        if not self._ranks.is_chief:
+            return self._read_chosen(expect(self._ranks.announce()))
+        sealed, tree = super().read(start_over)
+        chosen = None if sealed is None else (os.path.basename(sealed.path), sealed.manifest.order)
+        self._ranks.announce(chosen)
+        return sealed, tree
+
+    def _read_chosen(self, chosen: tuple[str, tuple[int, int, int]] | None) -> Any:
+        if chosen is None:
+            nothing: tuple[Skipped, ...] = ()
+            return None, nothing
+        path = os.path.join(self._store.directory, chosen[0])
+        try:
+            manifest = read_manifest(path, LOCAL)
+            if manifest.order != chosen[1]:
+                raise CheckpointError("it is another one")
+            return Sealed(path=path, manifest=manifest), self._read_files(path)
+        except (OSError, SupervisorError) as error:
+            raise CheckpointError(
+                f"Rank {self._ranks.rank} cannot read {path}, which rank 0 resumes from: {error}. "
+                "All ranks need the same logdir, on a file system that they share."
+            ) from error

@@ -1,0 +1,98 @@
+"""A training in several processes, as torchrun starts it: each rank says what it does into a file of its own.
+
+torchrun --nproc-per-node 2 ranks_program.py DIRECTORY
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+from supervisor_core.torch import supervised
+
+PAUSE = threading.Event()  # never set
+SAMPLES, BATCH, EPOCHS = 44, 4, 3
+
+
+class Drawing(Dataset[Any]):
+    """A dataset that augments its samples with random numbers."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[int, Any, int]:
+        return index, torch.randn(4) + index % 2, index % 2
+
+
+def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
+    """Do what the plan has for this rank at this step."""
+    if loop.run.global_step != plan.get("step") or rank != plan.get("rank", 0):
+        return
+    if plan["act"] == "fail":
+        raise ArithmeticError("the loss exploded")
+    if plan["act"] == "save":
+        loop.save()
+        return
+    pid = os.getppid() if plan["act"] == "launcher" else os.getpid()
+    os.kill(pid, signal.SIGKILL if plan["act"] == "kill" else signal.SIGTERM)
+    while loop.run._signum is None:  # the signal is here: the next agreement has it
+        PAUSE.wait(0.01)
+
+
+def train_forked(directory: str, plan: dict[str, Any] | None) -> None:
+    """Train as a process that the launcher started, and not forked: without the launcher's signal handlers."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    train(directory, plan)
+
+
+def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) -> None:
+    """Train under DDP; say each step's samples and the bits of its loss into ``directory/rank-R``."""
+    plan = plan or {}
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    said = open(Path(directory) / f"rank-{rank}", "a", buffering=1)  # noqa: SIM115
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)
+    random.seed(rank)
+    network = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2)
+    )
+    model = torch.nn.parallel.DistributedDataParallel(network)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    dataset = Drawing()
+    loader = DataLoader(dataset, BATCH, sampler=DistributedSampler(dataset), num_workers=plan.get("workers", 0))
+    loop = supervised(
+        loader, Path(directory) / "run", epochs=EPOCHS, model=model, optimizer=optimizer, save_secs=None,
+        **{"save_steps": 4, **options},
+    )  # fmt: skip
+    with loop:
+        for number, (ids, features, labels) in enumerate(loop):
+            if not number and loop.exactness is not None:
+                print(" ".join(("exact", *loop.exactness.reasons)), file=said)
+            loop.run.wait_until_saved()
+            act(plan, loop, rank)
+            loss = torch.nn.functional.cross_entropy(model(features), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            print(f"{loop.epoch} {loop.batch} {ids.tolist()} {loss.item().hex()}", file=said)
+            if plan.get("act") == "leave" and loop.run.global_step == plan["step"]:
+                break
+    weights = torch.cat([part.reshape(-1).double() for part in model.parameters()])
+    print(f"end {weights.sum().item().hex()}", file=said)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    train(sys.argv[1])
