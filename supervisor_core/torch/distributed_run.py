@@ -109,7 +109,7 @@ class DistributedRun(Run):
         )
         self._is_agreed = False
         self._agreed_signum: int | None = None
-        self._is_left = False
+        self._is_left = self._has_failed = False
         self._disagreement: RanksError | None = None
         self._met_at_end = False
         self._steps_between = 1
@@ -170,8 +170,9 @@ class DistributedRun(Run):
 
     @property
     def _signum(self) -> int | None:
-        """The signal that asked for the end, on whatever rank."""
-        return super()._signum or self._agreed_signum
+        """The signal that asked for the end, on whatever rank; None after an error in the loop: where a rank dies, the
+        others' collectives fail, and the launcher sends them SIGTERM in the same moment."""
+        return None if self._has_failed else super()._signum or self._agreed_signum
 
     def _save_due(self) -> None:
         """Agree with the other ranks; called after the step that rank 0 has named."""
@@ -254,6 +255,7 @@ class DistributedRun(Run):
             return
         signals.settle()
         failure = failure_of(error, self._coord, self._signum)
+        self._has_failed = failure is not None and error is not None
         raised: RanksError | None = None
         if error is None or (failure is None and isinstance(error, (GeneratorExit, SystemExit))):
             try:
