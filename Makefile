@@ -1,4 +1,5 @@
-# make demo   the main job: a training that is killed, resumes, is stopped and finishes
+# make demo   the main job: a training that is killed, resumes, is stopped and finishes; with PyTorch:
+#             make demo ARGS="--framework torch" (or keras, transformers, jax)
 # make test   all the tests
 # make check  style, types, layers, documentation in step with the code
 # make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)
@@ -30,8 +31,9 @@ $(INSTALLED): pyproject.toml setup.cfg build_frontend.py scripts/install $(wildc
 $(TAB): $(TAB_SOURCES) | $(INSTALLED)
 	scripts/build-frontend $(BIN)/python
 
-demo: $(INSTALLED) $(TAB)
-	@$(BIN)/python -m examples.demo $(ARGS)
+# Of another framework: in an environment of its own, below build.
+demo: $(if $(findstring --framework,$(ARGS)),,$(INSTALLED) $(TAB))
+	@$(if $(findstring --framework,$(ARGS)),"$(PYTHON)" scripts/demo_framework.py,$(BIN)/python -m examples.demo) $(ARGS)
 
 # With bytecode: else each worker, and each process that a test starts, compiles everything for itself.
 test: $(INSTALLED) $(TAB)

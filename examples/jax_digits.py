@@ -9,6 +9,7 @@ with the same numbers. The data come with scikit-learn: 1,797 images of 8 by 8 p
 from __future__ import annotations
 
 import argparse
+import logging
 from typing import Any
 
 import grain
@@ -34,7 +35,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logdir", required=True)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--save-secs", type=float, default=10)
     given = parser.parse_args()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("supervisor_core").setLevel(logging.INFO)  # shows saves, and whether a resume was exact
 
     digits = load_digits()
     images = (digits.images.reshape(-1, 64) / 16).astype(np.float32)
@@ -66,7 +70,7 @@ def main() -> None:
         return {"params": optax.apply_updates(state["params"], updates), "opt_state": opt_state, "key": key}, loss
 
     epoch = len(samples) // BATCH
-    with supervised(given.logdir, state=state, data=batches, save_secs=10) as run:
+    with supervised(given.logdir, state=state, data=batches, save_secs=given.save_secs) as run:
         for step in run.steps(given.epochs * epoch):
             run.state, loss = train_step(run.state, *next(batches))
             run.log("loss", loss)

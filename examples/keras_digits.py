@@ -9,6 +9,7 @@ with the same numbers. The data come with scikit-learn: 1,797 images of 8 by 8 p
 from __future__ import annotations
 
 import argparse
+import logging
 
 import keras
 from sklearn.datasets import load_digits
@@ -23,7 +24,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logdir", required=True)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--save-secs", type=float, default=10)
     given = parser.parse_args()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("supervisor_core").setLevel(logging.INFO)  # shows saves, and whether a resume was exact
 
     keras.utils.set_random_seed(0)
     digits = load_digits()
@@ -41,7 +45,7 @@ def main() -> None:
         epochs=given.epochs,
         validation_data=(images[-TEST_IMAGES:], labels[-TEST_IMAGES:]),
         verbose=2,
-        callbacks=[SupervisorCallback(given.logdir, save_secs=10)],
+        callbacks=[SupervisorCallback(given.logdir, save_secs=given.save_secs)],
     )
 
 

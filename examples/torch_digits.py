@@ -9,6 +9,7 @@ with the same numbers. The data come with scikit-learn: 1,797 images of 8 by 8 p
 from __future__ import annotations
 
 import argparse
+import logging
 
 import torch
 from sklearn.datasets import load_digits
@@ -25,7 +26,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logdir", required=True)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--save-secs", type=float, default=10)
     given = parser.parse_args()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("supervisor_core").setLevel(logging.INFO)  # shows saves, and whether a resume was exact
 
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
@@ -35,7 +39,9 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10))
     optimizer = torch.optim.AdamW(model.parameters())
 
-    loop = supervised(loader, given.logdir, epochs=given.epochs, model=model, optimizer=optimizer, save_secs=10)
+    loop = supervised(
+        loader, given.logdir, epochs=given.epochs, model=model, optimizer=optimizer, save_secs=given.save_secs
+    )
     for batch_images, batch_labels in loop:
         model.train()
         optimizer.zero_grad()

@@ -9,6 +9,7 @@ epoch, with the same numbers. The data come with scikit-learn: 1,797 images of 8
 from __future__ import annotations
 
 import argparse
+import logging
 from typing import Any
 
 import torch
@@ -39,16 +40,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logdir", required=True)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--save-secs", type=float, default=10)
     given = parser.parse_args()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("supervisor_core").setLevel(logging.INFO)  # shows saves, and whether a resume was exact
 
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
     samples = [{"images": image, "labels": int(label)} for image, label in zip(images, digits.target, strict=True)]
     arguments = TrainingArguments(
         output_dir=given.logdir, num_train_epochs=given.epochs, per_device_train_batch_size=50, learning_rate=1e-3,
-        eval_strategy="epoch", logging_steps=30, save_steps=100, save_total_limit=3, report_to=[],
+        eval_strategy="epoch", logging_steps=30, save_strategy="no", save_total_limit=3, report_to=[],
     )  # fmt: skip
-    supervisor = SupervisorCallback()
+    supervisor = SupervisorCallback(save_secs=given.save_secs)
     trainer = Trainer(
         model=Model(),
         args=arguments,

@@ -200,6 +200,16 @@ def run(*command: object) -> str:
     return done.stdout
 
 
+def get_uv(work: Path) -> Path:
+    """Return the program uv: this machine's, or one that pip installs below a directory."""
+    found = shutil.which("uv")
+    own = work / "uv" / "bin" / "uv"
+    if found is None and not own.exists():
+        run(sys.executable, "-m", "venv", work / "uv")
+        run(work / "uv" / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check", UV)
+    return own if found is None else Path(found)
+
+
 def fetch_as_pip_does() -> None:
     """Have uv fetch packages from where this machine's pip does: uv does not read pip's settings."""
     for line in run(sys.executable, "-m", "pip", "config", "list").splitlines():
@@ -237,13 +247,12 @@ def main() -> int:
     results = []
     with tempfile.TemporaryDirectory(prefix="versions-") as directory:
         work = Path(directory)
-        run(sys.executable, "-m", "venv", work / "uv")
-        run(work / "uv" / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check", UV)
+        uv = get_uv(work)
         fetch_as_pip_does()
         wheel = build_wheel(work)
         for environment in chosen:
             print(f"== {environment.name}", flush=True)
-            versions, verdict = check(environment, work / "uv/bin/uv", wheel, work, given.pytest.split())
+            versions, verdict = check(environment, uv, wheel, work, given.pytest.split())
             results.append((environment.name, versions, verdict))
             print(f"   {verdict}", flush=True)
     print("\nenvironment | result | versions")

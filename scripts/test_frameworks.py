@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from check_versions import ROOT, TOOLS, UV, fetch_as_pip_does, find_python, run
+from check_versions import ROOT, TOOLS, fetch_as_pip_does, find_python, get_uv, run
 
 FRAMEWORKS = ("keras", "torch", "lightning", "transformers", "jax")
 PYTHON_OF = {"newest": ("3.12", "3.13", "3.11"), "oldest": ("3.11", "3.10")}
@@ -70,11 +70,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is deleted
     with tempfile.TemporaryDirectory(prefix="frameworks-") as directory:
         work = Path(directory)
-        run(sys.executable, "-m", "venv", work / "uv")
-        run(work / "uv" / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check", UV)
+        uv = get_uv(work)
         fetch_as_pip_does()
         chosen = [given.which] if given.which else ["newest", "oldest"]
-        passed = [check(which, work / "uv/bin/uv", work, given.pytest) for which in chosen]
+        passed = [check(which, uv, work, given.pytest) for which in chosen]
     return int(not all(passed))
 
 

@@ -2,6 +2,8 @@
 
 trainer.py   the training, in a process of its own
 metrics.py   its metrics over HTTP
+frameworks.py the examples of other frameworks
+recorded.py  what they record of themselves
 telemetry.py its events files
 story.py     what was measured, and the checks; plain data
 acts.py      start, kill, start, stop, start

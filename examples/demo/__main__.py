@@ -1,11 +1,14 @@
 """A training is killed, resumes, is stopped, loses no saved step and finishes; another one hangs and is brought back.
 
-python -m examples.demo [--once] [--logdir DIR] [--steps N]
+python -m examples.demo [--once] [--logdir DIR] [--steps N] [--framework NAME]
+
+With a framework: a training of that one's example, whose resume is exact; nothing hangs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import signal
 import sys
@@ -18,6 +21,7 @@ from rich.console import Console
 from examples.demo.acts import Play
 from examples.demo.board import serve_board, tab_of
 from examples.demo.display import Display
+from examples.demo.frameworks import FRAMEWORKS, STEPS_PER_EPOCH, Framework
 from examples.demo.hanging import HangingTraining
 from examples.demo.inspection import show_run
 from examples.demo.story import HANG_AT, HANG_STEPS, checks
@@ -37,22 +41,28 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _leave)  # so that the training is not left behind
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     run, hang = args.logdir / RUN_NAME, (args.logdir / HANG_NAME).resolve()
-    console.print(f"Handwritten digits, {args.steps} steps; files in {args.logdir}", highlight=False, soft_wrap=True)
+    what = "Handwritten digits" if args.framework is None else f"Handwritten digits with {args.framework.title}"
+    console.print(f"{what}, {args.steps} steps; files in {args.logdir}", highlight=False, soft_wrap=True)
     try:
-        hanging = HangingTraining(
-            [*_command(hang, HANG_STEPS), "--hang-at", str(HANG_AT)],
-            run=hang,
-            output=args.logdir / f"{HANG_NAME}.txt",
-            directory=ROOT,
-        )
-        with hanging, Display(console, args.steps) as display:
+        with contextlib.ExitStack() as stack:
+            hanging = None
+            if args.framework is None:
+                hanging = HangingTraining(
+                    [*_command(hang, HANG_STEPS), "--hang-at", str(HANG_AT)],
+                    run=hang,
+                    output=args.logdir / f"{HANG_NAME}.txt",
+                    directory=ROOT,
+                )
+                stack.enter_context(hanging)
+            display = stack.enter_context(Display(console, args.steps))
             play = Play(
-                _command(run, args.steps),
+                _command(run, args.steps, args.framework),
                 run=run.resolve(),
                 outputs=args.logdir,
                 directory=ROOT,
                 steps=args.steps,
                 show=display,
+                framework=args.framework,
                 hanging=hanging,
             )
             story = play.perform()
@@ -69,7 +79,10 @@ def main() -> int:
         return 128 + (signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT)
 
 
-def _command(run: Path, steps: int) -> list[str]:
+def _command(run: Path, steps: int, framework: Framework | None = None) -> list[str]:
+    if framework is not None:
+        start = [sys.executable, "-m", framework.program, "--logdir", str(run.resolve())]
+        return [*start, *framework.options(steps)]
     options = {
         "--logdir": str(run.resolve()),
         "--steps": str(steps),
@@ -88,18 +101,31 @@ class _Parser(argparse.ArgumentParser):
         parser = cls(prog="demo", description=(__doc__ or "").split("\n")[0])
         parser.add_argument("--once", action="store_true", help="exit after the checks; do not start TensorBoard")
         parser.add_argument("--logdir", type=Path, help="an empty or new directory (demo-logs/<date>-<time>)")
-        parser.add_argument("--steps", type=int, default=STEPS, help="number of steps (%(default)s)")
+        parser.add_argument("--steps", type=int, help=f"number of steps ({STEPS}; of a framework, what takes as long)")
+        parser.add_argument("--framework", choices=FRAMEWORKS, help="show the example of this one, not of TensorFlow 1")
         args = parser.parse_args()
-        if args.steps < 1:
+        if args.steps is not None and args.steps < 1:
             parser.error(f"--steps is {args.steps}; expected a whole number from 1")
-        for module, package in (("tensorflow", "tensorflow"), ("sklearn", "scikit-learn")):
-            if importlib.util.find_spec(module) is None:
-                parser.error(f"{package} is missing; install it with: pip install -e '.[demo]'")
+        args.framework = FRAMEWORKS.get(args.framework)
+        parser.see_what_is_installed(args.framework)
+        if args.framework is None:
+            args.steps = args.steps or STEPS
+        else:
+            epochs = args.framework.epochs if args.steps is None else -(-args.steps // STEPS_PER_EPOCH)
+            args.steps = epochs * STEPS_PER_EPOCH
         try:
             args.logdir = _new_directory() if args.logdir is None else _empty_directory(args.logdir)
         except OSError as error:
             parser.error(f"the directory cannot be used: {error}")
         return args
+
+    def see_what_is_installed(self, framework: Framework | None) -> None:
+        modules = ("tensorflow", "sklearn") if framework is None else framework.modules
+        remedy = "pip install -e '.[demo]'" if framework is None else f'make demo ARGS="--framework {framework.name}"'
+        for module in modules:
+            if importlib.util.find_spec(module) is None:
+                package = {"sklearn": "scikit-learn", "orbax": "orbax-checkpoint"}.get(module, module)
+                self.error(f"{package} is missing; install it with: {remedy}")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see --help)\n")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from examples.demo.frameworks import SAVE_SECS, Framework
 from examples.demo.hanging import HangSeen
 from examples.demo.inspection import inspect_run
 from examples.demo.metrics import Reading, is_ready, scrape
+from examples.demo.recorded import Recorded
 from examples.demo.story import CHECKPOINTS_BEFORE_KILL, SessionSeen, Story, in_mid_epoch
 from examples.demo.telemetry import events_files, read_telemetry
 from examples.demo.trainer import Trainer
@@ -18,7 +20,7 @@ from supervisor_core.checkpoint import CheckpointStore
 
 POLL_SECS = 0.1
 EPOCHS_BEFORE_KILL = 2
-PATIENCE_SECS = 60.0
+PATIENCE_SECS = 120.0
 """How long the training may make no progress before the demo stops early."""
 
 
@@ -53,6 +55,7 @@ class Play:
         directory: where to run the command.
         steps: how far the training goes.
         show: where to show it.
+        framework: what the training is written with, where that prints no facts; None for TensorFlow 1.
         hanging: a second training, under way; None for none.
         patience_secs: how long the training may make no progress.
     """
@@ -66,6 +69,7 @@ class Play:
         directory: Path,
         steps: int,
         show: Show,
+        framework: Framework | None = None,
         hanging: Hanging | None = None,
         patience_secs: float = PATIENCE_SECS,
     ) -> None:
@@ -74,9 +78,11 @@ class Play:
         self._outputs = outputs
         self._directory = directory
         self._show = show
+        self._framework = framework
+        self._recorded: Recorded | None = None
         self._hanging = hanging
         self._patience_secs = patience_secs
-        self._story = Story(steps=steps)
+        self._story = Story(steps=steps, must_be_exact=framework is not None)
 
     def perform(self) -> Story:
         """Run the sessions, and return what was seen. A failure ends the story early; it is never raised."""
@@ -101,10 +107,12 @@ class Play:
         self._story.sessions.append(seen)
         number = len(self._story.sessions)
         files_before = events_files(self._run)
+        self._recorded = None if self._framework is None else Recorded(self._run, self._framework)
         output = self._outputs / f"session-{number}.txt"
         try:
-            with Trainer(self._command, output, self._directory) as trainer:
-                self._show.note(f"process {trainer.pid} imports TensorFlow")
+            with Trainer(self._command, output, self._directory, self._environ()) as trainer:
+                title = "TensorFlow" if self._framework is None else self._framework.title
+                self._show.note(f"process {trainer.pid} imports {title}")
                 self._wait_until_ready(trainer, seen)
                 drama(trainer, seen)
         except OSError as error:
@@ -113,15 +121,23 @@ class Play:
             (self._outputs / f"session-{number}.prom").write_text(seen.metrics, encoding="utf-8")
             self._examine(seen, [file for file in events_files(self._run) if file not in files_before])
 
+    def _environ(self) -> dict[str, str]:
+        if self._framework is None:
+            return {}
+        return {"SUPERVISOR_METRICS_ADDRESS": "127.0.0.1:0", **self._framework.environ}
+
+    def _said(self, trainer: Trainer) -> Mapping[str, Any]:
+        return trainer.said if self._recorded is None else self._recorded.read()
+
     def _wait_until_ready(self, trainer: Trainer, seen: SessionSeen) -> None:
         def training(reading: Reading) -> bool:
-            if reading.phase != "training" or "start_step" not in trainer.said or trainer.metrics_url is None:
+            if reading.phase != "training" or seen.start_step is None or trainer.metrics_url is None:
                 return False
             seen.ready = is_ready(trainer.metrics_url)
             return seen.ready
 
         self._watch(trainer, seen, training, "it was ready")
-        self._story.steps_per_epoch = trainer.said.get("steps_per_epoch")
+        self._story.steps_per_epoch = self._said(trainer).get("steps_per_epoch")
         number = len(self._story.sessions)
         again = self._story.rewind(number) if number > 1 else None
         where = f"starts at step {seen.start_step}" if again is None else f"resumes at step {seen.start_step}"
@@ -134,6 +150,8 @@ class Play:
         def unlucky(reading: Reading) -> bool:
             step = reading.step or 0
             worth_it = step >= EPOCHS_BEFORE_KILL * per_epoch and len(seen.checkpoints) >= CHECKPOINTS_BEFORE_KILL
+            if self._recorded is not None:
+                return worth_it and is_provable(reading, self._recorded.losses, per_epoch)
             return worth_it and _beyond_checkpoint(reading) and in_mid_epoch(step, per_epoch)
 
         reading = self._watch(trainer, seen, unlucky, "it was killed")
@@ -198,9 +216,11 @@ class Play:
 
     def _look(self, trainer: Trainer, seen: SessionSeen) -> Reading | None:
         reading = scrape(trainer.metrics_url) if trainer.metrics_url else None
-        seen.start_step = trainer.said.get("start_step")
-        seen.end_step = trainer.said.get("end_step")
-        seen.test_accuracy = trainer.said.get("test_accuracy")
+        said = self._said(trainer)
+        seen.start_step = said.get("start_step")
+        seen.end_step = said.get("end_step")
+        seen.test_accuracy = said.get("test_accuracy")
+        seen.losses = {} if self._recorded is None else self._recorded.losses
         if reading is None:
             return None
         seen.metrics = reading.page
@@ -232,6 +252,19 @@ def _broken_off(trainer: Trainer, why: str) -> _BrokenOffError:
 
 def _beyond_checkpoint(reading: Reading) -> bool:
     return reading.step is not None and reading.checkpoint_step is not None and reading.step > reading.checkpoint_step
+
+
+def is_provable(reading: Reading, losses: Mapping[int, float], per_epoch: int) -> bool:
+    """Return whether a resume from the newest checkpoint would be in the middle of an epoch, and would repeat a loss
+    that is on disk; and whether a kill comes before the next checkpoint."""
+    saved, age = reading.checkpoint_step, reading.checkpoint_age_secs
+    return (
+        saved is not None
+        and age is not None
+        and saved % per_epoch != 0
+        and any(step >= saved for step in losses)
+        and age < SAVE_SECS / 2
+    )
 
 
 class _Patience:

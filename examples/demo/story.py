@@ -35,6 +35,8 @@ class SessionSeen:
     """The last step seen over HTTP before the session was killed, stopped or ended by itself."""
     checkpoints: list[int] = field(default_factory=list)
     """Steps of the good checkpoints beyond its start, as seen over HTTP."""
+    losses: dict[int, float] = field(default_factory=dict)
+    """The loss of each step that the program recorded."""
     metrics: str = ""
     """The last page of metrics that was read."""
     exit_status: int | None = None
@@ -53,6 +55,12 @@ class SessionSeen:
     def stop_record(self) -> StopRecord | None:
         """How it ended, likewise; None after a kill."""
         return next((record for record in self.records if isinstance(record, StopRecord)), None)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why its resume was not exact."""
+        record = self.session_record
+        return () if record is None else tuple(record.resume_reasons)
 
     @property
     def saved(self) -> int:
@@ -79,6 +87,8 @@ class Story:
     """What ``tb-supervisor inspect`` reports of the run at the end."""
     hang: HangSeen | None = None
     """What was seen of the second training, the one that hangs."""
+    must_be_exact: bool = False
+    """Whether the training is one whose resume has a verdict, and has to be exact; such a one is killed anywhere."""
     broken_off: str | None = None
     """Why it was stopped early."""
 
@@ -126,13 +136,14 @@ def checks(story: Story) -> list[Check]:
         _is_killed(story, first),
         _resumes(first, second),
         _does_again(story, first, second),
+        *([_is_exact(story, first, second, third)] if story.must_be_exact else []),
         _ends_as_signal(second),
         _loses_nothing(second, third),
         _finishes(story, third),
         _has_learned(third),
         _leaves_clean_events(story),
         _can_be_inspected(story, second, third),
-        _is_brought_back(story.hang or HangSeen()),
+        *([] if story.must_be_exact else [_is_brought_back(story.hang or HangSeen())]),
     ]
 
 
@@ -156,11 +167,11 @@ def _is_killed(story: Story, first: SessionSeen) -> Check:
     per_epoch, last = story.steps_per_epoch, first.last_step
     epoch = story.epoch(last) or 0.0
     return Check(
-        promise="SIGKILL ends it in the middle of an epoch",
+        promise="SIGKILL ends it" if story.must_be_exact else "SIGKILL ends it in the middle of an epoch",
         seen=first.exit_status == -SIGKILL
         and last is not None
         and per_epoch is not None
-        and in_mid_epoch(last, per_epoch)
+        and (story.must_be_exact or in_mid_epoch(last, per_epoch))
         and first.end_step is None,
         detail=f"status {_show(first.exit_status)}, step {_show(last)}, epoch {epoch:.2f}",
     )
@@ -186,6 +197,24 @@ def _does_again(story: Story, first: SessionSeen, second: SessionSeen) -> Check:
         seen=first.last_step is not None and second.last_step is not None and second.last_step > first.last_step,
         detail=f"at least {_show(story.rewind(2))} steps recomputed, then continued to {_show(second.last_step)}",
     )
+
+
+def _is_exact(story: Story, first: SessionSeen, second: SessionSeen, third: SessionSeen) -> Check:
+    again = sorted(first.losses.keys() & second.losses.keys())
+    same = sum(first.losses[step] == second.losses[step] for step in again)
+    verdicts = [record and record.resume_exact for record in (second.session_record, third.session_record)]
+    reasons = " ".join(reason for session in (second, third) for reason in session.reasons)
+    epoch = story.epoch(second.start_step) or 0.0
+    return Check(
+        promise="it resumes in the middle of an epoch, exactly: recomputed losses are the same, bit by bit",
+        seen=verdicts == [True, True] and bool(again) and same == len(again) and epoch % 1 != 0,
+        detail=f"resumed in epoch {epoch:.2f}; {same} of {len(again)} recomputed losses are the same; "
+        f"verdicts: {', '.join(map(_verdict, verdicts))}" + (f" ({reasons})" if reasons else ""),
+    )
+
+
+def _verdict(is_exact: bool | None) -> str:
+    return "unknown" if is_exact is None else "exact" if is_exact else "not exact"
 
 
 def _ends_as_signal(second: SessionSeen) -> Check:

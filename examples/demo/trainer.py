@@ -30,9 +30,12 @@ class Trainer:
         command: what to run; prints JSON objects to stdout, one to a line, and its log to stderr.
         output: the file that gets both.
         directory: where to run it.
+        environ: variables of its environment, besides this process's own.
     """
 
-    def __init__(self, command: Sequence[str], output: Path, directory: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], output: Path, directory: Path, environ: Mapping[str, str] | None = None
+    ) -> None:
         self.output = output
         self.said: dict[str, Any] = {}
         """Every fact of the JSON objects so far, the latest of each name."""
@@ -44,7 +47,7 @@ class Trainer:
             self._process = subprocess.Popen(
                 command,
                 cwd=directory,
-                env={**os.environ, **_QUIET},
+                env={**os.environ, **_QUIET, **(environ or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -125,6 +125,46 @@ SPOILT = [
 ]
 
 
+def exact(story: Story) -> Story:
+    """The same of a training whose resumes have verdicts, and of which no other one hung."""
+    story.must_be_exact, story.hang = True, None
+    story.session(1).losses = {580: 0.5, 610: 0.25, 630: 0.125}
+    story.session(2).losses = {610: 0.25, 630: 0.125, 660: 0.0625}
+    story.session(2).start_step = story.session(1).newest_checkpoint = 601
+    for number, values in ((2, {"restored_step": 601}), (3, {})):
+        other_record(number, SessionRecord, resume_exact=True, **values)(story)
+    assert story.inspected is not None
+    story.inspected = replace(story.inspected, resumed_at=(601, 1100))
+    return story
+
+
+INEXACT: list[Spoil] = [
+    lambda story: story.session(2).losses.update({630: 0.126}),
+    lambda story: story.session(2).losses.clear(),
+    lambda story: setattr(story, "steps_per_epoch", 601),
+    other_record(2, SessionRecord, resume_exact=False, resume_reasons=("Another number of workers: 2, 4 now.",)),
+    other_record(3, SessionRecord, resume_exact=None),
+    without_record(3, SessionRecord),
+]
+
+
+def test_an_exact_story_in_which_all_was_seen_ends_with_0(story: Story) -> None:
+    """It is killed anywhere, and nothing hangs; the check says what was compared."""
+    assert verdict(exact(story)) == (0, "\nAll checks passed.\n")
+    (check,) = [check for check in checks(story) if "exactly" in check.promise]
+    assert check.detail == "resumed in epoch 6.01; 2 of 2 recomputed losses are the same; verdicts: exact, exact"
+
+
+@pytest.mark.parametrize("spoil", INEXACT)
+def test_a_resume_that_was_not_exact_is_named(story: Story, spoil: Spoil) -> None:
+    """A loss that differs, none to compare, a resume between two epochs, another verdict or none."""
+    spoil(exact(story))
+    status, text = verdict(story)
+    assert status == 1
+    assert "it resumes in the middle of an epoch, exactly" in text
+    assert ("not exact, exact (Another number of workers: 2, 4 now.)" in text) is (spoil is INEXACT[3])
+
+
 def test_a_story_in_which_all_was_seen_ends_with_0(story: Story) -> None:
     """Exit status 0 when each promise was seen to be kept, and the demo says so."""
     assert verdict(story) == (0, "\nAll checks passed.\n")

@@ -1,0 +1,40 @@
+"""The program at the top of each adapter's page, as it is written there: it trains, and ends as a completed session."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+ROOT = Path(__file__).parents[2]
+NEEDS = {"keras": "keras", "torch": "torch", "lightning": "lightning", "transformers": "accelerate", "jax": "optax"}
+"""Each page, and what its program imports last."""
+LOGDIR = re.compile(r'"/tmp/[\w-]+-example"')
+
+
+@pytest.mark.parametrize("name", [name for name in NEEDS if (ROOT / "docs" / f"{name}.md").exists()])
+def test_the_program_of_a_page_trains(tmp_path: Path, name: str) -> None:
+    """With nothing but its logdir replaced."""
+    if find_spec(name) is None or find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{name} is not installed: make test-frameworks has it")
+    page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    program = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0]
+    assert f"from supervisor_core.{name} import" in program
+    run = tmp_path / "run"
+    program, replaced = LOGDIR.subn(repr(str(run)), program)
+    assert replaced == 1
+    environment = {"KERAS_BACKEND": "jax", **os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (item,) = LogdirWatch(str(run)).refresh().runs.values()
+    (session,) = item.run.sessions
+    assert session.outcome == "completed" and session.last_step
+    assert [saved.step for saved in item.run.checkpoints if saved.error is None][-1] == session.last_step
