@@ -124,7 +124,8 @@ class Play:
     def _environ(self) -> dict[str, str]:
         if self._framework is None:
             return {}
-        return {"SUPERVISOR_METRICS_ADDRESS": "127.0.0.1:0", **self._framework.environ}
+        # One thread: with a network this small several would only wait for each other.
+        return {"SUPERVISOR_METRICS_ADDRESS": "127.0.0.1:0", "OMP_NUM_THREADS": "1", **self._framework.environ}
 
     def _said(self, trainer: Trainer) -> Mapping[str, Any]:
         return trainer.said if self._recorded is None else self._recorded.read()
