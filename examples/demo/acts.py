@@ -9,14 +9,13 @@ from typing import Any, Protocol
 
 from examples.demo.frameworks import SAVE_SECS, Framework
 from examples.demo.hanging import HangSeen
-from examples.demo.inspection import inspect_run
+from examples.demo.inspection import inspect_run, newest_checkpoint
 from examples.demo.metrics import Reading, is_ready, scrape
 from examples.demo.recorded import Recorded
 from examples.demo.story import CHECKPOINTS_BEFORE_KILL, SessionSeen, Story, in_mid_epoch
 from examples.demo.telemetry import events_files, read_telemetry
 from examples.demo.trainer import Trainer
-from supervisor_core import CheckpointError, EventsError
-from supervisor_core.checkpoint import CheckpointStore
+from supervisor_core import EventsError
 
 POLL_SECS = 0.1
 EPOCHS_BEFORE_KILL = 2
@@ -236,11 +235,11 @@ class Play:
     def _examine(self, seen: SessionSeen, files: Sequence[Path]) -> None:
         try:
             seen.records = tuple(record for file in files for record in read_telemetry(file))
-            chosen = CheckpointStore(self._run).newest_usable().chosen
-        except (OSError, EventsError, CheckpointError) as error:
+        except (OSError, EventsError) as error:
             self._show.note(f"its files cannot be read: {error}")
-        else:
-            seen.newest_checkpoint = None if chosen is None else chosen.step
+        seen.newest_checkpoint, problem = newest_checkpoint(self._run)
+        if problem is not None:
+            self._show.note(f"its checkpoints cannot be read: {problem}")
 
 
 class _BrokenOffError(Exception):

@@ -1,4 +1,4 @@
-"""The report of ``tb-supervisor inspect``."""
+"""What ``tb-supervisor inspect`` and ``verify`` report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')", "inspect"]
+_TB_SUPERVISOR = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
+_COMMAND = [*_TB_SUPERVISOR, "inspect"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,16 @@ def inspect_run(run: Path) -> Inspected | None:
         again=tuple((restart["rewind_steps"], restart["rewind_steps_most"]) for restart in inspected["restarts"]),
         checkpoints=sum(checkpoint["ok"] for checkpoint in inspected["checkpoints"]),
     )
+
+
+def newest_checkpoint(run: Path) -> tuple[int | None, str | None]:
+    """Return the step that ``verify --json`` says a restart would resume from, and what is wrong with the run."""
+    asked = subprocess.run([*_TB_SUPERVISOR, "verify", "--json", str(run)], capture_output=True, text=True, check=False)
+    try:
+        (verified,) = json.loads(asked.stdout)["runs"]
+    except ValueError:
+        return None, None
+    return verified["resume_step"], verified["problem"]
 
 
 def show_run(logdir: Path, name: str, width: int) -> str:

@@ -241,10 +241,8 @@ class SupervisedTraining(InLoop):
     def _leave(self) -> None:
         """The loop was left in its body: count its step if the state was set, and remember if not."""
         self._in_step = False
-        if self._is_set:
-            self.run.step()
-        else:
-            self._was_left = True
+        self._was_left = not self._is_set
+        self.run.left_step(is_done=self._is_set)
 
     def _write_losses(self, until: int) -> None:
         """Write those that are there, and those up to a step, which are waited for."""

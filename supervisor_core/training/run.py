@@ -290,6 +290,12 @@ class Run:
         finally:
             self._leave_step()
 
+    def left_step(self, is_done: bool) -> None:
+        """For an adapter that knows: the loop over `steps` is left in its body, and whether the step is done."""
+        self._is_in_step = False
+        if is_done:
+            self.step()
+
     def _leave_step(self) -> None:
         """The loop over `steps` is left: in its body the state may be of the next step already."""
         self.state.is_mid_step |= self._is_in_step

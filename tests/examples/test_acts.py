@@ -80,10 +80,10 @@ def test_a_command_that_cannot_be_run_is_said(tmp_path: Path, name: str) -> None
 
 
 def test_damaged_checkpoints_are_said(tmp_path: Path) -> None:
-    """When the files of a session cannot be read, a note says so, and no checkpoint counts as seen."""
+    """When no checkpoint of a run can be read, a note says so, and no checkpoint counts as seen."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     (tmp_path / "run" / "model.ckpt-7.index").write_bytes(b"torn")
     story, shown = perform([sys.executable, "-c", ""], tmp_path)
     assert story.session(1).newest_checkpoint is None
-    assert any(note.startswith("its files cannot be read: ") for note in shown.notes)
+    assert any(note.startswith("its checkpoints cannot be read: ") for note in shown.notes)

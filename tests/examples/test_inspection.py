@@ -5,8 +5,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from examples.demo.inspection import Inspected, inspect_run, show_run
+from examples.demo.inspection import Inspected, inspect_run, newest_checkpoint, show_run
 from examples.demo.summary import show_inspection
+from supervisor_core import supervise
 from supervisor_core.events.telemetry import CheckpointRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 
@@ -23,6 +24,15 @@ def test_a_run_is_inspected_by_the_command(tmp_path: Path) -> None:
     write(tmp_path / "run")
     expected = Inspected(state="completed", outcomes=("completed",), resumed_at=(), again=(), checkpoints=1)
     assert inspect_run(tmp_path / "run") == expected
+
+
+def test_the_newest_checkpoint_is_the_one_that_the_command_would_resume_from(tmp_path: Path) -> None:
+    """Of any framework's run; None where there is none."""
+    with supervise(tmp_path / "run", save_secs=None) as run:
+        for _ in run.steps(3):
+            pass
+    assert newest_checkpoint(tmp_path / "run") == (3, None)
+    assert newest_checkpoint(tmp_path / "none") == (None, None)
 
 
 def test_what_cannot_be_inspected_is_none(tmp_path: Path) -> None:
