@@ -22,7 +22,7 @@ if not find_spec("keras") or not BACKENDS:
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "keras_program.py"
 Fit = Callable[..., tuple[int, list[str]]]
-pytestmark = pytest.mark.timeout(400)  # the backends are loaded in each process
+pytestmark = pytest.mark.timeout(900)  # the backends are loaded in each process
 
 
 @pytest.fixture(params=BACKENDS)
