@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.model import Checkpoint, Restart, Run, Session
 from supervisor_core.run.run_json import (
     advice_json,
@@ -163,6 +164,7 @@ def _described(shown: RunView) -> bytes:
     values = {
         "run": shown.name,
         "state": run.state,
+        "failure": failure_text(run),
         "inferred": run.inferred,
         "problem": watched.problem,
         "step": run.step,

@@ -61,8 +61,8 @@ test("a restart has its line, the stretch in which nothing ran, and the stretch 
   const [step] = boundariesOf(run.restarts, run.sessions, ways, makeAxis("step", run.sessions, ways));
   assert.deepEqual(step!.wasted, { lo: 500, hi: 600 });
   assert.equal(step!.x, 500);
-  assert.equal(boundaryLabel(run.restarts[0]!, false), "↻ killed · −100 steps · 6 min 40 s down");
-  assert.equal(boundaryLabel({ ...run.restarts[0]!, reason: "unknown", rewind_steps: 0, downtime_secs: null }, false), "↻ restart");
+  assert.equal(boundaryLabel(wall!), "↻ killed · −100 steps · 6 min 40 s down");
+  assert.equal(boundaryLabel({ ...wall!, restart: { ...run.restarts[0]!, reason: "unknown", rewind_steps: 0, downtime_secs: null } }), "↻ restart");
 });
 
 test("a restart between sessions that are not known, or at no known moment, is not drawn", () => {

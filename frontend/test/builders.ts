@@ -6,7 +6,7 @@ export const T0 = 1_795_222_000;
 export function session(n: number, over: Partial<Session> = {}): Session {
   return {
     id: `s${n}`, attempt: n, started: T0 + n * 1000, ended: T0 + n * 1000 + 600, first_step: 0, last_step: 600, steps: 600,
-    outcome: "lost", inferred: false, error: null, signal: null, phase: "training", host: "h", pid: 1, facade: "Supervisor",
+    outcome: "lost", inferred: false, gone: false, resume_exact: null, resume_reasons: [], error: null, signal: null, phase: "training", host: "h", pid: 1, facade: "Supervisor",
     restored_checkpoint: null, adopted: false, skipped_checkpoints: [], checkpoint_interval_secs: 100, starting_secs: 0, restoring_secs: 0,
     progress_timeout_secs: 300, last_progress: null, ...over,
   };
@@ -22,7 +22,7 @@ export function line(run: string, over: Partial<RunLine> = {}): RunLine {
 
 export function detail(over: Partial<RunDetail> = {}): RunDetail {
   return {
-    run: "a", at: T0 + 5000, generation: 1, state: "running", inferred: false, problem: null, step: 900, steps_per_sec: 2,
+    run: "a", at: T0 + 5000, generation: 1, state: "running", failure: null, inferred: false, problem: null, step: 900, steps_per_sec: 2,
     first_step: 0, max_step: 900, steps_lost: 100, steps_lost_most: 100, last_event: T0 + 4999, files: 1, bytes: 1, records: 1, corrupt_records: 0,
     sessions: [session(1), session(2, { first_step: 500, last_step: 900, outcome: "running" })],
     restarts: [

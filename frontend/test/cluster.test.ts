@@ -58,7 +58,7 @@ test("a restart that found its model alive says that nothing was lost", () => {
   const sessions = [session(1), session(2, { first_step: 600, last_step: 900, adopted: true, restored_checkpoint: "x" })];
   const [boundary] = makePlot(detail({ sessions }), noMarks, [], [], [], "wall").boundaries;
   assert.match(boundaryHover(boundary!).note!, /alive in the parameter servers and was kept: nothing lost/);
-  assert.match(boundaryLabel(boundary!.restart, boundary!.adopted), /^↻ killed · model kept · /);
+  assert.match(boundaryLabel(boundary!), /^↻ killed · model kept · /);
   const rows = sessionHover(sessions[1]!).rows.map(([name]) => name);
   assert.ok(rows.includes("Model") && !rows.includes("Restored"));
 });

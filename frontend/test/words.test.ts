@@ -160,12 +160,15 @@ test("of a long list only what can be seen is in the page", () => {
 });
 
 test("the newest launch by a restarter is shown until a later one has begun", () => {
-  const launch = { attempt: 4, ended: T0 + 5000, cause: "oom", action: "restart", text: "restarted by tb-supervisor: OOM-killed; attempt 4; next in 8 s" };
+  const launch = { attempt: 4, started: T0 + 4900, ended: T0 + 5000, cause: "oom", action: "restart", text: "restarted by tb-supervisor: OOM-killed; attempt 4; next in 8 s" };
   const find = (over: object) => headline(detail(over), [], T0 + 5000).find(({ lead }) => lead.startsWith("Launch"));
   assert.deepEqual(find({ launch }), { tone: "warn", sign: "↻", lead: "Launch 4 restarted by tb-supervisor", rest: "OOM-killed; attempt 4; next in 8 s" });
   assert.equal(find({ launch: { ...launch, action: "end" } })!.tone, "bad");
   assert.equal(find({ launch: { ...launch, action: "end", cause: "completed" } })!.tone, "calm");
-  assert.equal(find({ launch: { ...launch, text: null, ended: null } }), undefined);
+  const open = { ...launch, text: null, ended: null };
+  assert.equal(find({ launch: open })!.rest, "started 2 min ago; no session of it yet");
+  assert.equal(find({ launch: { ...open, started: T0 + 1999 } }), undefined);
+  assert.equal(find({ launch: { ...launch, action: "end" }, state: "failed", failure: launch.text }), undefined);
 });
 
 test("what happened is told in sentences, with what it cost", () => {

@@ -6,8 +6,8 @@ from supervisor_core.cli.text import ago, count, duration, moment, share
 from supervisor_core.process.stacks import BLOCKED
 from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.file_fold import LOSS
-from supervisor_core.run.model import Advice, AtRisk, Outcome, Restart, Run
-from supervisor_core.run.restarter_launches import launch_text
+from supervisor_core.run.model import Advice, AtRisk, Outcome, ProgramLaunch, Restart, Run
+from supervisor_core.run.restarter_launches import SLACK_SECS, launch_text
 
 LOSS_IS_NOT_FINITE = "The newest loss is NaN or infinite."
 SHOWN_REASONS = 5
@@ -33,10 +33,14 @@ def again_text(restart: Restart) -> str:
 
 
 def restart_lines(run: Run, now: float) -> list[str]:
-    """Return why the run was restarted, or was last given up, in one line; nothing where it was not."""
+    """Return why the run was last restarted, or is about to be, in one line; nothing where it was not."""
     launch = run.launches[-1] if run.launches else None
     if launch is not None and launch.ended_at is not None and launch.action == "restart":
         return [f"{ago(launch.ended_at, now)}: {in_a_line(launch_text(launch))}"]
+    if launch is not None and launch.ended_at is None and _is_first_sign(launch, run):
+        before = run.launches[-2:-1]
+        why = "".join(f"; before: {launch_text(item)}" for item in before if item.ended_at is not None)
+        return [in_a_line(f"{ago(launch.started_at, now)}: launch {launch.attempt}, which has no session yet{why}")]
     if not run.restarts:
         return []
     restart = run.restarts[-1]
@@ -49,6 +53,12 @@ def restart_lines(run: Run, now: float) -> list[str]:
         why += "".join(f": {text}" for text in what if text)
     count_of = f" (restart {count(len(run.restarts))})" if len(run.restarts) > 1 else ""
     return [f"{ago(restart.at, now)}{count_of}: {in_a_line(why)}"]
+
+
+def _is_first_sign(launch: ProgramLaunch, run: Run) -> bool:
+    """Return whether no session has begun since a launch did."""
+    last = run.sessions[-1].started_at if run.sessions else None
+    return last is None or launch.started_at is None or last < launch.started_at - SLACK_SECS
 
 
 _ENDED: dict[Outcome, str] = {

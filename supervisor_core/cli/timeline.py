@@ -84,7 +84,8 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     parts.extend(Text(printable(line), style="yellow") for line in resume_lines(run))
     parts.append(Text())
     parts.extend(_bars(run, now, width))
-    parts.append(_sessions(run))
+    if run.sessions:
+        parts.append(_sessions(run))
     if run.launches:
         parts += [Text(), launches(run.launches)]
         parts += last_words(run.launches[-1])
@@ -126,6 +127,7 @@ def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> s
 
 def _headline(run: Run, now: float) -> str:
     speed = "inferred: no telemetry" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
+    speed = speed if run.sessions else "no session"
     silent = run.goodput.secs.get("silent", 0.0)
     causes = ", ".join(sorted({item.cause.replace("_", " ") for item in run.silences if item.cause}))
     why = f" ({causes})" if causes else ""

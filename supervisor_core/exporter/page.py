@@ -108,6 +108,7 @@ def run_status(
         sessions=last.attempt,
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
         launches=_launches(run),
+        resume_exact=last.resume_exact,
         recoveries=last.recoveries if has_telemetry else None,
         global_step=run.step,
         steps=last.steps,

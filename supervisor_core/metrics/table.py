@@ -118,6 +118,12 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         lambda s: s.launches,
         served_by="exporter",
     ),
+    gauge(
+        "supervisor_resume_exact",
+        "1 if this session goes on exactly as the run would have without the restart, 0 if it does not; absent where "
+        "that is unknown, and for the first session.",
+        lambda s: s.resume_exact,
+    ),
     counter(
         "supervisor_recoveries_total",
         "Recoveries: how often TensorFlow's session was lost and created again within this session.",

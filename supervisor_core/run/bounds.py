@@ -57,6 +57,8 @@ MAX_SKIPPED = 1_000
 """Checkpoints that one session's restore passed over."""
 MAX_LAUNCHES = 1_000
 """Launches of one file of another writer, and STARTs of one launch."""
+MAX_REASONS = 100
+"""Why one session's resume is not exact."""
 MAX_VERSIONS = 64
 MAX_LOCATION_CHARS = 512
 """Of the line at which a stall was."""

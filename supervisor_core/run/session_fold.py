@@ -21,6 +21,7 @@ from supervisor_core.process.stacks import Activity
 from supervisor_core.run.bounds import (
     MAX_LOCATION_CHARS,
     MAX_NAME_CHARS,
+    MAX_REASONS,
     MAX_SKIPPED,
     MAX_TEXT,
     MAX_THREADS,
@@ -446,9 +447,10 @@ def _chars_of_stacks(item: tuple[int, Stacks]) -> int:
 def _slim(record: SessionRecord) -> SessionRecord:
     """Return a record without the parts that are not kept."""
     skipped = record.skipped[:MAX_SKIPPED] if isinstance(record.skipped, tuple) else ()
+    reasons = record.resume_reasons[:MAX_REASONS] if isinstance(record.resume_reasons, tuple) else ()
     versions = list(mapping(record.versions).items())[:MAX_VERSIONS]
     kept = {str(name)[:MAX_NAME_CHARS]: str(version)[:MAX_NAME_CHARS] for name, version in versions}
-    return replace(record, services=(), skipped=skipped, versions=kept)
+    return replace(record, services=(), skipped=skipped, versions=kept, resume_reasons=reasons)
 
 
 def _texts(stacks: Any) -> dict[str, tuple[str, ...]]:

@@ -141,6 +141,9 @@ class RunStatus:
     """Ends of the earlier sessions: reason -> count."""
     launches: Mapping[str, int] = field(default_factory=dict)
     """Ended launches of the program by a restarter outside: cause -> count."""
+    resume_exact: bool | None = None
+    """Whether the session goes on exactly as the run would have without the restart; None where unknown, and for the
+    first one."""
     recoveries: int | None = 0
     """How often the framework's session was lost and recreated within this session; None where unknown."""
     global_step: int | None = None

@@ -119,6 +119,7 @@ class SessionMonitor:
         self._report = StallReport(identity.session_id, recorder, clock, on_stacks=self._stacks.add)
         self._service_stalls = ServiceStalls(options)
         self._loss_finite: bool | None = None
+        self._resume_exact: bool | None = None
         self._pause: Pause | None = None
         self._blocked: Pause | None = None
         """A pause found in this tick that was a stall, in which this thread could not run."""
@@ -161,6 +162,10 @@ class SessionMonitor:
             error: the error, if it has failed.
         """
         self._error, self._ended_at, self._ended = error, self._clock.wall(), state
+
+    def resumed(self, is_exact: bool | None) -> None:
+        """Record whether the session goes on exactly as the run would have without the restart; None where unknown."""
+        self._resume_exact = is_exact
 
     def loss_read(self, is_finite: bool) -> None:
         """Record whether the watched loss is finite; write a change at once."""
@@ -252,6 +257,7 @@ class SessionMonitor:
             session_seen_at=self._clock.wall() if self._ended_at is None else self._ended_at,
             sessions=who.attempt,
             restarts=who.restarts,
+            resume_exact=self._resume_exact,
             recoveries=who.recoveries,
             global_step=now.global_step,
             steps=now.steps,

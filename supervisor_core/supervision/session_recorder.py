@@ -255,10 +255,8 @@ class SessionRecorder:
 
     @property
     def publisher(self) -> Publisher | None:
-        """The identity under which checkpoints are published, with the lock check; valid after the session's end.
-
-        None before `begin`, and for a session that does not hold the logdir's lock.
-        """
+        """The identity under which checkpoints are published, with the lock check; valid after the session's end. None
+        before `begin`, and for a session that does not hold the logdir's lock."""
         return self._publisher
 
     def guard(self, directory: str) -> None:
@@ -288,6 +286,7 @@ class SessionRecorder:
         if self._logdir_lock is not None:
             self._logdir_lock.record_ready()
         self._count_lost(restored_step, adopted)
+        self._monitor.resumed(resume_exact)
         if restored_step is not None:
             self.progress.step_read(restored_step)
         record = SessionRecord(

@@ -48,6 +48,7 @@ class Scripted:
         step: the step it goes on from; restored from a checkpoint unless 0.
         rate: steps per second.
         adopted: whether it found its model alive in the cluster at that step.
+        resume_exact: whether it goes on exactly, and why not.
     """
 
     directory: Path
@@ -61,6 +62,8 @@ class Scripted:
     tags: tuple[str, ...] = TAGS
     starting_secs: float = 4.0
     adopted: bool = False
+    resume_exact: bool | None = None
+    resume_reasons: tuple[str, ...] = ()
     at: float = field(init=False)
     done: int = 0
     spent: dict[str, float] = field(default_factory=dict)
@@ -95,6 +98,8 @@ class Scripted:
                 restored_checkpoint=restored,
                 restored_step=self.step if self.step else None,
                 adopted=self.adopted,
+                resume_exact=self.resume_exact,
+                resume_reasons=self.resume_reasons,
                 starting_secs=self.starting_secs,
                 restoring_secs=restoring,
                 services=tuple(

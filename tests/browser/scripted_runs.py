@@ -11,6 +11,13 @@ from scripted_run import Scripted
 from supervisor_core.events.event_format import event_prefix
 from supervisor_core.events.telemetry import CheckpointRecord, summary_bytes
 
+RESUME_REASONS = (
+    "DataLoader without position: 312 batches will repeat",
+    "<b>" + "x" * 5000,
+    "another number of workers",
+)
+"""Why a resume was not exact; one is long and looks like markup."""
+
 
 def checkpoint_file(run: Path, step: int) -> None:
     """Leave the files of a checkpoint, so that it is on disk."""
@@ -19,15 +26,17 @@ def checkpoint_file(run: Path, step: int) -> None:
 
 
 def write_stormy(run: Path, now: float, running: bool = True) -> Scripted:
-    """A run of most of an hour: killed twice, preempted once, a stall, failed saves, a service that was late."""
+    """A run of most of an hour: killed twice, preempted once, a stall, failed saves, a service that was late. Its
+    resumes were not exact, unknown, exact."""
     first = Scripted(run, now - 3300, rate=3.0)
     first.train(700)
-    second = Scripted(run, now - 2440, attempt=2, step=first_save(first, 600), rate=3.1)
+    resume = {"resume_exact": False, "resume_reasons": RESUME_REASONS}
+    second = Scripted(run, now - 2440, attempt=2, step=first_save(first, 600), rate=3.1, **resume)
     second.train(400, late_summaries=True).train(60).stall(90).train(200)
     second.stop("signal", signal="SIGTERM")
     third = Scripted(run, now - 1580, attempt=3, step=second.step, rate=3.0)
     third.train(260, failing_saves=True).train(160)
-    fourth = Scripted(run, now - 1010, attempt=4, step=second.step, rate=3.2)
+    fourth = Scripted(run, now - 1010, attempt=4, step=second.step, rate=3.2, resume_exact=True)
     fourth.train(990)
     if not running:
         fourth.stop()

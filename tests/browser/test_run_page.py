@@ -48,6 +48,24 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     assert "1 stall" in words
 
 
+def test_says_whether_each_resume_was_exact(tab: Callable[..., Any], board: Any) -> None:
+    """At each restart and session, with the reasons; one that says nothing is unknown. Long ones are cut, and markup
+    stays text; the cells are read like all others."""
+    shown = tab().open(board, run="stormy")
+    for name, words in (
+        ("Restarts", ["exact", "unknown", "not exact"]),
+        ("Sessions", ["exact", "unknown", "not exact", "\u2013"]),
+    ):
+        table = shown.find(f"[role=region][aria-label={name}]")
+        heads = table.locator("th").all_inner_texts()
+        cells = [row.locator("td").all_inner_texts() for row in table.locator("tbody tr").all()]
+        assert [row[heads.index("Resume")].lstrip("✓·≠").strip() for row in cells] == words
+    reasons = cells[2][heads.index("Why not exact")]
+    assert reasons.startswith("DataLoader without position: 312 batches will repeat; <b>xxx")
+    assert reasons.endswith("x…; another number of workers") and len(reasons) < 300
+    assert [row[heads.index("Why not exact")] for row in cells[:2]] == ["", ""]
+
+
 def test_says_what_is_beyond_the_limits(tab: Callable[..., Any], board: Any) -> None:
     """What is not shown is counted, by the name of the page that lists the limits; a long table is cut, and says so."""
     shown = tab().open(board, run="beyond")

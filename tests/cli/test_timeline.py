@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text
+from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text, restart_lines
 from supervisor_core.cli.text import SHOWN_ROWS, STATES, overview
 from supervisor_core.cli.timeline import bar, timeline
 from supervisor_core.run.model import (
@@ -17,6 +17,7 @@ from supervisor_core.run.model import (
     Checkpoint,
     Goodput,
     NonFinite,
+    ProgramLaunch,
     Restart,
     Run,
     Session,
@@ -429,3 +430,31 @@ def test_the_advice_is_one_sentence(interval: float | None) -> None:
     expected += "; present interval 10 min (0.5 %)." if interval else "."
     assert advice_text(advice) == expected
     assert advice_text(NO_ADVICE) is None
+
+
+def test_a_restart_is_said_in_one_line_by_the_best_that_is_known() -> None:
+    """A restart that is due, a launch without a session, what a restarter recorded of the launch before; else how the
+    earlier session ended. Nothing without a restart."""
+    killed = ProgramLaunch(
+        id="l1", attempt=1, started_at=START, ended_at=START + 400.0, cause="signal", signal="SIGKILL",
+        action="restart", backoff_secs=8.0,
+    )  # fmt: skip
+    begun = ProgramLaunch(id="l2", attempt=2, started_at=START + 408.0)
+    text = "restarted by tb-supervisor: killed by SIGKILL; attempt 1; next in 8 s"
+    one = run(sessions=run().sessions[:1], restarts=())
+    for given, line in (
+        (one, None),
+        (replace(one, launches=(killed,)), f"20 s ago: {text}"),
+        (replace(one, launches=(killed, begun)), f"12 s ago: launch 2, which has no session yet; before: {text}"),
+        (replace(one, sessions=(), launches=(begun,)), "12 s ago: launch 2, which has no session yet"),
+        (run(), "restarted after it was killed (no stop record)"),
+        (run(restarts=tuple(replace(item, launch=killed) for item in run().restarts)), text),
+    ):
+        found = restart_lines(given, START + 420.0)
+        assert found == [] if line is None else len(found) == 1 and found[0].endswith(line), (found, line)
+
+
+def test_a_run_without_a_session_has_no_empty_table() -> None:
+    """Its program died before its first event; nothing of it was inferred."""
+    shown = text(timeline(run(state="failed", sessions=(), restarts=(), inferred=True), START, 100))
+    assert "no session" in shown and "inferred" not in shown and "started" not in shown

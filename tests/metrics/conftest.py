@@ -50,6 +50,7 @@ def running() -> RunStatus:
         session_seen_at=NOW,
         sessions=3,
         restarts={"lost": 1, "signal": 1},
+        resume_exact=False,
         global_step=12_345,
         steps=2_345,
         steps_per_second=8.25,

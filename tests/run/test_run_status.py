@@ -77,7 +77,7 @@ def test_step_and_progress_are_of_the_same_moment(killed: Any, run_of: RunOf) ->
 def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, trainer: Any, run_of: RunOf) -> None:
     """Of a run with a past, a cluster and services: every metric but those that only a trainer has."""
     resumed.stop("error")
-    third = trainer("c", resumed.now + 60, attempt=3).spend(10).ready(1000, previous_outcome="error")
+    third = trainer("c", resumed.now + 60, attempt=3).spend(10).ready(1000, previous_outcome="error", resume_exact=True)
     third.threads = ({"name": "checkpoint", "state": "idle", "ticks": 3, "last_tick_at": third.now},)
     third.workers = ({"name": "worker:1", "state": "running", "steps": 3, "last_seen_at": third.now},)
     third.loss_finite, third.rate = True, 1.0

@@ -189,7 +189,7 @@ def test_the_table_says_what_a_trainer_serves(begin) -> None:
     """Of a session with a past: every metric but those that only an exporter has."""
     begin().end(StopInfo(reason="error"))
     run = begin(checkpoint_interval_secs=600)
-    run.ready(restored_step=5)
+    run.ready(restored_step=5, resume_exact=False, resume_reasons=("no position",))
     run.enter("training")
     run.progress.run_ended(True, 0.0, 1.0)
     run.saved(CheckpointRecord(session=run.session_id, trigger="timer", path="p", step=6, bytes=9, secs=3.0))

@@ -4,6 +4,7 @@ import type { Axis } from "./axis";
 import { formatCount, formatDuration } from "./format";
 import type { Way } from "./progress";
 import { wallAt } from "./progress";
+import { RESUMES, resumeOf } from "./resume";
 import type { View } from "./view";
 import { OUTCOMES, wordOf } from "./words";
 
@@ -21,6 +22,8 @@ export interface Boundary {
   to: number;
   /** The later session found its model alive in the cluster. */
   adopted: boolean;
+  /** The later session. */
+  after: Session;
 }
 
 export function boundariesOf(
@@ -34,20 +37,21 @@ export function boundariesOf(
     const to = index.get(restart.to_session);
     const from = index.get(restart.from_session);
     const before = from === undefined ? undefined : sessions[from];
-    if (!before || from === undefined || to === undefined) return [];
+    const after = to === undefined ? undefined : sessions[to];
+    if (!before || !after || from === undefined || to === undefined) return [];
     const number = i + 1;
-    const adopted = sessions[to]?.adopted === true;
+    const { adopted } = after;
     if (axis.kind === "step") {
       const { from_step: end, to_step: start } = restart;
       if (start == null) return [];
       const wasted = end != null && end > start ? { lo: start, hi: end } : null;
-      return [{ restart, number, x: start, down: null, wasted, from, to, adopted }];
+      return [{ restart, number, x: start, down: null, wasted, from, to, adopted, after }];
     }
     if (restart.at == null || restart.at <= 0) return [];
     const x = axis.ofWall(restart.at);
     const ended = before.ended == null ? null : axis.ofWall(before.ended);
     const down = ended != null && ended < x ? { lo: ended, hi: x } : null;
-    return [{ restart, number, x, down, wasted: wastedOf(restart, before, ways[from], axis), from, to, adopted }];
+    return [{ restart, number, x, down, wasted: wastedOf(restart, before, ways[from], axis), from, to, adopted, after }];
   });
 }
 
@@ -57,13 +61,15 @@ function wastedOf(restart: Restart, before: Session, way: Way | undefined, axis:
   return since < before.ended ? { lo: axis.ofWall(since), hi: axis.ofWall(before.ended) } : null;
 }
 
-/** What is written at the line: its sign, what was done again, how long nothing ran. */
-export function boundaryLabel(restart: Restart, adopted: boolean): string {
+/** What is written at the line: its sign, what was done again, how long nothing ran, whether it went on exactly. */
+export function boundaryLabel({ restart, adopted, after }: Boundary): string {
   const word = wordOf(OUTCOMES, restart.reason);
   const parts = restart.reason === "unknown" ? [] : [word.label];
   if (adopted) parts.push("model kept");
   const isExact = restart.rewind_steps_most === restart.rewind_steps;
   if (restart.rewind_steps) parts.push(`−${formatCount(restart.rewind_steps)}${isExact ? "" : "+"} steps`);
   if (restart.downtime_secs != null && restart.downtime_secs > 0) parts.push(`${formatDuration(restart.downtime_secs)} down`);
+  const resume = resumeOf(after);
+  if (resume !== "unknown") parts.push(RESUMES[resume].label);
   return `↻ ${parts.join(" · ") || "restart"}`;
 }

@@ -1,7 +1,8 @@
 /** What happened, when, and what it cost: a few sentences, worst first where it matters. */
 import type { RunDetail, WorkerHistory } from "../types/api";
-import { formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
+import { brief, formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
 import { silenceCause } from "./hover";
+import { reasonsText, RESUMES, resumeOf } from "./resume";
 import type { Tone } from "./words";
 import { OUTCOMES, RUN_STATES, WORKER_STATES, wordOf } from "./words";
 import { countWords, sickOnes, troubleWords } from "./workers";
@@ -24,7 +25,8 @@ export function headline(run: RunDetail, workers: readonly WorkerHistory[], now:
   return [
     stateSentence(run, now),
     urgent ? cluster : null,
-    launchSentence(run),
+    launchSentence(run, now),
+    resumeSentence(run),
     restartSentence(run),
     checkpointSentence(run, now),
     riskSentence(run),
@@ -73,23 +75,38 @@ function stateSentence(run: RunDetail, now: number): Sentence {
     case "stalled":
       return { tone: word.tone, lead, rest: `no progress since ${formatAgo(last?.last_progress ?? null, now)}` };
     case "failed":
-      return { tone: word.tone, lead, rest: `${last?.error ?? "an error ended it"}, ${when}` };
+      return { tone: word.tone, lead, rest: `${brief(run.failure ?? last?.error ?? "an error ended it")}, ${when}` };
     case "lost":
+      if (last?.gone) return { tone: word.tone, lead, rest: `its process is gone: killed, or it crashed; last written ${when}` };
       return { tone: word.tone, lead, rest: `silent for ${when.replace(/ ago$/, "")}: killed, or its machine died` };
     case "unknown":
+      if (!run.sessions.length && run.launch) return { tone: word.tone, lead, rest: "the program has written nothing yet" };
       return { tone: word.tone, lead, rest: `${when === UNKNOWN ? "" : `last written ${when}; `}its writer does not record how it ended` };
     default:
       return { tone: word.tone, lead, rest: `${last?.signal ? `by ${last.signal}, ` : ""}${when}` };
   }
 }
 
-/** How the newest launch by tb-supervisor run ended, while no later one has begun. */
-function launchSentence({ launch }: RunDetail): Sentence | null {
-  if (launch?.text == null) return null;
+/** How the newest launch by tb-supervisor run ended, or that it has begun and no session has. */
+function launchSentence({ launch, failure, sessions }: RunDetail, now: number): Sentence | null {
+  if (!launch || (launch.text !== null && launch.text === failure)) return null;
+  if (launch.text === null) {
+    const last = sessions.at(-1);
+    const isNew = launch.started !== null && (last?.started ?? 0) < launch.started - 2;
+    const lead = `Launch ${formatCount(launch.attempt)} by tb-supervisor`;
+    return isNew ? { tone: "warn", sign: "↻", lead, rest: `started ${formatAgo(launch.started, now)}; no session of it yet` } : null;
+  }
   const [lead, rest = ""] = splitOnce(launch.text, ": ");
   const planned = launch.cause === "completed" || launch.cause === "stopped";
   const tone = planned ? "calm" : launch.action === "restart" ? "warn" : "bad";
   return { tone, sign: "↻", lead: `Launch ${formatCount(launch.attempt)} ${lead}`, rest };
+}
+
+/** Why the newest session does not go on as the run would have; nothing where it does, or does not say. */
+function resumeSentence({ sessions }: RunDetail): Sentence | null {
+  const last = sessions.at(-1);
+  if (resumeOf(last) !== "inexact") return null;
+  return { tone: "warn", sign: RESUMES.inexact.glyph, lead: "Not an exact resume", rest: reasonsText(last) || "no reason is given" };
 }
 
 function splitOnce(text: string, by: string): [string, string?] {

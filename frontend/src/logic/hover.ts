@@ -6,6 +6,7 @@ import type { Cluster, Marks } from "./marks";
 import { isGood, onDisk } from "./marks";
 import type { Plot } from "./plot";
 import type { RecoveryMark } from "./recoveries";
+import { hasResumed, RESUMES, resumeOf, resumeText } from "./resume";
 import { innermost, secondLook } from "./stalls";
 import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
 
@@ -34,12 +35,14 @@ export function sessionHover(session: Session): Hover {
   ];
   if (session.adopted) rows.push(["Model", "found alive in the parameter servers"]);
   else if (session.restored_checkpoint) rows.push(["Restored", session.restored_checkpoint]);
+  if (hasResumed(session)) rows.push(["Resume", resumeText(session)]);
   if (session.skipped_checkpoints.length) rows.push(["Passed over", plural(session.skipped_checkpoints.length, "checkpoint")]);
   const readying = (session.starting_secs ?? 0) + (session.restoring_secs ?? 0);
   if (readying > 0) rows.push(["Until training", formatDuration(readying)]);
   if (session.host) rows.push(["Host", session.pid == null ? session.host : `${session.host}, pid ${session.pid}`]);
   if (session.signal) rows.push(["Signal", session.signal]);
-  if (session.error) rows.push(["Error", session.error]);
+  if (session.error) rows.push(["Error", brief(session.error)]);
+  if (session.gone) rows.push(["Process", "gone: killed, or it crashed"]);
   return {
     title: `${word.glyph} Session ${session.attempt}: ${word.label}`,
     rows,
@@ -48,7 +51,7 @@ export function sessionHover(session: Session): Hover {
 }
 
 export function boundaryHover(boundary: Boundary): Hover {
-  const { restart, adopted } = boundary;
+  const { restart, adopted, after } = boundary;
   const word = wordOf(OUTCOMES, restart.reason);
   return {
     title: `↻ Restart ${boundary.number}`,
@@ -59,6 +62,7 @@ export function boundaryHover(boundary: Boundary): Hover {
       ["Last step", formatCount(restart.from_step)],
       ["Resumed at", formatCount(restart.to_step)],
       ["Recomputed", restart.rewind_steps == null ? "not known" : `${formatAtLeast(restart.rewind_steps, restart.rewind_steps_most)} steps`],
+      ["Resume", resumeText(after)],
       ...(restart.launch?.text ? [["Launch", restart.launch.text] as [string, string]] : []),
     ],
     ...(adopted ? { note: ADOPTED } : restart.inferred ? { note: "Inferred from what was written." } : {}),
@@ -69,9 +73,9 @@ export function boundaryHover(boundary: Boundary): Hover {
 export function boundariesHover(boundaries: readonly Boundary[]): Hover {
   const [only] = boundaries;
   if (boundaries.length === 1 && only) return boundaryHover(only);
-  const rows = boundaries.slice(0, MOST_ROWS).map(({ number, restart }): [string, string] => [
+  const rows = boundaries.slice(0, MOST_ROWS).map(({ number, restart, after }): [string, string] => [
     `↻ Restart ${number}`,
-    `${wordOf(OUTCOMES, restart.reason).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps recomputed, ${formatDuration(restart.downtime_secs)} down`,
+    `${wordOf(OUTCOMES, restart.reason).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps recomputed, ${formatDuration(restart.downtime_secs)} down, resume ${RESUMES[resumeOf(after)].label}`,
   ]);
   const more = boundaries.length - rows.length;
   return { title: `↻ ${plural(boundaries.length, "restart")} here`, rows, ...(more > 0 ? { note: `And ${formatCount(more)} more: the table has all.` } : {}) };

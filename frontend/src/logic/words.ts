@@ -15,7 +15,7 @@ export interface Word {
 
 export const RUN_STATES: Record<RunState, Word> = {
   failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
-  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "No heartbeat; no stop record.", rank: 1 },
+  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "No stop record, and no heartbeat or no process.", rank: 1 },
   stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "Heartbeats, but no progress.", rank: 2 },
   running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 3 },
   stopped: { glyph: "■", label: "stopped", tone: "calm", meaning: "It was asked to stop, and did.", rank: 4 },

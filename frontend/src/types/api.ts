@@ -74,6 +74,12 @@ export interface Session {
   pid: number | null;
   facade: string | null;
   restored_checkpoint: string | null;
+  /** Its process is known to be over, though no record says how it ended. */
+  gone: boolean;
+  /** Whether it goes on exactly as the run would have without the restart; null where that is not known. */
+  resume_exact: boolean | null;
+  /** Why it does not, or may not. */
+  resume_reasons: string[];
   /** Its model was found alive in the cluster, and kept. */
   adopted: boolean;
   skipped_checkpoints: { path: string; reason: string }[];
@@ -104,6 +110,7 @@ export interface Restart {
 /** One run of the program by tb-supervisor run. */
 export interface Launch {
   attempt: number;
+  started: number | null;
   ended: number | null;
   cause: string | null;
   action: string | null;
@@ -198,6 +205,8 @@ export interface RunDetail {
   at: number;
   generation: number;
   state: RunState;
+  /** Why it has failed, in one line; null if it has not. */
+  failure: string | null;
   inferred: boolean;
   problem: string | null;
   step: number | null;

@@ -2,6 +2,7 @@
 import { formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment } from "../logic/format";
 import { isoMoment } from "../logic/moments";
 import { OUTCOMES, wordOf, WORKER_STATES } from "../logic/words";
+import { hasResumed, reasonsText, RESUMES, resumeOf } from "../logic/resume";
 import { stateSince } from "../logic/workers";
 import type { Checkpoint, Recovery, Restart, Session, WorkerHistory } from "../types/api";
 import { h, pill } from "./element";
@@ -26,6 +27,8 @@ export const SESSION_COLUMNS: Column<Session>[] = [
     show: (s) => `${formatCount(s.first_step)} → ${formatCount(s.last_step)}${s.adopted ? ", model kept" : ""}`,
     csv: [["first_step", (s) => s.first_step], ["last_step", (s) => s.last_step], ["adopted", (s) => s.adopted]],
   },
+  { name: "Resume", show: (s) => (hasResumed(s) ? pill(RESUMES[resumeOf(s)]) : "–"), csv: [["resume_exact", (s) => s.resume_exact]] },
+  { name: "Why not exact", wide: true, show: (s) => reasonsText(s), csv: [["resume_reasons", (s) => s.resume_reasons.join("; ")]] },
   { name: "Host", show: (s) => s.host ?? "–", csv: [["host", (s) => s.host], ["pid", (s) => s.pid]] },
   {
     name: "Error or signal",
@@ -35,19 +38,35 @@ export const SESSION_COLUMNS: Column<Session>[] = [
   },
 ];
 
-export const RESTART_COLUMNS: Column<Restart>[] = [
-  { name: "At", show: (r) => formatMoment(r.at), csv: [["at", (r) => isoMoment(r.at)]] },
-  { name: "Reason", show: (r) => outcome(r.reason), csv: [["reason", (r) => r.reason], ["inferred", (r) => r.inferred]] },
-  { name: "Last step", number: true, show: (r) => formatCount(r.from_step), csv: [["from_step", (r) => r.from_step]] },
-  { name: "Resumed at", number: true, show: (r) => formatCount(r.to_step), csv: [["to_step", (r) => r.to_step]] },
+/** A restart, and the session after it. */
+export interface RestartRow {
+  restart: Restart;
+  after: Session | undefined;
+}
+
+export const RESTART_COLUMNS: Column<RestartRow>[] = [
+  { name: "At", show: ({ restart: r }) => formatMoment(r.at), csv: [["at", ({ restart: r }) => isoMoment(r.at)]] },
+  {
+    name: "Reason",
+    show: ({ restart: r }) => outcome(r.reason),
+    csv: [["reason", ({ restart: r }) => r.reason], ["inferred", ({ restart: r }) => r.inferred]],
+  },
+  { name: "Last step", number: true, show: ({ restart: r }) => formatCount(r.from_step), csv: [["from_step", ({ restart: r }) => r.from_step]] },
+  { name: "Resumed at", number: true, show: ({ restart: r }) => formatCount(r.to_step), csv: [["to_step", ({ restart: r }) => r.to_step]] },
   {
     name: "Recomputed",
     number: true,
-    show: (r) => (r.rewind_steps == null ? formatCount(null) : formatAtLeast(r.rewind_steps, r.rewind_steps_most)),
-    csv: [["rewind_steps", (r) => r.rewind_steps], ["rewind_steps_most", (r) => r.rewind_steps_most]],
+    show: ({ restart: r }) => (r.rewind_steps == null ? formatCount(null) : formatAtLeast(r.rewind_steps, r.rewind_steps_most)),
+    csv: [["rewind_steps", ({ restart: r }) => r.rewind_steps], ["rewind_steps_most", ({ restart: r }) => r.rewind_steps_most]],
   },
-  { name: "Downtime", number: true, show: (r) => formatDuration(r.downtime_secs), csv: [["downtime_secs", (r) => r.downtime_secs]] },
-  { name: "Launch", wide: true, show: (r) => r.launch?.text ?? "", csv: [["launch", (r) => r.launch?.text ?? null]] },
+  {
+    name: "Downtime",
+    number: true,
+    show: ({ restart: r }) => formatDuration(r.downtime_secs),
+    csv: [["downtime_secs", ({ restart: r }) => r.downtime_secs]],
+  },
+  { name: "Resume", show: ({ after }) => pill(RESUMES[resumeOf(after)]), csv: [["resume_exact", ({ after }) => after?.resume_exact ?? null]] },
+  { name: "Launch", wide: true, show: ({ restart: r }) => r.launch?.text ?? "", csv: [["launch", ({ restart: r }) => r.launch?.text ?? null]] },
 ];
 
 export const RECOVERY_COLUMNS: Column<Recovery>[] = [

@@ -6,7 +6,7 @@ const SIGNS: [string, string, string][] = [
   ["▬", "bar", "a session, from its start to its end; its colour and the sign at its beginning say how it ended"],
   ["▨", "red hatching", "recomputed by a later session; at the end of the last bar: steps at risk, in no checkpoint"],
   ["○", "blank stretch", "silent: the session's process did not run"],
-  ["↻", "dashed line", "a restart: recomputed steps, downtime"],
+  ["↻", "dashed line", "a restart: recomputed steps, downtime, whether it was exact"],
   ["↺", "dotted line", "a restart within a session"],
   ["◆", "filled", "a checkpoint on disk; a bar with a number stands for many"],
   ["◇", "hollow", "a checkpoint whose files were deleted"],

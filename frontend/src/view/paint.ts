@@ -101,7 +101,7 @@ export function paintLabels(frame: Frame, row: Row): void {
     const next = places[later];
     const here = lowerBound(sorted, at + 1) - lowerBound(sorted, at - 1);
     const room = (next ?? left + width) - at - 8;
-    const text = here > 1 ? `↻ ${formatCount(here)} restarts` : boundaryLabel(boundary.restart, boundary.adopted);
+    const text = here > 1 ? `↻ ${formatCount(here)} restarts` : boundaryLabel(boundary);
     const size = c.measureText(text).width;
     // The last ones of a crowd at the right edge are written to the left of their line.
     if (size > room && next === undefined && at - 8 - size > free) {

@@ -33,7 +33,9 @@ export class Tables {
     const key = JSON.stringify([detail.restarts, detail.recoveries, detail.sessions, detail.problems]);
     if (key !== this.shown) {
       this.shown = key;
-      this.fillPlain(this.restarts, "Restarts", RESTART_COLUMNS, [...detail.restarts].reverse());
+      const byId = new Map(detail.sessions.map((session) => [session.id, session]));
+      const restarts = detail.restarts.map((restart) => ({ restart, after: byId.get(restart.to_session) }));
+      this.fillPlain(this.restarts, "Restarts", RESTART_COLUMNS, restarts.reverse());
       this.fillPlain(this.sessions, "Sessions", SESSION_COLUMNS, [...detail.sessions].reverse());
       this.fillPlain(this.recoveries, "Restarts within a session", RECOVERY_COLUMNS, [...detail.recoveries].reverse());
       this.showProblems(detail);

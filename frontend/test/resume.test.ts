@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { boundaryLabel } from "../src/logic/boundaries";
+import { decodeColumns } from "../src/logic/columns";
+import { headline } from "../src/logic/headline";
+import { boundariesHover, boundaryHover, sessionHover } from "../src/logic/hover";
+import type { Marks } from "../src/logic/marks";
+import { marksOf } from "../src/logic/marks";
+import { makePlot } from "../src/logic/plot";
+import { hasResumed, RESUMES, resumeOf, resumeText } from "../src/logic/resume";
+import type { Session } from "../src/types/api";
+import { detail, encode, session, T0 } from "./builders";
+
+const noMarks = marksOf(decodeColumns(encode({ offset: 0, previous: null, flags: [], errors: [] }, { at: [] })), null) as Marks;
+
+test("a run that has failed or is dead says why, as far as that is known", () => {
+  const first = (over: object) => headline(detail(over), [], T0 + 5000)[0]!.rest;
+  assert.equal(first({ state: "failed", failure: `ended by tb-supervisor: ${"x".repeat(500)}` }), `ended by tb-supervisor: ${"x".repeat(176)}…, now`);
+  assert.equal(first({ state: "lost", sessions: [session(1, { gone: true })] }), "its process is gone: killed, or it crashed; last written now");
+  assert.match(first({ state: "lost" }), /^silent for now: killed, or its machine died/);
+  const launch = { attempt: 1, started: T0, ended: null, cause: null, action: null, text: null };
+  assert.equal(first({ state: "unknown", sessions: [], launch }), "the program has written nothing yet");
+  assert.ok(sessionHover(session(1, { gone: true })).rows.some(([name, value]) => name === "Process" && value.startsWith("gone")));
+});
+
+test("whether a resume was exact is shown at the restart, in the tables and on top; silence is no yes", () => {
+  const reasons = ["DataLoader without position: 312 batches will repeat", "x".repeat(5000), "c", "d", "e"];
+  const cut = `${reasons[0]}; ${"x".repeat(160)}…; c; and 2 more reasons`;
+  const cases: [Partial<Session>, string, string][] = [
+    [{ resume_exact: true }, "exact", "exact"],
+    [{ resume_exact: false, resume_reasons: reasons }, `not exact: ${cut}`, "not exact"],
+    [{ resume_exact: false }, "not exact", "not exact"],
+    [{ resume_exact: null, resume_reasons: reasons }, "unknown", "unknown"],
+  ];
+  for (const [over, text, word] of cases) {
+    const sessions = [session(1), session(2, { first_step: 500, last_step: 900, ...over })];
+    const run = detail({ sessions });
+    assert.deepEqual([resumeText(sessions[1]), RESUMES[resumeOf(sessions[1])].label], [text, word]);
+    const [boundary] = makePlot(run, noMarks, [], [], [], "wall").boundaries;
+    assert.ok(boundaryHover(boundary!).rows.some(([name, value]) => name === "Resume" && value === text));
+    assert.ok(boundariesHover([boundary!, boundary!]).rows.every(([, value]) => value.endsWith(`resume ${word}`)));
+    assert.equal(boundaryLabel(boundary!).endsWith(` · ${word}`), word !== "unknown");
+    assert.ok(sessionHover(sessions[1]!).rows.some(([name, value]) => name === "Resume" && value === text));
+    const said = headline(run, [], T0 + 5000).filter(({ lead }) => lead === "Not an exact resume");
+    assert.deepEqual(said.map(({ rest }) => rest), word === "not exact" ? [over.resume_reasons ? cut : "no reason is given"] : []);
+  }
+  assert.deepEqual([session(1), session(2), session(1, { resume_exact: true })].map(hasResumed), [false, true, true]);
+  assert.equal(resumeText(undefined), "unknown");
+});
