@@ -225,9 +225,9 @@ if os.fork() == 0:
 os.wait()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 until = time.monotonic() + 60
-while zombies() and time.monotonic() < until:
+while (left := zombies()) and time.monotonic() < until:
     time.sleep(0.01)
-print(len(zombies()), flush=True)
+print(len(left), flush=True)
 while True:
     time.sleep(1000)
 """
@@ -245,12 +245,15 @@ def test_as_process_1_it_reaps_and_stops(tmp_path: Path, run_command: list[str])
     program.write_text(IN_A_CONTAINER)
     command = [*run_command, "--logdir", str(tmp_path / "logs"), "--", sys.executable, "-I", str(program)]
     before = ["sh", "-c", 'true & exec "$@"', "sh"]  # leaves a child that it does not wait for
-    with subprocess.Popen([*unshare, *before, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
-        assert outer.stdout is not None and outer.stderr is not None
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        outer = subprocess.Popen([*unshare, *before, *command], stdout=subprocess.PIPE, stderr=stderr)
+    with outer:
+        assert outer.stdout is not None
         try:
-            assert outer.stdout.readline() == b"0\n", outer.stderr.read()
+            assert outer.stdout.readline() == b"0\n", log.read_text()
             (inner,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
             os.kill(int(inner), signal.SIGTERM)
-            assert outer.wait(60.0) == 7, outer.stderr.read()
+            assert outer.wait(60.0) == 7, log.read_text()
         finally:
             outer.kill()
