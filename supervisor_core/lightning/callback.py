@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from lightning.pytorch import Callback
+from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompose
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
 from supervisor_core.lightning.checkpoint import CheckpointFile, TrainerState, forget_restart, loops_of
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
+from supervisor_core.lightning.logger import RunLogger
 from supervisor_core.options import Options
 from supervisor_core.torch.tensors import KINDS, random_sources
 from supervisor_core.training import random_state
+from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, Exactness, TrainingState
+
+_LOG = logging.getLogger("supervisor_core")
 
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 
@@ -81,7 +87,6 @@ class SupervisorCallback(Callback):
         self._state: TrainerState
         self._random: dict[str, Any] | None = None
         self._phase: AbstractContextManager[None] | None = None
-        self._handler: Any = None
         self._limit_train_batches: Any = None
         self._last_step = self._since_step = self._longest_gap = 0
         self._is_training = False
@@ -132,7 +137,7 @@ class SupervisorCallback(Callback):
             self.logdir,
             state=TrainingState(
                 objects={DATA: self._data, "trainer": _OfThisFit(self._data, self._state)},
-                sources=random_sources,
+                sources=self._sources,
                 kinds=(*KINDS, CheckpointFile()),
                 facts=lambda: facts,
                 limits=lambda: (*self._data.limits, *self._limits()),
@@ -143,7 +148,7 @@ class SupervisorCallback(Callback):
         )
         run.__enter__()
         self._run, self._exactness = run, run.exactness
-        self._handler = signal.getsignal(signal.SIGTERM)
+        trainer.loggers = [*trainer.loggers, RunLogger(lambda: self._run, trainer.default_root_dir)]
         self._random = random_state.capture(random_sources()) if self._data.takes else None
         if self._data.is_past or (self._data.takes and self._state.is_over and self._state.should_stop):
             self._limit_train_batches, trainer.limit_train_batches = trainer.limit_train_batches, 0
@@ -224,6 +229,12 @@ class SupervisorCallback(Callback):
         combined = self._trainer.fit_loop._combined_loader
         return [] if combined is None else [item for item in combined.flattened if isinstance(item, SupervisedLoader)]
 
+    def _sources(self) -> tuple[RandomSource, ...]:
+        """Return the random sources; a checkpoint of another ``fit`` does not set them."""
+        if self._data.is_foreign:
+            return tuple(source._replace(set=lambda state: None) for source in random_sources())
+        return random_sources()
+
     def _limits(self) -> tuple[str, ...]:
         return (ACCUMULATED.format(self._since_step),) if self._since_step else ()
 
@@ -248,6 +259,7 @@ class SupervisorCallback(Callback):
         if self._random is not None:
             self._resumed(fetcher)
         if run.should_stop() and not self._is_accumulating:
+            self._finalize_loggers(run)
             self._end(None)  # after a signal the process ends here
             raise _TunerExitException  # with which fit returns, without the hooks of an epoch's end
         if not self._since_step:
@@ -265,6 +277,18 @@ class SupervisorCallback(Callback):
             self._last_step = self._trainer.global_step
         random_state.restore(random_sources(), states)
 
+    def _finalize_loggers(self, run: Run) -> None:
+        """The process is about to end by a signal: save, then have the loggers write what they hold."""
+        if run.stop_signal != "SIGTERM":
+            return  # fit returns or raises, and Lightning does it
+        if self._options.save_on_stop:
+            run.ask_for_save("signal")
+            run.save_if_due()
+            run.wait_until_saved()
+        for logger in self._trainer.loggers:
+            with suppress(Exception):  # what it holds is lost, and no more than that
+                logger.finalize("failed")
+
     @property
     def _is_accumulating(self) -> bool:
         """Whether gradients are accumulated. With manual optimization it is not known where more batches than ever
@@ -274,12 +298,21 @@ class SupervisorCallback(Callback):
         return self._trainer.lightning_module.automatic_optimization or self._since_step <= self._longest_gap
 
     def _take_signals_back(self) -> None:
-        """Lightning has put its own handler of SIGTERM before ours: it would raise an exception after the batch."""
-        connector = self._trainer._signal_connector if self._run is not None else None
-        if connector is None or threading.current_thread() is not threading.main_thread():
+        """Remove Lightning's handlers: SIGTERM's raises an exception before the hooks of the step have ended, Slurm's
+        saves in the middle of one."""
+        run = self._run
+        if run is None or threading.current_thread() is not threading.main_thread():
             return
-        if callable(self._handler) and signal.getsignal(signal.SIGTERM) != self._handler:
-            signal.signal(signal.SIGTERM, self._handler)
+        connector = self._trainer._signal_connector
+        for signum, earlier in connector._original_handlers.items():
+            if not isinstance(signal.getsignal(signum), _HandlersCompose):
+                continue
+            if signum != signal.SIGTERM and earlier == signal.SIG_DFL:  # it would end the process
+                _LOG.warning("Lightning does not requeue this job of Slurm: %s saves a checkpoint. Submit the job "
+                             "with --requeue.", signal.Signals(signum).name)  # fmt: skip
+                signal.signal(signum, lambda *_: run.ask_for_save("signal"))
+            else:
+                signal.signal(signum, earlier)
         connector.received_sigterm = False
 
     def _begin_phase(self) -> None:
@@ -304,6 +337,7 @@ class SupervisorCallback(Callback):
         if trainer is None:
             return
         vars(trainer.strategy).pop("process_dataloader", None)
+        trainer.loggers = [item for item in trainer.loggers if not isinstance(item, RunLogger)]
         if self._limit_train_batches is not None:
             trainer.limit_train_batches, self._limit_train_batches = self._limit_train_batches, None
 

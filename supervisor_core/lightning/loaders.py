@@ -119,6 +119,11 @@ class LoaderStates:
         """Whether it is of a later one: this one is over."""
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether a checkpoint of another ``fit`` was loaded."""
+        return self._loaded is not None and not self.takes
+
+    @property
     def limits(self) -> tuple[str, ...]:
         """What a resume cannot bring back: sentences."""
         loaders = self._loaders()

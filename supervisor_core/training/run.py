@@ -305,6 +305,12 @@ class Run:
         """Return whether the training is to end: a signal came, or a stop was requested. Cheap."""
         return self._coord.should_stop()
 
+    @property
+    def stop_signal(self) -> str | None:
+        """The name of the signal that asked for the end, as ``SIGTERM``; None without one."""
+        signum = None if self._signals is None else self._signals.signum
+        return None if signum is None else signal.Signals(signum).name
+
     def request_stop(self) -> None:
         """Ask the training to end at its next step; from any thread."""
         self._coord.request_stop()

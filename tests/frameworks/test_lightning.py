@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     lightning = pytest.importorskip("lightning", reason="lightning is not installed: make test-frameworks has it")
     import torch._dynamo  # which the first optimizer imports: once here, not in each trial
+    from lightning.pytorch.plugins.environments import SLURMEnvironment
 
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
@@ -103,6 +104,7 @@ def train(
     model: type[Model] = Model,
     validates: bool = True,
     save_steps: int | None = 4,
+    callbacks: tuple[Any, ...] = (),
     **arguments: Any,
 ) -> None:
     """Train; say the verdict of a resume, then each batch."""
@@ -115,7 +117,7 @@ def train(
     }  # fmt: skip
     lightning.seed_everything(7, verbose=False)
     supervisor = SupervisorCallback(directory, save_secs=None, save_steps=save_steps)
-    trainer = lightning.Trainer(max_epochs=fits[0], callbacks=[supervisor], **{**given, **arguments})
+    trainer = lightning.Trainer(max_epochs=fits[0], callbacks=[supervisor, *callbacks], **{**given, **arguments})
     module = model(say, event)
     for epochs in fits:
         trainer.fit_loop.max_epochs = epochs
@@ -171,3 +173,130 @@ def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, tri
     assert [(item.step, item.trigger) for item in run_of(run).checkpoints] == [(9, "signal"), (18, "final")]
     file = torch.load(run / "checkpoints" / "ckpt-9" / "lightning.ckpt", weights_only=True)
     assert (file["epoch"], file["global_step"], len(file["optimizer_states"])) == (1, 9, 1)
+
+
+class TwoOptimizers(Model):
+    """Two optimizers, stepped by the module itself."""
+
+    def __init__(self, say: Say, event: Event) -> None:
+        super().__init__(say, event)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, number: int) -> None:
+        first, second = self.optimizers()
+        loss = super().training_step(batch, number)
+        first.zero_grad()
+        second.zero_grad()
+        self.manual_backward(loss)
+        first.step()
+        second.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(self.layers[0].parameters(), lr=0.1, momentum=0.9),
+                torch.optim.AdamW(self.layers[2].parameters(), lr=0.01)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"accumulate_grad_batches": 4, "save_steps": 1},  # the last step of an epoch is of two batches
+        {"val_check_interval": 2},  # the checkpoint is of the moment after an evaluation
+        {"model": TwoOptimizers},
+    ],
+    ids=["accumulation", "evaluation", "two optimizers"],
+)
+def test_what_a_step_may_be(tmp_path: Path, trial_in: ModuleType, arguments: dict[str, Any]) -> None:
+    """Of several batches, followed by an evaluation, of two optimizers: all the same, bit by bit. Nothing is saved
+    between the batches of a step."""
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
+    run, step = tmp_path / "run", 3 if "accumulate_grad_batches" in arguments else 10
+    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(step, signal.SIGKILL), **arguments))
+    assert status == -signal.SIGKILL and truth[: len(first)] == first
+    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **arguments))
+    assert (status, verdict) == (0, "exact")
+    assert len(truth) == 19 and second == truth[len(truth) - len(second) :] and 7 < len(second) < 14
+
+
+def test_a_second_fit_and_a_run_that_is_over(tmp_path: Path, trial_in: ModuleType) -> None:
+    """A restart goes on in the fit that was under way; where all are over it trains nothing, and has the model."""
+    fits = {"fits": (2, 4)}
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **fits))
+    run = tmp_path / "run"
+    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(16, signal.SIGKILL), **fits))
+    assert status == -signal.SIGKILL and truth[: len(first)] == first and len(truth) == 25
+    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **fits))
+    assert (status, verdict) == (0, "exact") and second == truth[16:]
+    assert trial_in.trial(tmp_path, lambda say: train(run, say, **fits)) == (0, truth[-1:])
+
+
+def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path, trial_in: ModuleType) -> None:
+    """An error is the session's, and nothing is saved. After a request the last step is saved and fit returns. What a
+    module logs is in the events file."""
+
+    def happens(model: Model, step: int) -> None:
+        model.log("number", float(step))
+        if step == 6 and not (tmp_path / "seen").exists():
+            (tmp_path / "seen").touch()
+            raise ArithmeticError("the loss exploded")
+        if step == 9:
+            model.run.request_stop()
+
+    body: Callable[[Say], None] = lambda say: train(tmp_path / "run", say, event=happens, log_every_n_steps=1)  # noqa: E731
+    assert trial_in.trial(tmp_path, body)[0] == 1
+    status, (verdict, *steps) = trial_in.trial(tmp_path, body)
+    assert (status, verdict, len(steps)) == (0, "exact", 7)
+    one, two = run_of(tmp_path / "run").sessions
+    assert (one.outcome, one.error, one.last_step) == ("error", "ArithmeticError: the loss exploded", 6)
+    assert (two.outcome, two.restored_step, two.last_step) == ("requested", 4, 10)
+    assert [item.step for item in run_of(tmp_path / "run").checkpoints] == [4, 8, 10]
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    files = sorted((tmp_path / "run").glob("events.out.*"))
+    events = [event for file in files for event in EventFileLoader(str(file)).Load()]
+    found = {value.tag: event.step for event in events for value in event.summary.value}
+    assert (found["number"], found["val"]) == (9, 5)
+
+
+def test_lightning_does_not_requeue(tmp_path: Path, trial_in: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's signal saves after the step, and not in it; the loggers have written everything before the process ends
+    by SIGTERM."""
+    for name in ("PROCID", "LOCALID", "NODEID"):
+        monkeypatch.setenv(f"SLURM_{name}", "0")
+    for name in ("NTASKS", "JOB_ID"):
+        monkeypatch.setenv(f"SLURM_{name}", "1")
+
+    class Holds(lightning.pytorch.loggers.CSVLogger):
+        def finalize(self, status: str) -> None:
+            (tmp_path / "finalized").write_text(status)
+
+    def happens(model: Model, step: int) -> None:
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        at(6, signal.SIGTERM)(model, step)
+
+    def body(say: Say) -> None:
+        slurm, logger = SLURMEnvironment(auto_requeue=True), Holds(tmp_path / "csv")
+        train(tmp_path, say, event=happens, save_steps=None, plugins=[slurm], logger=logger)
+
+    assert trial_in.trial(tmp_path, body)[0] == -signal.SIGTERM
+    assert [(item.step, item.trigger) for item in run_of(tmp_path).checkpoints] == [(3, "signal"), (7, "signal")]
+    assert (tmp_path / "finalized").read_text() == "failed" and not list(tmp_path.glob("hpc_ckpt*"))
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    """Are refused before anything is written."""
+    with pytest.raises(ValueError, match="save_secs is -1"):
+        SupervisorCallback(tmp_path, save_secs=-1)
+    refused = {2: "one process; here are 2", 1: "fetches batches in the middle"}
+    for size, text in refused.items():
+        trainer = SimpleNamespace(fast_dev_run=False, world_size=size)
+        with pytest.raises(ValueError, match=text):
+            SupervisorCallback(tmp_path).setup(trainer, Fetches(), "fit")
+    SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=True), Fetches(), "fit")
+    assert not list(tmp_path.iterdir())
+
+
+class Fetches:
+    """A module that fetches its batches."""
+
+    def training_step(self, dataloader_iter: Any) -> None: ...
