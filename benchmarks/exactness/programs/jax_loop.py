@@ -161,7 +161,7 @@ def main(values: dict[str, Any]) -> None:
     """Train."""
     warnings.simplefilter("ignore")
     asked = Asked(**values)
-    jax.config.update("jax_compilation_cache_dir", str(Path(asked.directory).parent / "compiled"))
+    jax.config.update("jax_compilation_cache_dir", str(Path(asked.directory).parents[1] / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     SYSTEMS[asked.system](asked)
