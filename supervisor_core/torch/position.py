@@ -34,6 +34,12 @@ WORKERS_STAY = (
 )
 
 
+WORKERS_BEGIN = (
+    "Random numbers that the dataset draws in the workers of a loader with its own state_dict are not captured: each "
+    "worker begins with its first seed again. If it draws some, use a DataLoader and replay=True."
+)
+
+
 class LoaderPosition:
     """The position of a training in its loader's data, over all epochs.
 
@@ -68,7 +74,12 @@ class LoaderPosition:
     @property
     def limits(self) -> tuple[str, ...]:
         """What a resume cannot bring back: sentences."""
-        if self._is_stateful or not isinstance(self._loader, DataLoader):
+        if self._is_stateful:
+            draws_unseen = getattr(self._loader, "num_workers", 0) and not hasattr(
+                getattr(self._loader, "dataset", None), "state_dict"
+            )
+            return (WORKERS_BEGIN,) if draws_unseen else ()
+        if not isinstance(self._loader, DataLoader):
             return ()
         if self._loader.persistent_workers:
             return (WORKERS_STAY,)

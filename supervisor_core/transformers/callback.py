@@ -71,6 +71,7 @@ class SupervisorCallback(TrainerCallback):
         self._phase_name = ""
         self._save_began = 0.0
         self._is_training = False
+        self._draws = data.DrawWatch()
         self._is_put_off = self._is_evaluation_skipped = False
         self.run: Run | None = None
         """The session under way, or the last one; None before the first."""
@@ -132,9 +133,15 @@ class SupervisorCallback(TrainerCallback):
         limits = data.limits(args, state, loader)
         facts = data.facts(args, state, loader)
         restored, skipped = self._restored(args.output_dir, state.global_step)
+        self._draws = draws = data.DrawWatch()
+        draws.found = data.DRAWS in limits or (restored is not None and data.DRAWS in restored.manifest.not_captured)
         if restored is not None:
             known = (*restored.manifest.not_captured, *limits)
             restored = replace(restored, manifest=replace(restored.manifest, not_captured=known))
+
+        def present(limits: tuple[str, ...]) -> tuple[str, ...]:
+            return limits if data.DRAWS in limits or not draws.found else (data.DRAWS, *limits)
+
         create = SealingSaver.of(args.output_dir, restored, skipped)
 
         def saver(*positional: Any, **named: Any) -> SealingSaver:
@@ -143,7 +150,7 @@ class SupervisorCallback(TrainerCallback):
 
         self.run = Run(
             self._logdir or args.output_dir,
-            state=TrainingState(sources=lambda: (), facts=lambda: facts, limits=lambda: limits),
+            state=TrainingState(sources=lambda: (), facts=lambda: facts, limits=lambda: present(limits)),
             options=self._options,
             policy=self._policy,
             facade="transformers.SupervisorCallback",
@@ -151,6 +158,14 @@ class SupervisorCallback(TrainerCallback):
         )
         self.run.__enter__()
         self._is_training = True
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An epoch's order is drawn: that is not the data's."""
+        self._draws.forget()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The batches of a step are made: see whether that drew random numbers."""
+        self._draws.end()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Progress: gradients were accumulated."""
@@ -175,6 +190,7 @@ class SupervisorCallback(TrainerCallback):
             if self._is_put_off:  # an evaluation draws random numbers: a checkpoint before it would not be exact
                 control.should_save = False
         self._begin_save(control)
+        self._draws.begin()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save what was put off; and the last step, where training ends for another reason than its number of steps."""
@@ -200,6 +216,7 @@ class SupervisorCallback(TrainerCallback):
         if self._is_training:
             self._leave_phase()
             self._begin_save(control)
+            self._draws.begin()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Write the logs' numbers into the run's events file, under the tags that TensorBoard shows for a Trainer."""

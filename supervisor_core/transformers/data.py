@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 from transformers import TrainerControl
 
-from supervisor_core.torch.tensors import KINDS, random_sources
+from supervisor_core.torch.tensors import random_sources
 from supervisor_core.training import random_state
-from supervisor_core.training.state import digest
-from supervisor_core.training.tree import copy_tree
 
 SKIPS_NOTHING = "ignore_data_skip is set: after a resume the epoch's data begin at their start."
 ONLY_MODEL = "save_only_model is set: optimizer, scheduler and random states are not saved."
@@ -20,13 +20,42 @@ DRAWS = "The data draw random numbers when a batch is made: those of the first b
 STREAM = "The dataset is a stream: whether it yields the same samples again is not known."
 CALLBACKS = "The state of {} is not restored: set restore_callback_states_from_checkpoint=True."
 
+PROBED = 32
+"""Samples that are read at a session's start to see whether they draw random numbers."""
 NO_EVALUATION = "At the stop an evaluation was due and was left out: the random numbers that it draws were not drawn."
+
+
+class DrawWatch:
+    """Sees whether making a batch changes a random state of this process.
+
+    The Trainer makes the batches of a step between the end of the step before and its own beginning, where nothing else
+    draws, but for an evaluation and the begin of an epoch.
+    """
+
+    def __init__(self) -> None:
+        self.found = False
+        """Whether a batch did."""
+        self._before: Any = None
+
+    def begin(self) -> None:
+        """The next batches are about to be made."""
+        self._before = None if self.found else _process_states()
+
+    def end(self) -> None:
+        """They are made."""
+        before, self._before = self._before, None
+        if before is not None:
+            self.found = _process_states() != before
+
+    def forget(self) -> None:
+        """Something else may draw before they are made."""
+        self._before = None
 
 
 def limits(args: Any, state: Any, loader: Any) -> tuple[str, ...]:
     """Return what the Trainer's checkpoints do not bring back: sentences.
 
-    Reads the dataset's first sample to see whether it draws random numbers; the random states are set back.
+    Reads some of the dataset's samples to see whether one draws random numbers; the random states are set back.
     """
     found = []
     if args.ignore_data_skip:
@@ -63,17 +92,22 @@ def facts(args: Any, state: Any, loader: Any) -> dict[str, str]:
 
 
 def _draws(dataset: Any, collate: Any) -> bool:
-    """Return whether making a batch changes a random state of this process."""
-    before = random_state.capture(random_sources())
+    """Return whether making a batch of one of some samples, from first to last, changes a random state."""
+    states, before = random_state.capture(random_sources()), _process_states()
+    last = len(dataset) - 1 if hasattr(dataset, "__len__") else 0
     try:
         with suppress(Exception):  # the Trainer raises it, too, with more to say
-            sample = dataset[0]
-            if collate is not None:
-                collate([sample])
-        return _digest(random_state.capture(random_sources())) != _digest(before)
+            for place in sorted({number * last // (PROBED - 1) for number in range(PROBED)}):
+                sample = dataset[place]
+                if collate is not None:
+                    collate([sample])
+                if _process_states() != before:
+                    break
+        return _process_states() != before
     finally:
-        random_state.restore(random_sources(), before)
+        random_state.restore(random_sources(), states)
 
 
-def _digest(states: Any) -> str:
-    return digest(copy_tree(states, KINDS))
+def _process_states() -> tuple[Any, ...]:
+    name, keys, *rest = np.random.get_state()
+    return random.getstate(), (name, keys.tobytes(), *rest), torch.get_rng_state().numpy().tobytes()

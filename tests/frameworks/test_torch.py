@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop import LEFT  # noqa: E402
-from supervisor_core.torch.position import WORKERS_DRAW, WORKERS_STAY  # noqa: E402
+from supervisor_core.torch.position import WORKERS_BEGIN, WORKERS_DRAW, WORKERS_STAY  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 PAUSE = threading.Event()  # never set
@@ -161,8 +161,8 @@ def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, trial_in: ModuleTy
     status, second = trial_in.trial(tmp_path, lambda say: train(tmp_path / "run", kind, say))
     verdict, *steps = second
     assert steps == truth[-len(steps) :] and len(steps) > len(truth) // 3
-    draws = kind == "two workers"
-    assert verdict == (f"exact {WORKERS_DRAW}" if draws else "exact")
+    named = {"two workers": WORKERS_DRAW, "stateful with two workers": WORKERS_BEGIN}
+    assert verdict == (f"exact {named[kind]}" if kind in named else "exact")
     assert status == 0
 
 

@@ -36,16 +36,17 @@ Event = Callable[[Any, int], None]
 
 
 class Samples(torch.utils.data.Dataset[Any]):
-    """Numbered samples; with ``draws``, noise is added to them."""
+    """Numbered samples; with ``draws``, noise is added to them; with "rarely" to one that is not probed."""
 
-    def __init__(self, draws: bool = False) -> None:
+    def __init__(self, draws: bool | str = False) -> None:
         self.draws = draws
 
     def __len__(self) -> int:
         return SAMPLES
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        noise = torch.randn(4) if self.draws else torch.sin(torch.arange(4.0) + index)
+        draws = index == 3 if self.draws == "rarely" else self.draws
+        noise = torch.randn(4) if draws else torch.sin(torch.arange(4.0) + index)
         return {"index": index, "features": noise, "labels": index % 2}
 
 
@@ -82,7 +83,7 @@ def train(
     say: Say,
     *,
     event: Event = lambda run, step: None,
-    draws: bool = False,
+    draws: bool | str = False,
     within: bool = False,
     calls: int = 1,
     save_steps: int | None = None,
@@ -197,12 +198,14 @@ def test_an_error_and_a_second_call(tmp_path: Path, trial_in: ModuleType) -> Non
     assert sessions[0].error == "ArithmeticError: the loss exploded"
 
 
-def test_data_that_draw_random_numbers_are_named(tmp_path: Path, trial_in: ModuleType) -> None:
-    """Not exact, and why; likewise what else the Trainer does not bring back."""
+@pytest.mark.parametrize("draws", [True, "rarely"])
+def test_data_that_draw_random_numbers_are_named(tmp_path: Path, trial_in: ModuleType, draws: bool | str) -> None:
+    """Not exact, and why, also where it is seen during the training only; likewise what else the Trainer does not bring
+    back."""
     stop = at(7, signal.SIGTERM)
     callbacks = (transformers.EarlyStoppingCallback(early_stopping_patience=100),)
     named: dict[str, Any] = {
-        "draws": True, "callbacks": callbacks, "eval_strategy": "steps", "eval_steps": 4,
+        "draws": draws, "callbacks": callbacks, "eval_strategy": "steps", "eval_steps": 4,
         "load_best_model_at_end": True,
     }  # fmt: skip
     assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say, event=stop, **named))[0] == -signal.SIGTERM
