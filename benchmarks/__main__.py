@@ -1,6 +1,6 @@
 """Every measurement, one after the other.
 
-    python -m benchmarks [--quick] [--only NAME ...] [--write]
+    python -m benchmarks [--quick] [--only NAME ...] [--write] [--python INTERPRETER]
 
 --write puts what was measured into docs/benchmarks.md, in place of what it said of those areas.
 """
@@ -19,6 +19,8 @@ from benchmarks.report import Row, print_table, to_markdown
 
 AREAS = (
     "step",
+    "supervise",
+    "frameworks",
     "checkpoint",
     "writer",
     "reader",
@@ -42,6 +44,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a smoke test, not a measurement")
     parser.add_argument("--only", nargs="+", choices=AREAS, default=AREAS, help="which areas")
     parser.add_argument("--write", action="store_true", help=f"write the result into docs/{PAGE.name}")
+    parser.add_argument(
+        "--python", default=sys.executable, help="the interpreter of an environment that has the frameworks"
+    )
     arguments = parser.parse_args()
     if arguments.write and arguments.quick:
         parser.error("--write takes a whole measurement: leave out --quick")
@@ -49,7 +54,8 @@ def main() -> None:
         print(f"measuring: {area}", file=sys.stderr)
         before = f"{describe()}. Noise before: {noise()}."
         module = importlib.import_module(f"benchmarks.{area}")
-        found = list(module.rows(arguments.quick))
+        others = (arguments.python,) if area == "frameworks" else ()
+        found = list(module.rows(arguments.quick, *others))
         machine = f"{before} After: {noise()}."
         print_table(found)
         print(machine)

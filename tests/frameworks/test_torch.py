@@ -328,3 +328,33 @@ def test_persistent_workers(tmp_path: Path, trial_in: ModuleType) -> None:
     trial_in.trial(tmp_path, lambda say: train(run, "persistent workers", say, event=killed))
     _, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(run, "persistent workers", say))
     assert steps == truth[-len(steps) :] and verdict == f"exact {WORKERS_STAY}"
+
+
+def test_a_step_does_nothing_on_a_device(tmp_path: Path, trial_in: ModuleType) -> None:
+    """Between two bodies of the loop no operation of PyTorch runs: so there is no synchronisation and no collective."""
+
+    def work(say: Callable[[str], None]) -> None:
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Seen(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                say(str(func))
+                return func(*args, **(kwargs or {}))
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters())
+        loop = supervised([torch.ones(3)] * 20, tmp_path, model=model, optimizer=optimizer, save_secs=None)
+        batches = iter(loop)
+        loss = model(next(batches)).sum()
+        for _ in range(5):
+            optimizer.step()
+            with Seen():
+                next(batches)
+        assert loop.run.global_step == 5
+        with Seen():
+            loss.item()
+        loop.run.request_stop()
+        optimizer.step()
+        list(batches)
+
+    assert trial_in.trial(tmp_path, work) == (0, ["aten._local_scalar_dense.default"])

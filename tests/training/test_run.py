@@ -18,9 +18,12 @@ import pytest
 
 from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, SaveFailedError, supervise
 from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.clock import SystemClock
 from supervisor_core.errors import CheckpointError
 from supervisor_core.run.model import Run as RunModel
 from supervisor_core.training import state as states
+from supervisor_core.training.run import Run
+from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import NO_DATA_POSITION, TrainingState
 from supervisor_core.training.tree import NumpyArrays
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -466,3 +469,28 @@ def test_the_events_file_is_tensorboards(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "checkpoints" / "ckpt-2" / "supervisor-manifest.json").read_text())
     assert manifest["captured"] == ["random:python", "random:numpy"]
     assert [path for path, _, _ in manifest["files"]] == ["tree.json"]  # without arrays there is no need of safetensors
+
+
+def test_a_step_reads_the_clock_once_and_nothing_of_the_state(tmp_path: Path) -> None:
+    """Where nothing is due: so it waits for no device, and for no other process."""
+
+    class OnDevice(Part):
+        def state_dict(self) -> dict[str, Any]:
+            raise AssertionError("the state was read")
+
+    class Counting(SystemClock):
+        reads = 0
+
+        def monotonic(self) -> float:
+            self.reads += threading.current_thread() is threading.main_thread()
+            return super().monotonic()
+
+    clock, options = Counting(), Options(save_on_stop=False)
+    state = TrainingState(objects={"model": OnDevice()})
+    with Run(str(tmp_path), state=state, options=options, policy=SavePolicy(), clock=clock) as run:
+        before = clock.reads
+        assert len(list(run.steps(500))) == 500
+        assert clock.reads - before == 500
+        assert run.run_status().global_step == 500
+        with pytest.raises(AssertionError, match="the state was read"):
+            run.save()
