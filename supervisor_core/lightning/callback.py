@@ -18,6 +18,7 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from supervisor_core.lightning.checkpoint import CheckpointFile, TrainerState, forget_restart, loops_of
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
 from supervisor_core.lightning.logger import RunLogger
+from supervisor_core.lightning.metrics import add_logged
 from supervisor_core.options import Options
 from supervisor_core.torch.tensors import KINDS, random_sources
 from supervisor_core.training import random_state
@@ -180,6 +181,7 @@ class SupervisorCallback(Callback):
         run = self._run
         if run is None:
             return
+        self._add_logged()
         loaders = self._loaders()
         if len(loaders) == 1:
             loaders[0].position.batch = trainer.fit_loop.epoch_loop.batch_progress.current.ready
@@ -205,6 +207,10 @@ class SupervisorCallback(Callback):
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """End an evaluation."""
         self._end_phase()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Complete the averages of the epoch."""
+        self._add_logged()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the session: save the last step, write the stop record."""
@@ -276,6 +282,10 @@ class SupervisorCallback(Callback):
             fetcher.fetched = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready
             self._last_step = self._trainer.global_step
         random_state.restore(random_sources(), states)
+
+    def _add_logged(self) -> None:
+        if self._run is not None and self._state.logged:
+            add_logged(self._trainer, self._state.logged)
 
     def _finalize_loggers(self, run: Run) -> None:
         """The process is about to end by a signal: save, then have the loggers write what they hold."""

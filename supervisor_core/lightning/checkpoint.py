@@ -1,4 +1,4 @@
-"""What a checkpoint has of a `Trainer`: Lightning's own ``.ckpt``, and where its loops stand.
+"""What a checkpoint has of a `Trainer`: Lightning's own ``.ckpt``, where its loops stand, the epoch's metrics.
 
 The ``.ckpt`` is what ``Trainer.save_checkpoint`` writes: ``Trainer.fit(ckpt_path=...)`` and
 ``LightningModule.load_from_checkpoint`` read it. It is copied to host memory between two batches: its tensors as
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from supervisor_core.errors import CheckpointError
+from supervisor_core.lightning import metrics
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -83,7 +84,7 @@ class CheckpointFile:
 
 
 class TrainerState:
-    """A `Trainer` as a part of a state tree: its ``.ckpt``, and where its loops stand.
+    """A `Trainer` as a part of a state tree: its ``.ckpt``, where its loops stand, the metrics of the epoch under way.
 
     Args:
         trainer: the trainer; its model and its optimizers are set up before this is loaded.
@@ -93,6 +94,9 @@ class TrainerState:
         self._trainer = trainer
         self.loops: dict[str, Any] | None = None
         """Where the loops stood in the checkpoint that was loaded; None for a new run."""
+        self.logged: dict[str, Any] = {}
+        """What the epoch under way had logged, and is not logged again yet."""
+        self._metrics: Mapping[str, Any] = {}
         self.should_stop = False
         """Whether the trainer was to stop then."""
         self.is_over = False
@@ -108,6 +112,8 @@ class TrainerState:
         return {
             "file": Content(checkpoint),
             "loops": loops,
+            "logged": metrics.logged(trainer),
+            "metrics": metrics.of_module(trainer.lightning_module),
             "should_stop": bool(trainer.should_stop),
             "over": self.is_over,
         }
@@ -121,6 +127,7 @@ class TrainerState:
             restore(path, weights_only=False)  # it is ours, and its content was compared with its manifest
         else:
             restore(path)
+        self.logged, self._metrics = dict(state["logged"]), state["metrics"]
         self.loops, self.should_stop, self.is_over = state["loops"], bool(state["should_stop"]), bool(state["over"])
 
     def set_loops(self) -> None:
@@ -131,6 +138,7 @@ class TrainerState:
         for loop in loops_of(trainer.fit_loop):
             forget_restart(loop)
         trainer.should_stop = self.should_stop
+        metrics.set_module(trainer.lightning_module, self._metrics)
 
 
 def loops_of(loop: Any) -> list[Any]:

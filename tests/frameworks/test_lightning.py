@@ -19,6 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     lightning = pytest.importorskip("lightning", reason="lightning is not installed: make test-frameworks has it")
     import torch._dynamo  # which the first optimizer imports: once here, not in each trial
+    import torchmetrics
     from lightning.pytorch.plugins.environments import SLURMEnvironment
 
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
@@ -194,6 +195,48 @@ class TwoOptimizers(Model):
     def configure_optimizers(self) -> Any:
         return [torch.optim.SGD(self.layers[0].parameters(), lr=0.1, momentum=0.9),
                 torch.optim.AdamW(self.layers[2].parameters(), lr=0.01)]  # fmt: skip
+
+
+class Averages(Model):
+    """Says what it has logged and measured over an epoch."""
+
+    def __init__(self, say: Say, event: Event) -> None:
+        super().__init__(say, event)
+        self.mean, self.all = torchmetrics.MeanMetric(), torchmetrics.CatMetric()
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        loss = super().training_step(batch, number)
+        self.mean(loss)
+        self.all.update(loss)
+        self.log_dict({"average": loss, "mean": self.mean}, on_epoch=True, on_step=False)
+        self.log("highest", loss, on_epoch=True, on_step=False, reduce_fx="max")
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.say(f"all {self.all.compute().tolist()}")
+        self.all.reset()
+
+    def on_train_epoch_start(self) -> None:
+        self.say_values()
+
+    def on_train_end(self) -> None:
+        self.say_values()
+
+    def say_values(self) -> None:
+        """Say the values of the last epoch."""
+        names = [name for name in ("average", "mean", "highest") if name in self.trainer.callback_metrics]
+        self.say(" ".join(f"{name} {self.trainer.callback_metrics[name].item().hex()}" for name in names))
+
+
+def test_the_averages_of_an_epoch_count_the_batches_before_a_resume(tmp_path: Path, trial_in: ModuleType) -> None:
+    """What `self.log` averages, and torchmetrics: the same bits at the end of the interrupted epoch."""
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, model=Averages))
+    run, event = tmp_path / "run", at(10, signal.SIGKILL)
+    assert trial_in.trial(tmp_path, lambda say: train(run, say, model=Averages, event=event))[0] == -signal.SIGKILL
+    status, said = trial_in.trial(tmp_path, lambda say: train(run, say, model=Averages))
+    second = [line for line in said if line and not line.startswith("exact")]
+    assert (status, "exact" in said) == (0, True) and second == truth[-len(second) :]
+    assert [line.split()[0] for line in second].count("average") == 2 == [line[:3] for line in second].count("all")
 
 
 @pytest.mark.parametrize(

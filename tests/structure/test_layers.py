@@ -48,6 +48,7 @@ HEAVY = {
     "orbax": {"jax"},
     "transformers": {"transformers"},
     "lightning": {"lightning"},
+    "torchmetrics": {"lightning"},
     "click": {"cli"},
     "rich": {"cli"},
     "yaml": {"exporter", "monitoring"},
