@@ -88,6 +88,21 @@ def test_a_training_is_killed_where_a_resume_proves_something(
     assert is_provable(Reading(step=70, checkpoint_step=saved, checkpoint_age_secs=age), losses, 30) is seen
 
 
+def test_each_adapter_is_tested_with_its_newest_and_its_oldest_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In some environment each. What is skipped for lack of a framework is seen in the report."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    script: Any = import_module("test_frameworks")
+    for resolution in ("highest", "lowest-direct"):
+        chosen = [item for item in script.ENVIRONMENTS.values() if item.resolution == resolution]
+        assert sorted(name for item in chosen for name in item.frameworks) == sorted(ADAPTERS)
+        assert all((ROOT / item.tests).exists() for item in chosen)
+    reasons = {
+        re.search(r"skip\(.*", path.read_text("utf-8"))[0] for path in (ROOT / "tests/frameworks").glob("test_*.py")
+    }  # type: ignore[index]
+    assert script.skipped('<skipped message="keras is not installed: make test-frameworks has it"/>') == {"keras"}
+    assert all(script.skipped(reason) or "{name}" in reason for reason in reasons)
+
+
 def test_what_a_framework_needs_is_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By uv, with the extra; again when what is asked for has changed; a failure names the framework."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
