@@ -1,5 +1,5 @@
 # make demo   the main job: a training that is killed, resumes, is stopped and finishes; with PyTorch:
-#             make demo ARGS="--framework torch" (or keras, transformers, jax)
+#             make demo ARGS="--framework torch" (or keras, lightning, transformers, jax)
 # make test   all the tests
 # make check  style, types, layers, documentation in step with the code
 # make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)

@@ -9,6 +9,7 @@ with the same numbers. The data come with scikit-learn: 1,797 images of 8 by 8 p
 from __future__ import annotations
 
 import argparse
+import logging
 from typing import Any
 
 import lightning
@@ -51,7 +52,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logdir", required=True)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--save-secs", type=float, default=10)
     given = parser.parse_args()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("supervisor_core").setLevel(logging.INFO)  # shows saves, and whether a resume was exact
 
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
@@ -63,7 +67,7 @@ def main() -> None:
         log_every_n_steps=10,
         logger=False,
         enable_checkpointing=False,
-        callbacks=[SupervisorCallback(given.logdir, save_secs=10)],
+        callbacks=[SupervisorCallback(given.logdir, save_secs=given.save_secs)],
     )
     trainer.fit(Model(), training, test)
 

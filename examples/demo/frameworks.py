@@ -66,6 +66,15 @@ FRAMEWORKS = {
             accuracy="accuracy",
         ),
         Framework(
+            name="lightning",
+            title="Lightning",
+            modules=("lightning", "torch", "sklearn"),
+            beside=(_DIGITS,),
+            epochs=150,
+            loss="loss",
+            accuracy="accuracy",
+        ),
+        Framework(
             name="transformers",
             title="Transformers",
             modules=("transformers", "accelerate", "torch", "sklearn"),
