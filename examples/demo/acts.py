@@ -19,8 +19,10 @@ from supervisor_core import EventsError
 
 POLL_SECS = 0.1
 EPOCHS_BEFORE_KILL = 2
-PATIENCE_SECS = 120.0
+PATIENCE_SECS = 100.0
 """How long the training may make no progress before the demo stops early."""
+STARTS_LONGER = 3
+"""Times longer than that, until it is ready: a framework of gigabytes is read from the disk."""
 
 
 class Show(Protocol):
@@ -204,13 +206,14 @@ class Play:
 
     def _readings(self, trainer: Trainer, seen: SessionSeen, what_was_to_come: str) -> Iterator[Reading]:
         """Yield the trainer's metrics, several times a second, until its process has ended."""
-        patience = _Patience(self._patience_secs)
+        secs = self._patience_secs if seen.ready else STARTS_LONGER * self._patience_secs
+        patience = _Patience(secs)
         while (status := trainer.wait(POLL_SECS)) is None:
             reading = self._look(trainer, seen)
             if reading is not None:
                 yield reading
             if not patience.lasts((reading and (reading.step, reading.phase), trainer.metrics_url, trainer.said)):
-                raise _broken_off(trainer, f"no progress for {self._patience_secs:.0f} s before {what_was_to_come}")
+                raise _broken_off(trainer, f"no progress for {secs:.0f} s before {what_was_to_come}")
         self._look(trainer, seen)
         seen.exit_status = status
 
