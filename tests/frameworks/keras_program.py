@@ -1,4 +1,7 @@
-"""One fit, which says the bits of what it computes: keras_program.py LOGDIR [EVENT PLACE] [--twice].
+"""One fit, which says the bits of what it computes.
+
+    keras_program.py LOGDIR [EVENT PLACE] [--twice]
+    keras_program.py LOGDIR --in-one-process
 
 EVENT is a signal, "error", or "interrupt", after which the program lives on and fits again; PLACE an epoch and a
 batch, as "1 4", or "test 1 0" for the evaluation after an epoch.
@@ -116,9 +119,23 @@ def fit(model: Any, logdir: Path, what: tuple[str, str], epochs: int = EPOCHS) -
     say("end " + float(sum(np.abs(weights).sum() for weights in model.get_weights())).hex())
 
 
+def in_one_process(logdir: Path) -> None:
+    """Two batches a call: fit, and fit in another logdir with an interrupt between two calls."""
+    for place in ("", "2 2"):
+        keras.utils.set_random_seed(0)
+        try:
+            fit(model_of(steps_per_execution=2), logdir / f"at {place}", ("interrupt", place))
+        except KeyboardInterrupt:
+            keras.utils.set_random_seed(5)
+            fit(model_of(steps_per_execution=2), logdir / f"at {place}", ("", ""))
+
+
 def main() -> None:
     """Fit, once or twice."""
     logdir, *rest = sys.argv[1:]
+    if rest == ["--in-one-process"]:
+        in_one_process(Path(logdir))
+        return
     count = 2 if "--twice" in rest else 1
     given = [item for item in rest if item != "--twice"]
     keras.utils.set_random_seed(0)

@@ -74,3 +74,12 @@ def test_an_interrupted_fit_goes_on_bit_by_bit(tmp_path: Path, fit: Fit) -> None
     (item,) = LogdirWatch(str(again)).refresh().runs.values()
     outcomes = [session.outcome for session in item.run.sessions]
     assert outcomes == ["completed", "error", "completed", "signal", "completed"]
+
+
+@pytest.mark.parametrize("fit", [name for name in BACKENDS if name != "torch"], indirect=True)
+def test_several_batches_in_one_call(tmp_path: Path, fit: Fit) -> None:
+    """A step is one call. After an exception that the program handles, its next fit goes on, with another model."""
+    status, lines = fit(tmp_path, "--in-one-process")
+    truth, run = lines[:14], lines[14:]
+    assert status == 0 and [line.split()[0] for line in truth[:4]] == ["0", "0", "0", "epoch"]
+    assert run == [*truth[:9], "exact", *truth[4:]]
