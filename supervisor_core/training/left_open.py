@@ -1,9 +1,9 @@
-"""Sessions that an uncaught exception has left open, in a notebook or another interpreter that lives on.
+"""Sessions that an exception has left open, in a program that lives on: a notebook, an interpreter, a handler.
 
-A session of a ``for`` loop, or of a framework's callback, ends when nothing refers to the loop any more. After an
-uncaught exception something does: the interpreter keeps the traceback, with the frames and what is in them. So such a
-session is found by its frame in the last traceback. It is ended when the cell of a notebook is over, and elsewhere
-before the next session of the process begins.
+A session of a framework's callback ends when nothing refers to the call that it began in any more. After an exception
+its traceback does: as long as it is handled, and where nothing handles it as long as an interpreter keeps the last one.
+So such a session is found by the frames of the calls that it began in. It is ended when the cell of a notebook is over,
+and elsewhere before the next session of the process begins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
-_LIBRARIES = {"supervisor_core", "contextlib", "keras", "transformers"}
+_INTERPRETERS = {"IPython", "_pyrepl", "code", "idlelib", "ipykernel"}
+"""What calls the cells: of each is known whether it was left, but not of their callers."""
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 _Frame = tuple[int, CodeType]
@@ -30,44 +31,41 @@ class Session(Protocol):
         """End it; does nothing where it has ended."""
 
 
-_OPEN: WeakKeyDictionary[Session, _Frame] = WeakKeyDictionary()
+_OPEN: WeakKeyDictionary[Session, set[_Frame]] = WeakKeyDictionary()
 _NOTEBOOKS: WeakSet[Any] = WeakSet()
 
 
 def begun(session: Session) -> None:
-    """Remember the function, or the cell, that a session begins in."""
-    frame = _program_frame()
-    if frame is not None:
-        _OPEN[session] = (id(frame), frame.f_code)
+    """Remember the calls that a session begins in."""
+    _OPEN[session] = _running()
     _watch_notebook()
 
 
 def end_left() -> None:
-    """End the sessions that the last uncaught exception has left open."""
-    error = getattr(sys, "last_value", None)
-    if not isinstance(error, BaseException) or not _OPEN:
-        return
-    frames = _frames_of(error.__traceback__) | _frames_of(getattr(sys, "last_traceback", None))
-    for session, frame in list(_OPEN.items()):
-        if frame in frames:
-            with suppress(KeyboardInterrupt):  # of a Ctrl-C before the exception: it is over
-                session.__exit__(type(error), error, error.__traceback__)
-            _OPEN.pop(session, None)
+    """End the sessions whose calls an exception has left, if it is being handled, or was the last that nothing did."""
+    running = _running()
+    for error in (sys.exc_info()[1], getattr(sys, "last_value", None)):
+        left = _left_by(error) - running
+        for session, frames in list(_OPEN.items()):
+            if frames & left:
+                del _OPEN[session]
+                with suppress(KeyboardInterrupt):  # of a Ctrl-C before the exception: it is over
+                    session.__exit__(type(error), error, None)
 
 
-def _program_frame() -> FrameType | None:
-    """Return the frame of the program that begins a session: no library's, and no generator's around the loop."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        library = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if library not in _LIBRARIES and not frame.f_code.co_flags & _SUSPENDED:
-            return frame
-        frame = frame.f_back
-    return None
-
-
-def _frames_of(trace: TracebackType | None) -> set[_Frame]:
+def _running() -> set[_Frame]:
+    """Return the calls under way, up to a cell's. A generator's is none: it lives longer than what calls it."""
     found = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _INTERPRETERS:
+        if not frame.f_code.co_flags & _SUSPENDED:
+            found.add((id(frame), frame.f_code))
+        frame = frame.f_back
+    return found
+
+
+def _left_by(error: Any) -> set[_Frame]:
+    found, trace = set(), error.__traceback__ if isinstance(error, BaseException) else None
     while trace is not None:
         found.add((id(trace.tb_frame), trace.tb_frame.f_code))
         trace = trace.tb_next

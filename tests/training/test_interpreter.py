@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core import Options, supervise
+from supervisor_core import LogdirInUseError, Options, supervise
 from supervisor_core.training.stopping import IN_A_THREAD
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
@@ -59,11 +59,11 @@ class Interpreter:
 
 
 @pytest.fixture
-def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interpreter:
+def interpreter(tmp_path: Path) -> Iterator[Interpreter]:
     """One that leaves no error behind."""
+    yield Interpreter(tmp_path)
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-        monkeypatch.setattr(sys, name, None, raising=False)
-    return Interpreter(tmp_path)
+        vars(sys).pop(name, None)
 
 
 def fail(error: type[BaseException], at: int) -> Callable[[int], None]:
@@ -88,6 +88,21 @@ def test_the_next_cell_goes_on_after_an_error_in_the_body(
     assert interpreter.done[4:] == [2, 3]
     assert outcomes(interpreter.logdir) == [(outcome, None, 3), ("completed", 2, 4)]
     assert [signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)] == handlers
+
+
+def test_a_handler_may_train_again(interpreter: Interpreter) -> None:
+    """While the exception is handled, whose traceback keeps the session; one that is still in its block stays open."""
+    try:
+        interpreter.fit(4, fail(ArithmeticError, 3))
+    except ArithmeticError:
+        interpreter.fit(4, lambda step: None)
+    assert outcomes(interpreter.logdir) == [("error", None, 3), ("completed", 2, 4)]
+    with supervise(interpreter.logdir, save_secs=None):
+        try:
+            raise ArithmeticError
+        except ArithmeticError:
+            with pytest.raises(LogdirInUseError):
+                interpreter.fit(4, lambda step: None)
 
 
 def test_the_next_cell_goes_on_after_ctrl_c(interpreter: Interpreter) -> None:
