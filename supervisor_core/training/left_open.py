@@ -45,7 +45,9 @@ def end_left() -> None:
     """End the sessions whose calls an exception has left, if it is being handled, or was the last that nothing did."""
     running = _running()
     for error in (sys.exc_info()[1], getattr(sys, "last_value", None)):
-        left = _left_by(error) - running
+        if not isinstance(error, BaseException):
+            continue
+        left = _frames_of(error) - running
         for session, frames in list(_OPEN.items()):
             if frames & left:
                 del _OPEN[session]
@@ -64,8 +66,8 @@ def _running() -> set[_Frame]:
     return found
 
 
-def _left_by(error: Any) -> set[_Frame]:
-    found, trace = set(), error.__traceback__ if isinstance(error, BaseException) else None
+def _frames_of(error: BaseException) -> set[_Frame]:
+    found, trace = set(), error.__traceback__
     while trace is not None:
         found.add((id(trace.tb_frame), trace.tb_frame.f_code))
         trace = trace.tb_next
