@@ -77,6 +77,8 @@ def _see_data(found: FitCall, values: Mapping[str, Any]) -> None:
         "batch size": iterator.data_adapter.batch_size,
         "number of steps per execution": iterator.steps_per_execution,
     }
+    if facts["backend"] == "tensorflow" and _is_seeded():
+        facts["seed of TensorFlow"] = _seed()
     found.facts = {name: str(value) for name, value in facts.items() if value is not None}
 
 
@@ -114,7 +116,11 @@ def _limits(adapter: Any, values: Mapping[str, Any]) -> list[str]:
 
 
 def _is_seeded() -> bool:
-    return bool(sys.modules["tensorflow"].compat.v1.random.get_seed(1)[0] != _UNSEEDED_GRAPH)
+    return _seed() != _UNSEEDED_GRAPH
+
+
+def _seed() -> int:
+    return int(sys.modules["tensorflow"].compat.v1.random.get_seed(1)[0])
 
 
 def _drawing(dataset: Any) -> list[str]:
