@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,19 +37,37 @@ KILLS = 5
 NAMES = [framework.name.lower() for framework in FRAMEWORKS]
 
 
+TOGETHER = (
+    ("torch_loop", "trainer", "lightning_fit"),
+    ("keras_tensorflow", "jax_loop"),
+    ("keras_torch",),
+    ("keras_jax",),
+)
+"""The programs that one process may have imported: imports take long, forks do not."""
+
+
+def module_of(program: str) -> str:
+    """Return a program's module."""
+    return f"benchmarks.exactness.programs.{program}"
+
+
 class Servers:
-    """A server of processes for each program, started when it is first asked for; a context manager.
+    """Servers of processes, each for the programs that go together, started when first asked for; a context manager.
 
     Args:
         directory: where their logs go.
         python: the interpreter.
+        programs: the programs that are going to be asked for.
     """
 
-    def __init__(self, directory: Path, python: str) -> None:
+    def __init__(self, directory: Path, python: str, programs: Iterable[str]) -> None:
         self._directory = directory
         self._python = python
-        self._lock = threading.Lock()
-        self._launchers: dict[str, Launcher] = {}
+        asked = set(programs)
+        groups = [tuple(name for name in group if name in asked) for group in TOGETHER]
+        self._groups = {name: group for group in groups for name in group}
+        self._locks = {group: threading.Lock() for group in groups}
+        self._launchers: dict[tuple[str, ...], Launcher] = {}
 
     def __enter__(self) -> Servers:
         return self
@@ -56,6 +75,14 @@ class Servers:
     def __exit__(self, *error: object) -> None:
         for launcher in self._launchers.values():
             launcher.__exit__(*error)
+
+    def launcher(self, program: str) -> Launcher:
+        """Return the server of a program."""
+        group = self._groups[program]
+        with self._locks[group]:
+            if group not in self._launchers:
+                self._launchers[group] = Launcher(self._directory, tuple(map(module_of, group)), self._python)
+            return self._launchers[group]
 
     def run(self, program: str, asked: Asked, rng: random.Random) -> tuple[int, list[list[str]], str]:
         """Run a session to its end; return its status, what it said, and what it logged at last.
@@ -65,12 +92,8 @@ class Servers:
             asked: how it trains.
             rng: draws the moment of a kill.
         """
-        name = f"benchmarks.exactness.programs.{program}"
-        with self._lock:
-            if name not in self._launchers:
-                self._launchers[name] = Launcher(self._directory, (name,), self._python)
         errors = Path(f"{asked.directory}.log")
-        process = self._launchers[name].start(name, asdict(asked), errors)
+        process = self.launcher(program).start(module_of(program), asdict(asked), errors)
         try:
             if asked.how == "moment" and asked.interrupted_at is not None:
                 try:
@@ -225,7 +248,8 @@ def run(drawn: list[Drawn], seed: int, arguments: argparse.Namespace) -> list[Re
                 file.writelines(json.dumps(asdict(result)) + "\n" for result in item.results)
         shutil.rmtree(home, ignore_errors=True)
 
-    with Servers(parent, arguments.python) as servers, ThreadPoolExecutor(arguments.jobs) as pool:
+    programs = {item.framework.program(item.options) for item in drawn}
+    with Servers(parent, arguments.python, programs) as servers, ThreadPoolExecutor(arguments.jobs) as pool:
         try:
             for number, _ in enumerate(pool.map(make, drawn), start=1):
                 if number % 10 == 0:

@@ -80,9 +80,9 @@ def test_no_resume_is_called_exact_that_is_not(
         pytest.skip(f"what {framework.name} needs is not installed: make test-frameworks has it")
     for name, value in {**TENSORFLOW_ENVIRONMENT, "OMP_NUM_THREADS": "1"}.items():
         monkeypatch.setenv(name, value)
-    results = []
-    with Servers(tmp_path, sys.executable) as servers:
-        for item in draw(framework, 5, seed=3, kills=2):
+    results, drawn = [], draw(framework, 5, seed=3, kills=2)
+    with Servers(tmp_path, sys.executable, {framework.program(item.options) for item in drawn}) as servers:
+        for item in drawn:
             home = tmp_path / str(item.number)
             home.mkdir()
             item.make(servers, home, random.Random(item.number), with_peers=False)
