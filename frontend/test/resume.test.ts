@@ -8,6 +8,7 @@ import type { Marks } from "../src/logic/marks";
 import { marksOf } from "../src/logic/marks";
 import { makePlot } from "../src/logic/plot";
 import { hasResumed, RESUMES, resumeOf, resumeText } from "../src/logic/resume";
+import { reasonOf } from "../src/logic/words";
 import type { Session } from "../src/types/api";
 import { detail, encode, session, T0 } from "./builders";
 
@@ -21,6 +22,17 @@ test("a run that has failed or is dead says why, as far as that is known", () =>
   const launch = { attempt: 1, started: T0, ended: null, cause: null, action: null, text: null };
   assert.equal(first({ state: "unknown", sessions: [], launch }), "the program has written nothing yet");
   assert.ok(sessionHover(session(1, { gone: true })).rows.some(([name, value]) => name === "Process" && value.startsWith("gone")));
+});
+
+test("a restart's reason is what its restarter knows, else how the session ended", () => {
+  const restart = detail().restarts[0]!;
+  const launch = { attempt: 1, started: T0, ended: T0 + 9, cause: "hang", action: "restart", text: "x" };
+  const label = (cause: string | null): string => reasonOf({ ...restart, reason: "signal", launch: { ...launch, cause } }).label;
+  assert.deepEqual(["hang", "oom", "preempted", "error", null, "toString"].map(label), ["hung", "OOM-killed", "preempted", "signal", "signal", "signal"]);
+  const run = detail({ restarts: [{ ...restart, reason: "signal", launch }] });
+  const [boundary] = makePlot(run, noMarks, [], [], [], "wall").boundaries;
+  assert.match(boundaryLabel(boundary!), /^↻ hung · /);
+  assert.ok(headline(run, [], T0 + 5000).some(({ rest, tone }) => rest.endsWith("; hung") && tone === "bad"));
 });
 
 test("whether a resume was exact is shown at the restart, in the tables and on top; silence is no yes", () => {

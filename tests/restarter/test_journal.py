@@ -106,4 +106,4 @@ def test_a_hang_is_the_watchdogs_decision(tmp_path: Path) -> None:
     journal.close()
     found = LogdirWatch(str(tmp_path)).refresh().runs["."].run.launches[0]
     assert (found.decided_by, found.stacks) == ("watchdog", "/dev/shm/a.stacks")
-    assert "hung at MainThread at train.py:88 in step; attempt 1" in launch_text(found)
+    assert "hung, MainThread at train.py:88 in step; attempt 1" in launch_text(found)

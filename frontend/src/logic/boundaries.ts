@@ -6,7 +6,7 @@ import type { Way } from "./progress";
 import { wallAt } from "./progress";
 import { RESUMES, resumeOf } from "./resume";
 import type { View } from "./view";
-import { OUTCOMES, wordOf } from "./words";
+import { OUTCOMES, reasonOf } from "./words";
 
 export interface Boundary {
   restart: Restart;
@@ -63,8 +63,8 @@ function wastedOf(restart: Restart, before: Session, way: Way | undefined, axis:
 
 /** What is written at the line: its sign, what was done again, how long nothing ran, whether it went on exactly. */
 export function boundaryLabel({ restart, adopted, after }: Boundary): string {
-  const word = wordOf(OUTCOMES, restart.reason);
-  const parts = restart.reason === "unknown" ? [] : [word.label];
+  const { label } = reasonOf(restart);
+  const parts = label === OUTCOMES.unknown.label ? [] : [label];
   if (adopted) parts.push("model kept");
   const isExact = restart.rewind_steps_most === restart.rewind_steps;
   if (restart.rewind_steps) parts.push(`−${formatCount(restart.rewind_steps)}${isExact ? "" : "+"} steps`);

@@ -4,7 +4,7 @@ import { brief, formatAgo, formatAtLeast, formatCount, formatDuration, formatRat
 import { silenceCause } from "./hover";
 import { reasonsText, RESUMES, resumeOf } from "./resume";
 import type { Tone } from "./words";
-import { OUTCOMES, RUN_STATES, WORKER_STATES, wordOf } from "./words";
+import { reasonOf, RUN_STATES, WORKER_STATES, wordOf } from "./words";
 import { countWords, sickOnes, troubleWords } from "./workers";
 
 export interface Sentence {
@@ -125,7 +125,7 @@ function restartSentence(run: RunDetail): Sentence | null {
   const recovering = sum(recoveries.map((r) => r.secs));
   const again = run.goodput.secs["wasted_progress_from_disruption"] ?? 0;
   const reasons = new Map<string, number>();
-  const causes = [...restarts.map((r) => wordOf(OUTCOMES, r.reason).label), ...recoveries.map((r) => r.error.split(":", 1)[0] as string)];
+  const causes = [...restarts.map((r) => reasonOf(r).label), ...recoveries.map((r) => r.error.split(":", 1)[0] as string)];
   for (const cause of causes) reasons.set(cause, (reasons.get(cause) ?? 0) + 1);
   const why = [...reasons].map(([label, n]) => (n === count ? label : `${formatCount(n)} ${label}`)).join(", ");
   const parts: string[] = [];
@@ -136,7 +136,7 @@ function restartSentence(run: RunDetail): Sentence | null {
   }
   const within = `${restarts.length ? `, ${formatCount(recoveries.length)} more` : ""} within a session`;
   return {
-    tone: restarts.some((r) => wordOf(OUTCOMES, r.reason).tone === "bad") ? "bad" : "warn",
+    tone: restarts.some((r) => reasonOf(r).tone === "bad") ? "bad" : "warn",
     sign: restarts.length ? "↻" : "↺",
     lead:
       plural(restarts.length || recoveries.length, "restart") +

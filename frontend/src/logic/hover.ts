@@ -8,7 +8,7 @@ import type { Plot } from "./plot";
 import type { RecoveryMark } from "./recoveries";
 import { hasResumed, RESUMES, resumeOf, resumeText } from "./resume";
 import { innermost, secondLook } from "./stalls";
-import { OUTCOMES, THREAD_STATES, wordOf } from "./words";
+import { OUTCOMES, reasonOf, THREAD_STATES, wordOf } from "./words";
 
 /** Of restarts at one place, how many are listed. */
 const MOST_ROWS = 8;
@@ -52,7 +52,7 @@ export function sessionHover(session: Session): Hover {
 
 export function boundaryHover(boundary: Boundary): Hover {
   const { restart, adopted, after } = boundary;
-  const word = wordOf(OUTCOMES, restart.reason);
+  const word = reasonOf(restart);
   return {
     title: `↻ Restart ${boundary.number}`,
     rows: [
@@ -75,7 +75,7 @@ export function boundariesHover(boundaries: readonly Boundary[]): Hover {
   if (boundaries.length === 1 && only) return boundaryHover(only);
   const rows = boundaries.slice(0, MOST_ROWS).map(({ number, restart, after }): [string, string] => [
     `↻ Restart ${number}`,
-    `${wordOf(OUTCOMES, restart.reason).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps recomputed, ${formatDuration(restart.downtime_secs)} down, resume ${RESUMES[resumeOf(after)].label}`,
+    `${reasonOf(restart).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps recomputed, ${formatDuration(restart.downtime_secs)} down, resume ${RESUMES[resumeOf(after)].label}`,
   ]);
   const more = boundaries.length - rows.length;
   return { title: `↻ ${plural(boundaries.length, "restart")} here`, rows, ...(more > 0 ? { note: `And ${formatCount(more)} more: the table has all.` } : {}) };

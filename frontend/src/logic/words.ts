@@ -1,5 +1,5 @@
 /** What states and outcomes are called, their sign, and the tone they are drawn in. Never the tone alone. */
-import type { Outcome, RunState, ThreadState, WorkerState } from "../types/api";
+import type { Outcome, Restart, RunState, ThreadState, WorkerState } from "../types/api";
 
 export type Tone = "good" | "live" | "calm" | "warn" | "bad" | "dim";
 
@@ -33,6 +33,19 @@ export const OUTCOMES: Record<Outcome, Word> = {
   completed: { glyph: "✓", label: "completed", tone: "good", meaning: "It came to its end.", rank: 5 },
   unknown: { glyph: "·", label: "not known", tone: "dim", meaning: "How it ended is not recorded.", rank: 6 },
 };
+
+/** What a restarter knows better than the session that it ended, or that was killed. */
+const LAUNCH_CAUSES: Record<string, Word> = {
+  hang: { glyph: "‖", label: "hung", tone: "bad", meaning: "It made no progress, and tb-supervisor run ended it.", rank: 0 },
+  oom: { glyph: "✕", label: "OOM-killed", tone: "bad", meaning: "The kernel killed it for want of memory.", rank: 1 },
+  preempted: { glyph: "↯", label: "preempted", tone: "warn", meaning: "A SIGTERM from outside ended it.", rank: 2 },
+};
+
+/** Why a session was restarted: by its restarter, else by how it ended. */
+export function reasonOf({ reason, launch }: Restart): Word {
+  const cause = launch?.cause ?? "";
+  return isWord(LAUNCH_CAUSES, cause) ? (LAUNCH_CAUSES[cause] as Word) : wordOf(OUTCOMES, reason);
+}
 
 export const THREAD_STATES: Record<ThreadState, Word> = {
   failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "It ended by an error, or keeps failing.", rank: 0 },

@@ -1,7 +1,7 @@
 /** What the tables of sessions, restarts, workers and checkpoints show. */
 import { formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment } from "../logic/format";
 import { isoMoment } from "../logic/moments";
-import { OUTCOMES, wordOf, WORKER_STATES } from "../logic/words";
+import { OUTCOMES, reasonOf, wordOf, WORKER_STATES } from "../logic/words";
 import { hasResumed, reasonsText, RESUMES, resumeOf } from "../logic/resume";
 import { stateSince } from "../logic/workers";
 import type { Checkpoint, Recovery, Restart, Session, WorkerHistory } from "../types/api";
@@ -48,7 +48,7 @@ export const RESTART_COLUMNS: Column<RestartRow>[] = [
   { name: "At", show: ({ restart: r }) => formatMoment(r.at), csv: [["at", ({ restart: r }) => isoMoment(r.at)]] },
   {
     name: "Reason",
-    show: ({ restart: r }) => outcome(r.reason),
+    show: ({ restart: r }) => pill(reasonOf(r)),
     csv: [["reason", ({ restart: r }) => r.reason], ["inferred", ({ restart: r }) => r.inferred]],
   },
   { name: "Last step", number: true, show: ({ restart: r }) => formatCount(r.from_step), csv: [["from_step", ({ restart: r }) => r.from_step]] },
