@@ -126,12 +126,12 @@ class Verdict(transformers.TrainerCallback):
             self.say(" ".join(("exact", *exactness.reasons)))
 
 
-def at(step: int, signum: int) -> Event:
-    """An event: this signal at that step."""
+def at(step: int, signum: int, *, group: bool = False) -> Event:
+    """An event: this signal at that step, to the process or to all of its group."""
 
     def event(run: Any, now: int) -> None:
         if now == step:
-            os.kill(os.getpid(), signum)
+            (os.killpg if group else os.kill)(0 if group else os.getpid(), signum)
             while not run.should_stop():
                 PAUSE.wait(0.01)
 
@@ -168,12 +168,17 @@ def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, trial_in: ModuleTy
 
 
 def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, trial_in: ModuleType) -> None:
-    """The step under way is saved and sealed, nothing is evaluated, the process ends by the signal; two sessions have
-    the steps of one. What the run's record says of it is what happened."""
-    arguments: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "epoch"}
+    """The step under way is saved and sealed, nothing is evaluated, the process ends by the signal, which the worker of
+    its DataLoader gets, too; two sessions have the steps of one. What the run's record says is what happened."""
+    arguments: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "epoch", "dataloader_num_workers": 1}
     _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
     run = tmp_path / "run"
-    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(7, signal.SIGTERM), **arguments))
+
+    def in_a_group(say: Say) -> None:
+        os.setpgid(0, 0)
+        train(run, say, event=at(7, signal.SIGTERM, group=True), **arguments)
+
+    status, first = trial_in.trial(tmp_path, in_a_group)
     assert (status, len(first)) == (-signal.SIGTERM, 8)
     status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **arguments))
     assert (status, verdict) == (0, "exact") and [*first, *second] == truth
