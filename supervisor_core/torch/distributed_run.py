@@ -197,6 +197,7 @@ class DistributedRun(Run):
             if self.ranks.is_chief:
                 self._due.asked_by = self._saves_due.asked_by or ("timer" if chief.is_due else "manual")
                 super()._save_due()
+            self._ranks_state.release()
             self._due.asked_by = self._saves_due.asked_by = None
         self._recorder_now.progress.begins(self._monotonic())
 

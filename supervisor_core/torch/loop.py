@@ -12,7 +12,7 @@ from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.torch.position import LoaderPosition
 from supervisor_core.torch.ranks import Ranks, RanksError, present_ranks
-from supervisor_core.torch.tensors import KINDS, random_sources, refuse_shards, structure_of, unwrapped
+from supervisor_core.torch.tensors import KINDS, random_sources, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.run import Run
@@ -23,10 +23,7 @@ _END = object()
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
 
-BUFFERS = (
-    "The buffers of the model differ from rank to rank (broadcast_buffers=False): those of the ranks other than 0 are "
-    "not captured."
-)
+BUFFERS = "The statistics of BatchNorm differ from rank to rank: those of the ranks other than 0 are not captured."
 
 
 def supervised(
@@ -74,7 +71,7 @@ def supervised(
     Raises:
         ValueError: if an interval or ``epochs`` is not positive, or the logdir is not local.
         TypeError: if an object has no ``state_dict``.
-        RanksError: if the model or the optimizer is sharded over several processes.
+        RanksError: if the optimizer is a ``ZeroRedundancyOptimizer``.
 
     Example:
         for batch in supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer):
@@ -100,8 +97,6 @@ def supervised(
     options = options or Options()
     outlive_signals(loader, options.signal_grace_secs)
     ranks = present_ranks()
-    if ranks is not None:
-        refuse_shards(objects["model"], optimizer)
     count = 1 if ranks is None else ranks.size
     position = LoaderPosition(loader, random_sources, replay=replay, ranks=count)
     training: dict[str, Any] = {
@@ -109,7 +104,7 @@ def supervised(
         "sources": random_sources,
         "kinds": KINDS,
         "facts": lambda: _facts(loader, count),
-        "limits": lambda: (*position.limits, *loop.limits, *_model_limits(model)),
+        "limits": lambda: (*position.limits, *loop.limits, *_model_limits(model, count)),
     }
     named: dict[str, Any] = {
         "options": options,
@@ -123,11 +118,16 @@ def supervised(
     else:
         from supervisor_core.torch.distributed_run import DistributedRun
         from supervisor_core.torch.ranks_state import RanksState
+        from supervisor_core.torch.shards import is_sharded, refuse_split, shards_of
 
-        own = (*(state or {}), DATA)
+        refuse_split(optimizer)
+        splits = is_sharded(objects["model"])
+        shards = shards_of(objects["model"], optimizer) if splits else {}
+        training["objects"] = {**training["objects"], **shards}
         run = DistributedRun(
-            os.fspath(logdir), state=RanksState(ranks=ranks, own=own, **training), ranks=ranks,
-            structure=structure_of(objects["model"]), **named,
+            os.fspath(logdir),
+            state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=tuple(shards.values()), **training),
+            ranks=ranks, structure="" if splits else structure_of(objects["model"]), **named,
         )  # fmt: skip
     loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks)
     return loop
@@ -286,9 +286,15 @@ class SupervisedLoop(InLoop):
         self._stepped = True
 
 
-def _model_limits(model: Any) -> tuple[str, ...]:
-    is_alike = getattr(model, "broadcast_buffers", True)  # DistributedDataParallel's
-    return () if is_alike or not list(model.buffers()) else (BUFFERS,)
+def _model_limits(model: Any, ranks: int) -> tuple[str, ...]:
+    is_alike = ranks == 1 or getattr(model, "broadcast_buffers", False)  # DistributedDataParallel's
+    norms = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.instancenorm._InstanceNorm)
+    own = (
+        part
+        for part in ([] if is_alike else model.modules())
+        if isinstance(part, norms) and not isinstance(part, torch.nn.SyncBatchNorm) and part.track_running_stats
+    )
+    return (BUFFERS,) if any(True for _ in own) else ()
 
 
 def _facts(loader: Any, ranks: int) -> dict[str, str]:

@@ -1,13 +1,13 @@
 """`RanksState`: the state of a training in several processes, in one checkpoint that rank 0 writes.
 
-The model and what belongs to it are the same on every rank: rank 0's are saved. The random states, the position in the
-data and the program's own objects are each rank's; they are collected at the agreed step, and given back to the same
-rank. In the tree of a checkpoint they are the list ``ranks``: one dict for each rank from 1.
+The model and what belongs to it are the same on every rank, or split over the ranks (`Shards`): rank 0 saves them. The
+random states, the position in the data and the program's own objects are each rank's; they are collected at the agreed
+step, and given back to the same rank. In the tree of a checkpoint they are the list ``ranks``: one dict for each rank
+from 1.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +15,10 @@ from typing import Any
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.errors import CheckpointError
 from supervisor_core.torch.ranks import Ranks
+from supervisor_core.torch.shards import Shards
 from supervisor_core.training import random_state
 from supervisor_core.training.state import DATA, Captured, TrainingState, access, digest
 from supervisor_core.training.tree import copy_tree
-
-_LOG = logging.getLogger("supervisor_core")
 
 ALONE = "It was saved by rank 0 alone: the random states and the data positions of the other ranks are not captured."
 NUMBER = "number of ranks"
@@ -33,12 +32,22 @@ class RanksState(TrainingState):
     """The processes of the training."""
     own: tuple[str, ...] = (DATA,)
     """Names of the objects whose states differ from rank to rank."""
+    shards: tuple[Shards, ...] = ()
+    """Those of the objects whose states are split over the ranks."""
 
     _collected: list[Any] | None = None
 
     def collect(self) -> None:
         """Collect what is each rank's, for the next `capture` on rank 0; called by all ranks at the same step."""
+        for part in self.shards:
+            part.gather()
         self._collected = self.ranks.collect(None if self.ranks.is_chief else self._part())
+
+    def release(self) -> None:
+        """Let go what was collected."""
+        self._collected = None
+        for part in self.shards:
+            part.release()
 
     def capture(self, step: int) -> Captured:
         """See `TrainingState.capture`; on rank 0, with what was collected last.

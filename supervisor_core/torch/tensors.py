@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from supervisor_core.torch.ranks import RanksError
 from supervisor_core.training.random_state import RandomSource, process_sources
 from supervisor_core.training.tree import ArrayKind, NumpyArrays
 
@@ -81,18 +80,3 @@ def structure_of(model: Any) -> str:
         for name, value in model.state_dict().items()
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def refuse_shards(model: Any, optimizer: Any) -> None:
-    """Do nothing for a model that is whole on each rank.
-
-    Raises:
-        RanksError: for one that is not, or an optimizer whose state is not.
-    """
-    kinds = {type(part).__name__ for part in (optimizer, *model.modules(), *model.parameters())}
-    for name in ("FullyShardedDataParallel", "DTensor", "ZeroRedundancyOptimizer"):
-        if name in kinds:
-            raise RanksError(
-                f"The model or its optimizer is split over the ranks ({name}): supervised() saves what is whole on "
-                "each rank, as under DistributedDataParallel."
-            )

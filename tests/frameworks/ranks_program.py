@@ -1,10 +1,11 @@
-"""A training in several processes, as torchrun starts it: each rank says what it does into a file of its own.
+"""A training in several processes: torchrun --nproc-per-node 2 ranks_program.py DIRECTORY [PLAN].
 
-torchrun --nproc-per-node 2 ranks_program.py DIRECTORY
+Each rank says what it does into a file of its own. PLAN is JSON: what to do at which step, on which rank.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -36,7 +37,9 @@ class Drawing(Dataset[Any]):
 
 def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
     """Do what the plan has for this rank at this step."""
-    if loop.run.global_step != plan.get("step") or rank != plan.get("rank", 0):
+    if plan.get("act") in (None, "leave") or loop.run.global_step != plan["step"] or rank != plan.get("rank", 0):
+        return
+    if plan.get("once") and loop.exactness is not None:
         return
     if plan["act"] == "fail":
         raise ArithmeticError("the loss exploded")
@@ -68,7 +71,13 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
     network = torch.nn.Sequential(
         torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2)
     )
-    model = torch.nn.parallel.DistributedDataParallel(network)
+    if plan.get("fsdp"):
+        from torch.distributed.fsdp import fully_shard
+
+        network[1] = torch.nn.LayerNorm(8)
+        model: Any = fully_shard(network)
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(network)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     dataset = Drawing()
     loader = DataLoader(dataset, BATCH, sampler=DistributedSampler(dataset), num_workers=plan.get("workers", 0))
@@ -87,12 +96,13 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
             optimizer.step()
             optimizer.zero_grad()
             print(f"{loop.epoch} {loop.batch} {ids.tolist()} {loss.item().hex()}", file=said)
-            if plan.get("act") == "leave" and loop.run.global_step == plan["step"]:
+            if plan.get("act") == "leave" and loop.run.global_step == plan["step"] - 1:
                 break
-    weights = torch.cat([part.reshape(-1).double() for part in model.parameters()])
+    whole = [part.full_tensor() if hasattr(part, "full_tensor") else part for part in model.parameters()]
+    weights = torch.cat([part.reshape(-1).double() for part in whole])
     print(f"end {weights.sum().item().hex()}", file=said)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    train(sys.argv[1])
+    train(sys.argv[1], json.loads(sys.argv[2]) if len(sys.argv) > 2 else None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -103,3 +106,45 @@ def test_a_sigterm(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[
         return
     for before, (verdict, *after), expected in zip(first, stopped.run(), truth, strict=True):
         assert verdict == "exact" and [*before, *after] == expected
+
+
+def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job]) -> None:
+    """Its whole state is in rank 0's checkpoint; each rank takes its part of it, and goes on with the same bits."""
+    pytest.importorskip("torch.distributed.fsdp").__dict__.get("fully_shard") or pytest.skip("no fully_shard")
+    expected = job(tmp_path / "truth").run({"fsdp": True})
+    sharded = job(tmp_path / "killed")
+    first = sharded.run({"fsdp": True, "act": "kill", "rank": 1, "step": 9})
+    for before, (verdict, *after), lines in zip(first, sharded.run({"fsdp": True}), expected, strict=True):
+        assert len(lines) == STEPS + 1 and before == lines[:9]
+        assert (verdict, after) == ("exact", lines[8:])
+
+
+def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
+    """By break at the same step: the last step is saved, and the next call goes on after it. An error on one rank ends
+    all, and saves nothing."""
+    left = job(tmp_path)
+    first = left.run({"act": "leave", "step": 7})
+    assert left.status == 0 and left.watch().checkpoints[-1].step == 7
+    second = left.run({"act": "fail", "rank": 1, "step": 9})
+    for before, (verdict, *after), expected in zip(first, second, truth, strict=True):
+        assert before[:-1] == expected[:7] and verdict != "exact" and after == expected[7:9]
+    assert left.status == 1
+    one, two = left.watch().sessions
+    assert (one.outcome, two.outcome, left.watch().checkpoints[-1].step) == ("requested", "error", 7)
+
+
+@pytest.mark.timeout(600)  # PyTorch is imported six times, one after the other where there is one core
+def test_torchrun_under_the_restarter(tmp_path: Path) -> None:
+    """A rank that is killed ends torchrun, which is started again: the run goes on exactly, and is complete."""
+    plan = {"act": "kill", "rank": 1, "step": 9, "once": True, "workers": 1}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    program = [str(Path(__file__).parent / "ranks_program.py"), str(tmp_path), json.dumps(plan)]
+    restarter = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run", "--logdir"]
+    ended = subprocess.run([*restarter, str(tmp_path / "run"), "--", *torchrun, *program], capture_output=True)
+    assert ended.returncode == 0, ended.stderr.decode()
+    (item,) = LogdirWatch(str(tmp_path / "run")).refresh().runs.values()
+    one, two = item.run.sessions
+    assert (one.outcome, two.outcome, two.restored_step, two.last_step) == ("error", "completed", 8, STEPS)
+    for rank in (0, 1):
+        lines = (tmp_path / f"rank-{rank}").read_text().splitlines()
+        assert lines[9].startswith("exact") and len(lines) == 9 + 1 + 10 + 1
