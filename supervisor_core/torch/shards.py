@@ -9,24 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
-from torch.distributed.fsdp import FullyShardedDataParallel
-
 from supervisor_core.errors import CheckpointError
 from supervisor_core.torch.ranks import RanksError
 
 
 def is_sharded(model: Any) -> bool:
     """Return whether a model's parameters are split over the ranks."""
-    return any(isinstance(part, FullyShardedDataParallel) for part in model.modules()) or any(
-        type(part).__name__ == "DTensor" for part in model.parameters()
-    )
+    kinds = {kind.__name__ for part in (*model.modules(), *model.parameters()) for kind in type(part).__mro__}
+    return not kinds.isdisjoint({"FullyShardedDataParallel", "DTensor"})  # by name: importing them takes a second
 
 
 class Shards:
@@ -72,6 +62,14 @@ def shards_of(model: Any, optimizer: Any) -> dict[str, Shards]:
         model: the model.
         optimizer: its optimizer; None for none.
     """
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_model_state_dict,
+        get_optimizer_state_dict,
+        set_model_state_dict,
+        set_optimizer_state_dict,
+    )
+
     whole, host = StateDictOptions(full_state_dict=True), StateDictOptions(full_state_dict=True, cpu_offload=True)
     found = {
         "model": Shards(

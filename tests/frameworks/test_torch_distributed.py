@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -21,6 +22,9 @@ if not torch.distributed.is_available():
 import torch._dynamo  # noqa: E402  # which the first optimizer imports: once here, not in each rank
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: E402
 
+from supervisor_core.errors import LogdirInUseError  # noqa: E402
+from supervisor_core.torch import RanksError, supervised  # noqa: E402
+from supervisor_core.torch.shards import refuse_split  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 STEPS = 18
@@ -110,7 +114,8 @@ def test_a_sigterm(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[
 
 def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job]) -> None:
     """Its whole state is in rank 0's checkpoint; each rank takes its part of it, and goes on with the same bits."""
-    pytest.importorskip("torch.distributed.fsdp").__dict__.get("fully_shard") or pytest.skip("no fully_shard")
+    if not hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard"):
+        pytest.skip("this PyTorch has no fully_shard: 2.6 has")
     expected = job(tmp_path / "truth").run({"fsdp": True})
     sharded = job(tmp_path / "killed")
     first = sharded.run({"fsdp": True, "act": "kill", "rank": 1, "step": 9})
@@ -120,15 +125,17 @@ def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job]) -> No
 
 
 def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
-    """By break at the same step: the last step is saved, and the next call goes on after it. An error on one rank ends
-    all, and saves nothing."""
+    """By break at the same step: the last step is saved, and the next call goes on after it. A rank that leaves alone,
+    by an error that a bare loop cannot see, waits for the others for a while; then all end, and nothing is saved."""
     left = job(tmp_path)
     first = left.run({"act": "leave", "step": 7})
     assert left.status == 0 and left.watch().checkpoints[-1].step == 7
-    second = left.run({"act": "fail", "rank": 1, "step": 9})
+    second = left.run({"act": "fail", "rank": 1, "step": 9, "bare": True})
     for before, (verdict, *after), expected in zip(first, second, truth, strict=True):
         assert before[:-1] == expected[:7] and verdict != "exact" and after == expected[7:9]
     assert left.status == 1
+    record = json.loads((tmp_path / "run" / ".supervisor.tasks" / "rank-1.json").read_text())
+    assert record["ended"] == "error" and "have not left their loops" in record["error"]
     one, two = left.watch().sessions
     assert (one.outcome, two.outcome, left.watch().checkpoints[-1].step) == ("requested", "error", 7)
 
@@ -148,3 +155,25 @@ def test_torchrun_under_the_restarter(tmp_path: Path) -> None:
     for rank in (0, 1):
         lines = (tmp_path / f"rank-{rank}").read_text().splitlines()
         assert lines[9].startswith("exact") and len(lines) == 9 + 1 + 10 + 1
+
+
+def test_wrong_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are errors that say what to do, before anything is written."""
+    model = torch.nn.Linear(1, 1)
+    loop = supervised([1], tmp_path, model=model)
+    with monkeypatch.context() as patch:
+        patch.setattr("supervisor_core.torch.loop.present_ranks", lambda: object())
+        with pytest.raises(RanksError, match=r"call init_process_group\(\) before supervised"):
+            next(iter(loop))
+    assert not list(tmp_path.iterdir())
+
+    def begin() -> None:
+        raise LogdirInUseError("The logdir is in use.")
+
+    loop = supervised([1], tmp_path, model=model)
+    monkeypatch.setattr(loop.run, "__enter__", begin)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(LogdirInUseError, match=r"one of 2 processes .* is not initialised"):
+        next(iter(loop))
+    with pytest.raises(RanksError, match="state of a ZeroRedundancyOptimizer"):
+        refuse_split(type("ZeroRedundancyOptimizer", (), {})())
