@@ -5,6 +5,7 @@ Errors of the caller's own making (a wrong argument) are plain ``ValueError`` an
     SupervisorError
     +-- OptionsError            an option that cannot be used (also a ValueError)
     +-- LogdirInUseError        another live chief holds the logdir
+    +-- RanksError              the processes of a distributed training do not go together
     +-- RunFinishedError        a worker came, or waits, though the run has finished
     +-- CheckpointError
     |   +-- DamagedCheckpointError   one checkpoint's files do not verify
@@ -40,6 +41,10 @@ class OptionsError(SupervisorError, ValueError):
 
 class LogdirInUseError(SupervisorError, RuntimeError):
     """Another live process is the chief of this logdir; the text says which one and since when."""
+
+
+class RanksError(SupervisorError, RuntimeError):
+    """The processes of a distributed training do not go together, or one of them has ended; the text says how."""
 
 
 class RunFinishedError(SupervisorError, RuntimeError):

@@ -16,10 +16,7 @@ from supervisor_core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from supervisor_core.torch.loop import SupervisedLoop, supervised
-    from supervisor_core.torch.ranks import RanksError
 
-__all__ = ["RanksError", "SupervisedLoop", "supervised"]
+__all__ = ["SupervisedLoop", "supervised"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {"RanksError": "torch.ranks", "SupervisedLoop": "torch.loop", "supervised": "torch.loop"}
-)
+__getattr__, __dir__ = lazy_names(__name__, {"SupervisedLoop": "torch.loop", "supervised": "torch.loop"})

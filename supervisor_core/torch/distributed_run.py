@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed
-from supervisor_core.errors import CheckpointError, SupervisorError
+from supervisor_core.errors import CheckpointError, RanksError, SupervisorError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.supervision.session_recorder import SessionRecorder
-from supervisor_core.torch.ranks import LEAVE_SECS, Ranks, RanksError
+from supervisor_core.torch.ranks import Ranks
 from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import Due, SavePolicy, Saver
@@ -230,7 +230,7 @@ class DistributedRun(Run):
         """
         try:
             if self._is_left:
-                self.ranks.meet(LEAVE_SECS)
+                self.ranks.meet()
             rows = [Row(*numbers) for numbers in self.ranks.compare(row)]
             for rank, other in enumerate(rows):
                 if (other.at, other.step) != (rows[0].at, rows[0].step):

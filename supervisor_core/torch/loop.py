@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from supervisor_core.errors import LogdirInUseError
+from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.options import Options
 from supervisor_core.torch.position import LoaderPosition
-from supervisor_core.torch.ranks import Ranks, RanksError, present_ranks
+from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.in_loop import InLoop

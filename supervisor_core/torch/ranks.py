@@ -13,29 +13,26 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from supervisor_core.errors import SupervisorError
+from supervisor_core.errors import RanksError
 
 TIMEOUT = timedelta(hours=24)
 """How long the ranks wait for one that is alive and does not come, as where it evaluates for all."""
 
-LEAVE_SECS = 30.0
+LEAVE_SECS = 20.0
 """How long a rank that leaves its loop early waits for the others to leave theirs, in seconds."""
-
-
-class RanksError(SupervisorError, RuntimeError):
-    """The processes of a distributed training do not go together; the text says how."""
 
 
 class Ranks:
     """The processes of the default process group; see the module's docstring. All of them make the same calls."""
 
-    _own: tuple[Any, Any] | None = None
-    """The default group, and our group of the same processes: one for all sessions of this process."""
+    _own: tuple[Any, Any, Any] | None = None
+    """The default group, and our two groups of the same processes: made once for all sessions of this process."""
 
     def __init__(self) -> None:
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
         self._group: Any = None
+        self._leaving: Any = None
         self.announcements = 0
         """How many values rank 0 has announced."""
 
@@ -48,8 +45,9 @@ class Ranks:
         """Connect to the others; waits for all of them."""
         world = dist.group.WORLD
         if Ranks._own is None or Ranks._own[0] is not world:
-            Ranks._own = world, dist.new_group(backend="gloo", timeout=TIMEOUT)
-        self._group = Ranks._own[1]
+            group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+            Ranks._own = world, group, dist.new_group(backend="gloo", timeout=timedelta(seconds=LEAVE_SECS))
+        _, self._group, self._leaving = Ranks._own
 
     def compare(self, numbers: Sequence[int]) -> list[list[int]]:
         """Return the numbers of all ranks, in their order.
@@ -105,16 +103,16 @@ class Ranks:
             raise _ended(error) from error
         return found
 
-    def meet(self, secs: float) -> None:
+    def meet(self) -> None:
         """Wait until all ranks call this.
 
         Raises:
-            RanksError: if one of them does not within that time.
+            RanksError: if one of them does not within `LEAVE_SECS`.
         """
         try:
-            dist.monitored_barrier(self._group, timedelta(seconds=secs))
+            dist.barrier(group=self._leaving)  # a monitored one has a limit on rank 0 only
         except RuntimeError as error:
-            raise RanksError(f"The other ranks have not left their loops within {secs:.0f} s: {error}") from error
+            raise RanksError(f"The other ranks have not left their loops within {LEAVE_SECS:.0f} s: {error}") from error
 
 
 def present_ranks() -> Ranks | None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from supervisor_core.errors import CheckpointError
-from supervisor_core.torch.ranks import RanksError
+from supervisor_core.errors import CheckpointError, RanksError
 
 
 def is_sharded(model: Any) -> bool:

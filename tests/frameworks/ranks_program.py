@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from supervisor_core.torch import distributed_run, supervised
+from supervisor_core.torch import supervised
 
 PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, EPOCHS = 44, 4, 3
@@ -86,8 +86,6 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
         loader, Path(directory) / "run", epochs=EPOCHS, model=model, optimizer=optimizer, save_secs=None,
         **{"save_steps": 4, **options},
     )  # fmt: skip
-    if plan.get("bare"):
-        distributed_run.LEAVE_SECS = 1.0
     with nullcontext() if plan.get("bare") else loop:
         for number, (ids, features, labels) in enumerate(loop):
             if not number and loop.exactness is not None:

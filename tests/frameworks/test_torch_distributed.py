@@ -22,9 +22,14 @@ if not torch.distributed.is_available():
 import torch._dynamo  # noqa: E402  # which the first optimizer imports: once here, not in each rank
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: E402
 
-from supervisor_core.errors import LogdirInUseError  # noqa: E402
-from supervisor_core.torch import RanksError, supervised  # noqa: E402
+from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
+from supervisor_core.errors import LogdirInUseError, RanksError  # noqa: E402
+from supervisor_core.torch import supervised  # noqa: E402
+from supervisor_core.torch.position import LoaderPosition  # noqa: E402
+from supervisor_core.torch.ranks_state import NUMBER, RanksState  # noqa: E402
 from supervisor_core.torch.shards import refuse_split  # noqa: E402
+from supervisor_core.torch.tensors import random_sources  # noqa: E402
+from supervisor_core.training import random_state  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 STEPS = 18
@@ -177,3 +182,25 @@ def test_wrong_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         next(iter(loop))
     with pytest.raises(RanksError, match="state of a ZeroRedundancyOptimizer"):
         refuse_split(type("ZeroRedundancyOptimizer", (), {})())
+
+
+@pytest.mark.parametrize(("rank", "size", "batch"), [(2, 3, 4), (1, 4, 3), (0, 1, 12)])
+def test_another_number_of_ranks(rank: int, size: int, batch: int) -> None:
+    """Each takes the position of a rank that there was, before the samples that two ranks had consumed; one reason
+    names it."""
+
+    class Others:
+        def __init__(self) -> None:
+            self.rank, self.size, self.is_chief = rank, size, not rank
+
+        def exchange(self, value: Any) -> list[Any]:
+            return [value]
+
+    position = LoaderPosition([1], random_sources, ranks=size)
+    state = RanksState(ranks=Others(), objects={"data": position}, sources=random_sources)
+    data = {"data": {"epoch": 1, "batch": 6, "start": None, "ranks": 2}}
+    random = random_state.capture(random_sources())
+    tree = {"objects": data, "random": random, "ranks": [{"objects": data, "random": random, "position": "0"}]}
+    exactness = state.resume(Manifest(format="state-tree", step=12, facts={NUMBER: "2"}), tree, {})
+    assert exactness.reasons == (f"Another number of ranks: 2 at the save, {size} now.",)
+    assert (position.epoch, position.batch) == (1, batch)
