@@ -262,7 +262,7 @@ class DistributedRun(Run):
             try:
                 self._agree_on_end(self._is_saved_after(error, failure))
             except RanksError as disagreement:
-                raised = disagreement
+                raised, self._has_failed = disagreement, True
                 _LOG.error("Nothing is saved at the end: %s", disagreement)
         super()._end(raised or error)
         if raised is not None and error is None:

@@ -112,7 +112,9 @@ class Ranks:
         try:
             dist.barrier(group=self._leaving)  # a monitored one has a limit on rank 0 only
         except RuntimeError as error:
-            raise RanksError(f"The other ranks have not left their loops within {LEAVE_SECS:.0f} s: {error}") from error
+            raise RanksError(
+                f"Another rank has not left its loop within {LEAVE_SECS:.0f} s, or has ended: {error}"
+            ) from error
 
 
 def present_ranks() -> Ranks | None:

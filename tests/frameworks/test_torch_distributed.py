@@ -140,7 +140,7 @@ def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job],
         assert before[:-1] == expected[:7] and verdict != "exact" and after == expected[7:9]
     assert left.status == 1
     record = json.loads((tmp_path / "run" / ".supervisor.tasks" / "rank-1.json").read_text())
-    assert record["ended"] == "error" and "have not left their loops" in record["error"]
+    assert record["ended"] == "error" and "Another rank has not left its loop" in record["error"]
     one, two = left.watch().sessions
     assert (one.outcome, two.outcome, left.watch().checkpoints[-1].step) == ("requested", "error", 7)
 
