@@ -33,6 +33,7 @@ from supervisor_core.training import random_state  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 STEPS = 18
+pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
 
 
 @pytest.fixture(scope="session")
