@@ -9,6 +9,9 @@ import keras
 import numpy as np
 
 from supervisor_core.errors import CheckpointError
+from supervisor_core.training.tree import Copied, NumpyArrays
+
+_NUMPY = NumpyArrays()
 
 _PARTS: Mapping[str, Callable[[Any], list[Any]]] = {
     "trainable": lambda model: model.trainable_variables,
@@ -76,13 +79,20 @@ def metrics_of(model: Any) -> list[list[Any]]:
 
 
 def values_of(variables: list[Any]) -> list[list[Any]]:
-    """Return names and values. Formats that safetensors' numpy part has not, as bfloat16, become integers."""
+    """Return names and values, copied once. Formats that safetensors' numpy part has not, as bfloat16, become
+    integers."""
+    backend = keras.backend.backend()
     found = []
     for variable in variables:
-        value = np.asarray(keras.ops.convert_to_numpy(variable.value))
+        value = variable.value
+        if backend == "tensorflow" and hasattr(value, "numpy"):
+            value = np.asarray(value.numpy())  # one copy; convert_to_numpy makes two
+        else:
+            value = np.asarray(keras.ops.convert_to_numpy(value))
         if value.dtype.kind == "V":  # of ml_dtypes
             value = value.view(f"u{value.dtype.itemsize}")
-        found.append([variable.path, value])
+        is_own = backend in ("tensorflow", "jax") and value.flags.writeable and value.flags.c_contiguous
+        found.append([variable.path, Copied(_NUMPY.name, value) if is_own else value])
     return found
 
 

@@ -90,7 +90,7 @@ class Copied(NamedTuple):
 
 
 def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", depth: int = 0) -> Any:
-    """Return a tree with copies of its containers, and a `Copied` for each array.
+    """Return a tree with copies of its containers, and a `Copied` for each array, unless it is one already.
 
     Args:
         tree: the tree.
@@ -101,7 +101,7 @@ def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", dept
     Raises:
         CheckpointError: for a value that cannot be saved; names its place and its type.
     """
-    if tree is None or type(tree) in (bool, int, float, str, bytes):
+    if tree is None or type(tree) in (bool, int, float, str, bytes, Copied):
         return tree
     if depth > MAX_DEPTH:
         raise CheckpointError(f"{path} is nested deeper than {MAX_DEPTH} levels: it may contain itself.")

@@ -21,6 +21,8 @@ import keras
 import numpy as np
 
 from supervisor_core.keras import SupervisorCallback
+from supervisor_core.keras.variables import values_of
+from supervisor_core.training.tree import NumpyArrays, copy_tree
 
 PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
@@ -129,6 +131,14 @@ def in_one_process(logdir: Path) -> None:
             fit(model_of(steps_per_execution=2), logdir / f"at {place}", ("", ""))
 
 
+def check_copies() -> None:
+    """What was captured is of its moment: no later update reaches it, also where it is made in place."""
+    variable = keras.Variable(np.ones(4, "float32"))
+    captured = copy_tree(values_of([variable]), (NumpyArrays(),))
+    variable.assign_add(np.ones(4, "float32"))
+    assert captured[0][1].value.tolist() == [1.0] * 4, captured
+
+
 def main() -> None:
     """Fit, once or twice."""
     logdir, *rest = sys.argv[1:]
@@ -136,6 +146,7 @@ def main() -> None:
         in_one_process(Path(logdir))
         return
     count = 2 if "--twice" in rest else 1
+    check_copies()
     given = [item for item in rest if item != "--twice"]
     keras.utils.set_random_seed(0)
     model = model_of()

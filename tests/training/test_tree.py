@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.training.state import digest
-from supervisor_core.training.tree import STRUCTURE, NumpyArrays, copy_tree, read_tree, write_tree
+from supervisor_core.training.tree import STRUCTURE, Copied, NumpyArrays, copy_tree, read_tree, write_tree
 
 KINDS = (NumpyArrays(),)
 KEYS = st.one_of(st.text(max_size=5), st.integers(-5, 5), st.none(), st.tuples(st.integers(0, 3), st.text(max_size=2)))
@@ -111,3 +111,10 @@ def test_equal_trees_have_equal_digests() -> None:
     assert digest(one) == digest(same)
     others = [{"a": [1, 2.0, np.arange(3) + 1]}, {"a": [1, 2, np.arange(3)]}, {"a": [1, 2.0, np.arange(3, dtype="i2")]}]
     assert len({digest(copy_tree(tree, KINDS)) for tree in others} | {digest(one)}) == 4
+
+
+def test_what_is_a_copy_is_not_copied_again() -> None:
+    """A framework that has copied an array to host memory itself hands the copy over."""
+    array = np.arange(4.0)
+    (copied,) = copy_tree([Copied("numpy", array)], KINDS)
+    assert copied == ("numpy", array) and copied.value is array
