@@ -31,6 +31,7 @@ NAMES = {
     "numpy": "supervise with arrays of numpy",
     "torch": "PyTorch",
     "keras": "Keras",
+    "lightning": "Lightning",
     "jax": "JAX",
     "transformers": "Transformers",
 }
