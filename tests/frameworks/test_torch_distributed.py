@@ -22,14 +22,17 @@ if not torch.distributed.is_available():
 import torch._dynamo  # noqa: E402  # which the first optimizer imports: once here, not in each rank
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: E402
 
+from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
 from supervisor_core.errors import LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
+from supervisor_core.torch.distributed_run import At, DistributedRun, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
 from supervisor_core.torch.ranks_state import NUMBER, RanksState  # noqa: E402
 from supervisor_core.torch.shards import refuse_split  # noqa: E402
 from supervisor_core.torch.tensors import random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
+from supervisor_core.training.saver import SavePolicy  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 STEPS = 18
@@ -205,3 +208,20 @@ def test_another_number_of_ranks(rank: int, size: int, batch: int) -> None:
     exactness = state.resume(Manifest(format="state-tree", step=12, facts={NUMBER: "2"}), tree, {})
     assert exactness.reasons == (f"Another number of ranks: 2 at the save, {size} now.",)
     assert (position.epoch, position.batch) == (1, batch)
+
+
+def test_ranks_at_different_steps(tmp_path: Path) -> None:
+    """Are an error that names them, on every rank."""
+
+    class Others:
+        rank, size, is_chief = 0, 2, True
+
+        def compare(self, row: Row) -> list[list[int]]:
+            return [list(row), list(Row(At.STEP, 4))]
+
+    state = RanksState(ranks=Others(), objects={"data": LoaderPosition([1], random_sources)})
+    run = DistributedRun(
+        str(tmp_path), ranks=Others(), state=state, options=Options(), policy=SavePolicy(), facade="supervised"
+    )
+    with pytest.raises(RanksError, match=r"Rank 1 is in its loop at step 4, and rank 0 is at its loop's end at step 5"):
+        run._compare(Row(At.END, 5))
