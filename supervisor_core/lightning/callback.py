@@ -173,6 +173,7 @@ class SupervisorCallback(Callback):
         if self._data.takes and not self._state.is_over:
             for loop in loops_of(trainer.fit_loop.epoch_loop):
                 forget_restart(loop)  # the first fetch of the epoch brings it to where it stood
+            self._state.start_workers()
         self._is_training = True
         iter(trainer.fit_loop._data_fetcher)
 

@@ -97,6 +97,7 @@ class TrainerState:
         self.logged: dict[str, Any] = {}
         """What the epoch under way had logged, and is not logged again yet."""
         self._metrics: Mapping[str, Any] = {}
+        self._has_evaluation_workers = False
         self.should_stop = False
         """Whether the trainer was to stop then."""
         self.is_over = False
@@ -116,6 +117,7 @@ class TrainerState:
             "metrics": metrics.of_module(trainer.lightning_module),
             "should_stop": bool(trainer.should_stop),
             "over": self.is_over,
+            "evaluation_workers": any(loader._iterator is not None for loader in self._kept_by_evaluation()),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -127,8 +129,20 @@ class TrainerState:
             restore(path, weights_only=False)  # it is ours, and its content was compared with its manifest
         else:
             restore(path)
+        self._has_evaluation_workers = bool(state["evaluation_workers"])
         self.logged, self._metrics = dict(state["logged"]), state["metrics"]
         self.loops, self.should_stop, self.is_over = state["loops"], bool(state["should_stop"]), bool(state["over"])
+
+    def start_workers(self) -> None:
+        """Start the evaluation's persistent workers, if they ran: later it would draw a seed that it did not draw."""
+        if self._has_evaluation_workers:
+            for loader in self._kept_by_evaluation():
+                iter(loader)
+
+    def _kept_by_evaluation(self) -> list[Any]:
+        combined = self._trainer.fit_loop.epoch_loop.val_loop._combined_loader
+        loaders = [] if combined is None else combined.flattened
+        return [loader for loader in loaders if getattr(loader, "persistent_workers", False)]
 
     def set_loops(self) -> None:
         """Bring the loops to where they stood: called where they stood then, before a batch is fetched."""

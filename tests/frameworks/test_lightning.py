@@ -103,7 +103,7 @@ def train(
     event: Event = lambda model, step: None,
     fits: tuple[int, ...] = (EPOCHS,),
     model: type[Model] = Model,
-    validates: bool = True,
+    evaluation: Callable[[], Any] = lambda: DataLoader(samples(), BATCH),
     save_steps: int | None = 4,
     callbacks: tuple[Any, ...] = (),
     **arguments: Any,
@@ -122,7 +122,7 @@ def train(
     module = model(say, event)
     for epochs in fits:
         trainer.fit_loop.max_epochs = epochs
-        trainer.fit(module, LOADERS[kind](), DataLoader(samples(), BATCH) if validates else None)
+        trainer.fit(module, LOADERS[kind](), evaluation())
         assert supervisor.run is None
     say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
 
@@ -245,8 +245,9 @@ def test_the_averages_of_an_epoch_count_the_batches_before_a_resume(tmp_path: Pa
         {"accumulate_grad_batches": 4, "save_steps": 1},  # the last step of an epoch is of two batches
         {"val_check_interval": 2},  # the checkpoint is of the moment after an evaluation
         {"model": TwoOptimizers},
+        {"evaluation": lambda: DataLoader(samples(), BATCH, num_workers=1, persistent_workers=True)},
     ],
-    ids=["accumulation", "evaluation", "two optimizers"],
+    ids=["accumulation", "evaluation", "two optimizers", "persistent workers"],
 )
 def test_what_a_step_may_be(tmp_path: Path, trial_in: ModuleType, arguments: dict[str, Any]) -> None:
     """Of several batches, followed by an evaluation, of two optimizers: all the same, bit by bit. Nothing is saved
