@@ -92,7 +92,7 @@ class Interruption:
         if self._at is None or count < self._at:
             return
         self._at = None
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 120.0
         while not self._has_saved() and time.monotonic() < deadline:
             time.sleep(0.005)
         if self._how == "moment":
@@ -102,5 +102,5 @@ class Interruption:
 
 
 def is_any(directory: str, pattern: str) -> Callable[[], bool]:
-    """Return what says whether a file of this pattern is below the directory."""
-    return lambda: next(Path(directory).glob(pattern), None) is not None
+    """Return what says whether a file of this pattern is below the directory; not that of a save under way."""
+    return lambda: any(".saving-" not in path.parent.name for path in Path(directory).glob(pattern))
