@@ -225,3 +225,27 @@ def test_ranks_at_different_steps(tmp_path: Path) -> None:
     )
     with pytest.raises(RanksError, match=r"Rank 1 is in its loop at step 4, and rank 0 is at its loop's end at step 5"):
         run._compare(Row(At.END, 5))
+
+
+def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
+    """As long as it takes: the time limit is for those that have not left."""
+
+    class Others:
+        rank, size, is_chief = 1, 2, False
+        meetings = 0
+
+        def meet(self) -> None:
+            self.meetings += 1
+
+        def compare(self, row: Row) -> list[list[int]]:
+            return [list(row), list(row)]
+
+    others = Others()
+    state = RanksState(ranks=others, objects={"data": LoaderPosition([1], random_sources)})
+    run = DistributedRun(
+        str(tmp_path), ranks=others, state=state, options=Options(), policy=SavePolicy(), facade="supervised"
+    )
+    run.leave()
+    run._compare(Row(At.END, 5))
+    run._compare(Row(At.RECORDED, 5))
+    assert others.meetings == 1
