@@ -31,8 +31,8 @@ _LOG = logging.getLogger("supervisor_core")
 
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 
-_FITS: dict[str, int] = {}
-"""The number of calls of ``fit`` in this process, by logdir."""
+_FITS: dict[str, tuple[int, bool]] = {}
+"""By logdir: the number of the last ``fit`` in this process, and whether it has returned, and not by an exception."""
 
 
 class SupervisorCallback(Callback):
@@ -129,8 +129,9 @@ class SupervisorCallback(Callback):
             return
         trainer.fit_loop.setup_data()  # the verdict on a resume has to know the loaders
         place = os.path.realpath(self.logdir)
-        number = _FITS.get(place, 0)
-        _FITS[place] = number + 1
+        number, has_returned = _FITS.get(place, (-1, True))
+        number += has_returned  # one that an exception has ended is under way: this one goes on with it
+        _FITS[place] = number, False
         self._data = LoaderStates(number, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed)
         self._state = TrainerState(trainer)
         facts = facts_of(trainer, self._loaders())
@@ -342,6 +343,9 @@ class SupervisorCallback(Callback):
         run, self._run, self._is_training = self._run, None, False
         if run is not None:
             run.__exit__(None if error is None else type(error), error, None)
+            if error is None:
+                place = os.path.realpath(self.logdir)
+                _FITS[place] = _FITS[place][0], True
 
     def _forget_fit(self) -> None:
         trainer, self._trainer = self._trainer, None

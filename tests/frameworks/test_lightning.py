@@ -273,6 +273,36 @@ def test_a_second_fit_and_a_run_that_is_over(tmp_path: Path, trial_in: ModuleTyp
     assert trial_in.trial(tmp_path, lambda say: train(run, say, **fits)) == (0, truth[-1:])
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_fit_after_an_error_goes_on_in_the_same_process(tmp_path: Path, trial_in: ModuleType, keeps: bool) -> None:
+    """As the cell of a notebook that is run again, with the same trainer or another one: it is the same fit."""
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say))
+    has_failed: list[int] = []
+
+    def fails(model: Model, step: int) -> None:
+        if step == 6 and not has_failed:
+            has_failed.append(step)
+            raise ArithmeticError("the loss exploded")
+
+    def twice(say: Say) -> None:
+        try:
+            train(tmp_path / "run", say, event=fails)
+        except ArithmeticError as error:
+            trace = error.__traceback__
+            assert trace is not None and trace.tb_next is not None
+            found = trace.tb_next.tb_frame.f_locals
+        if not keeps:
+            train(tmp_path / "run", say)
+            return
+        module = found["module"]
+        module.said = False
+        found["trainer"].fit(module, LOADERS["shuffled"](), DataLoader(samples(), BATCH))
+        say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
+
+    status, said = trial_in.trial(tmp_path, twice)
+    assert (status, said[:6], said[6]) == (0, truth[:6], "exact") and said[7:] == truth[4:]
+
+
 def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path, trial_in: ModuleType) -> None:
     """An error is the session's, and nothing is saved. After a request the last step is saved and fit returns. What a
     module logs is in the events file."""
