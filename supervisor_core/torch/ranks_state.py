@@ -124,4 +124,5 @@ class RanksState(TrainingState):
         number = f"Another {NUMBER}: {saved} at the save, {self.ranks.size} now."
         missing = tuple(f"The random state of {source.name} is" for source in self.sources()) if is_new else ()
         reasons = [text for text in reasons if not missing or not text.startswith(missing)]
-        return reasons if number in reasons else [*reasons, number]
+        is_named = number in reasons or manifest.facts.get(NUMBER) == str(self.ranks.size)  # as `ALONE`
+        return reasons if is_named else [*reasons, number]

@@ -28,7 +28,7 @@ from supervisor_core.errors import LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.distributed_run import At, DistributedRun, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
-from supervisor_core.torch.ranks_state import NUMBER, RanksState  # noqa: E402
+from supervisor_core.torch.ranks_state import ALONE, NUMBER, RanksState  # noqa: E402
 from supervisor_core.torch.shards import refuse_split  # noqa: E402
 from supervisor_core.torch.tensors import random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
@@ -208,6 +208,21 @@ def test_another_number_of_ranks(rank: int, size: int, batch: int) -> None:
     exactness = state.resume(Manifest(format="state-tree", step=12, facts={NUMBER: "2"}), tree, {})
     assert exactness.reasons == (f"Another number of ranks: 2 at the save, {size} now.",)
     assert (position.epoch, position.batch) == (1, batch)
+
+
+def test_a_checkpoint_of_rank_0_alone() -> None:
+    """Says that, and not that there were other ranks."""
+
+    class Others:
+        rank, size, is_chief = 1, 2, False
+
+        def exchange(self, value: Any) -> list[Any]:
+            return [value]
+
+    state = RanksState(ranks=Others(), objects={"data": LoaderPosition([1], random_sources, ranks=2)})
+    tree = {"objects": {"data": {"epoch": 1, "batch": 6, "start": None, "ranks": 2}}, "random": {}}
+    manifest = Manifest(format="state-tree", step=12, facts={NUMBER: "2"}, not_captured=(ALONE,))
+    assert state.resume(manifest, tree, {}).reasons == (ALONE,)
 
 
 def test_ranks_at_different_steps(tmp_path: Path) -> None:
