@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from dataclasses import dataclass
 
 
@@ -52,6 +53,14 @@ def started_ticks(pid: int) -> int | None:
         return None if fields is None else int(fields[19])
     except (IndexError, ValueError):
         return None
+
+
+def started_at(pid: int) -> float | None:
+    """Return the wall time at which a process started, as the present clock has it; None where `started_ticks` is."""
+    ticks = started_ticks(pid)
+    if ticks is None:
+        return None
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def is_stopped(pid: int) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from supervisor_core.run.model import ProgramLaunch, Run, RunState, Session
+from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
 from supervisor_core.run.restarter_launches import SLACK_SECS, launch_text
 from supervisor_core.run.timeline import Death
 
@@ -37,6 +38,45 @@ def final_launch(launches: Sequence[ProgramLaunch]) -> ProgramLaunch | None:
     newest = launches[-1] if launches else None
     is_over = newest is not None and newest.ended_at is not None and newest.action == "end"
     return newest if is_over and newest is not None and newest.cause != "in_use" else None
+
+
+RestarterRuns = Callable[[ProgramLaunch], "bool | None"]
+"""Returns whether the restarter of a launch runs; None where that is unknown: on another machine."""
+
+
+def shown_state(
+    state: RunState, last: Session | None, launches: Sequence[ProgramLaunch], now: float, runs: RestarterRuns
+) -> RunState:
+    """Return the state of a run: ``unknown`` instead of failed or stopped while its restarter starts it again, and the
+    launch has no session yet.
+
+    Where it is unknown whether the restarter runs, it has as long as another writer may be silent.
+
+    Args:
+        state: as of `ended_state`.
+        last: the newest session; None without one.
+        launches: in order.
+        now: the present wall time.
+        runs: returns whether a launch's restarter runs.
+    """
+    is_starting = state in ("failed", "stopped") and _is_starting_again(last, launches, now, runs)
+    return "unknown" if is_starting else state
+
+
+def _is_starting_again(
+    last: Session | None, launches: Sequence[ProgramLaunch], now: float, runs: RestarterRuns
+) -> bool:
+    newest = launches[-1] if launches else None
+    if newest is None:
+        return False
+    if newest.ended_at is None:
+        since, is_next = newest.started_at, last is None or (last.started_at or 0.0) < (newest.started_at or 0.0)
+    else:
+        since, is_next = newest.ended_at + newest.backoff_secs, newest.action == "restart" and _is_before(last, newest)
+    if not is_next or since is None:
+        return False
+    is_alive = runs(newest)
+    return now - since <= LEAST_BUDGET_SECS if is_alive is None else is_alive
 
 
 def failure_text(run: Run) -> str | None:

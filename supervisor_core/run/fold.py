@@ -16,7 +16,7 @@ from typing import NamedTuple
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
-from supervisor_core.run.ended_launches import death_by_launch, ended_state
+from supervisor_core.run.ended_launches import RestarterRuns, death_by_launch, ended_state, shown_state
 from supervisor_core.run.file_fold import FileFold, totals
 from supervisor_core.run.inferred_sessions import inferred_facts
 from supervisor_core.run.model import (
@@ -45,8 +45,8 @@ from supervisor_core.run.session_fold import clocks_differ
 from supervisor_core.run.timeline import Death, Timeline, TimelineFold
 
 
-def unchecked(path: str) -> bool | None:
-    """Return None: whether the checkpoint is on disk was not checked."""
+def unchecked(item: object) -> bool | None:
+    """Return None: whether the checkpoint is on disk, or the restarter runs, was not checked."""
     return None
 
 
@@ -105,13 +105,14 @@ class RunFold:
         instead."""
         self._death, self._timeline = death, None
 
-    def run(self, now: float, present: Callable[[str], bool | None] = unchecked) -> Run:
+    def run(self, now: float, present: Present = unchecked, restarter_runs: RestarterRuns = unchecked) -> Run:
         """Return the run as of `now`.
 
         Args:
             now: the present wall time, seconds since the epoch.
             present: returns whether the files of a checkpoint exist, by its path as the session wrote it; None where
                 that is unknown. Called once per path, so it must be cheap. Default: unknown for all.
+            restarter_runs: returns whether the restarter of a launch runs. Default: unknown for all.
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
@@ -129,7 +130,7 @@ class RunFold:
         goodput = _goodput(line, state, now, None if unsaved is None else unsaved.after_step)
         return Run(
             name=self.name,
-            state=state,
+            state=shown_state(state, sessions[-1] if sessions else None, self._launches, now, restarter_runs),
             inferred=all(session.inferred for session in sessions),
             sessions=sessions,
             restarts=line.restarts,

@@ -19,6 +19,7 @@ from supervisor_core.storage.remote_source import RemoteSource
 from supervisor_core.storage.source import ReadFileSystem, source_of
 from supervisor_core.watch.live_session import LeaseReader, PageReader, with_lease, with_page
 from supervisor_core.watch.presence import CheckpointPresence
+from supervisor_core.watch.restarter_process import restarter_runs
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
 _LOG = logging.getLogger("supervisor_core")
@@ -206,13 +207,14 @@ class _RunWatch:
             last is not None
             and not self._fresh
             and last.run.state not in _MOVING
+            and not (last.run.state == "unknown" and last.run.launches)  # its restarter may have gone
             and (last.files, last.left_out_files, last.identity) == (files, left_out, identity)
             and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
         ):
             return last
         self._fresh, self._stamp = False, stamp
         try:
-            run = self._fold.run(now, self._presence.within(self.index.directory))
+            run = self._fold.run(now, self._presence.within(self.index.directory), restarter_runs)
             is_gone = bool(run.sessions) and run.sessions[-1].gone
             if run.state == "lost" and not is_gone:
                 run = with_lease(run, self._lease.read(now), now)

@@ -111,13 +111,58 @@ def test_a_session_that_was_ended_because_it_hung_has_failed(trainer: Any, launc
     hung = {"cause": "hang", "decided_by": "watchdog", "session": "a", "error": "hang at train.py:8 in step"}
     run = run_of(session, launches((T0, session.now - T0, hung)), now=session.now + 1.0)
     assert (run.state, failure_text(run)) == ("failed", "ended by tb-supervisor: hung at train.py:8 in step; attempt 1")
-    assert run_of(session, launches((T0, 60.0, {**hung, "action": "restart"})), now=T0 + 61).state == "stopped"
+    assert run_of(session, launches((T0, 60.0, {**hung, "action": "restart"})), now=T0 + 61).state == "unknown"
     preempted = {"cause": "preempted", "action": "restart", "session": "a"}
     then = launches((T0, session.now - T0, preempted), (session.now + 1.0, 2.0, GIVEN_UP))
     run = run_of(session, then, now=session.now + 4.0)
     assert run.state == "failed" and "ImportError" in str(failure_text(run))
     done = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("completed")
     assert run_of(done, launches((T0, 60.0, None), (T0 + 61, 2.0, GIVEN_UP)), now=T0 + 64.0).state == "completed"
+
+
+@pytest.mark.parametrize(("ended", "state"), [("error", "failed"), ("signal", "stopped"), ("completed", "completed")])
+def test_a_run_that_is_started_again_is_neither_failed_nor_stopped(
+    trainer: Any, launches: Any, fold_of: Any, ended: str, state: str
+) -> None:
+    """While its restarter lives: in the backoff, and until the next launch has a session. Where that is unknown, for
+    ten minutes. What it may lose is still shown."""
+    session = (
+        trainer("a", T0 + 2.0)
+        .spend(3)
+        .ready()
+        .train(20)
+        .stop(ended, error="ValueError: NaN" if ended == "error" else None)
+    )
+    end = {"cause": "error", "session": "a", "backoff_secs": 5.0, "action": "restart"}
+    ended_at = session.now + 1.0
+    first = (T0, ended_at - T0, end)
+    again = state if state == "completed" else "unknown"
+    for files, since in (
+        (launches(first), ended_at + 5.0),
+        (launches(first, (ended_at + 5.0, 0.0, None)), ended_at + 5.0),
+    ):
+        fold = fold_of(session, files)
+        for is_alive, now, expected in (
+            (True, since + 90.0, again),
+            (True, since + 86400.0, again),
+            (None, since + 90.0, again),
+            (None, since + 600.5, state),
+            (False, since, state),
+        ):
+            run = fold.run(now, restarter_runs=lambda launch, found=is_alive: found)
+            assert (run.state, is_alive) == (expected, is_alive)
+            assert (failure_text(run) is not None) == (run.state == "failed")
+            assert run.sessions[-1].outcome == ended and (run.at_risk is not None) == (ended == "error")
+    undecided = fold_of(session, launches((T0, 0.0, None)))
+    assert undecided.run(ended_at, restarter_runs=lambda launch: True).state == state
+
+
+def test_a_session_after_the_decision_counts_for_itself(trainer: Any, launches: Any, run_of: RunOf) -> None:
+    """The next one failed, too: until the restarter has decided again, the run has failed."""
+    session = trainer("a", T0 + 60.0).spend(3).ready().train(20).stop("error", error="ValueError: NaN")
+    end = {"cause": "error", "action": "restart"}
+    assert run_of(session, launches((T0, 50.0, end), (T0 + 59.0, 0.0, None))).state == "failed"
+    assert run_of(session, launches((T0, 50.0, end))).state == "failed"
 
 
 def test_the_error_of_the_session_itself_says_most(trainer: Any, launches: Any, run_of: RunOf) -> None:
