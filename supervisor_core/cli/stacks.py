@@ -31,6 +31,8 @@ from supervisor_core.storage.local import local_path
 SCHEMA_VERSION = 1
 NOT_READ_STATUS = 1
 LARGEST_PID = 1 << 22
+TICKING_SECS = 5.0
+"""A session's monitor, which needs the interpreter's lock, ticks once a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,16 @@ class ProcessStacks:
     """What the stacks are of."""
     states: tuple[ThreadState, ...]
     outside: OutsideStacks
+
+    @property
+    def holds_lock(self) -> str | None:
+        """The thread that holds the interpreter's lock, by py-spy, which reads a process that goes on: one that sleeps
+        while the session's monitor runs Python does not hold it."""
+        holder = self.outside.holds_lock
+        state = None if holder is None else self.state_of(holder)
+        page = self.page
+        is_ticking = page is not None and page.ticks > 0 and time.monotonic() - page.tick_at < TICKING_SECS
+        return None if state is not None and state.state == "S" and is_ticking else holder
 
     def state_of(self, thread: str) -> ThreadState | None:
         """Return what the kernel says of a thread of Python; None where it cannot be found."""
@@ -157,8 +169,8 @@ def _lines(seen: ProcessStacks, later: ProcessStacks | None, secs: float | None)
         yield Text(printable(f"{step}, phase {page.phase}: {progress}"), style="bold")
     if seen.outside.problem is not None:
         yield Text(printable(f"Not read from outside: {seen.outside.problem}."), style="yellow")
-    if seen.outside.holds_lock is not None:
-        yield Text(printable(f"{seen.outside.holds_lock} holds the interpreter's lock."))
+    if seen.holds_lock is not None:
+        yield Text(printable(f"{seen.holds_lock} holds the interpreter's lock."))
     if seen.source is not None:
         yield Text(printable(f"Stacks {seen.title}; innermost line last:"))
     for thread in in_order(seen.stacks):
@@ -220,7 +232,7 @@ def _process(seen: ProcessStacks) -> dict[str, Any]:
         "source": seen.source,
         "title": seen.title if seen.source else None,
         "problem": seen.outside.problem,
-        "holds_lock": seen.outside.holds_lock,
+        "holds_lock": seen.holds_lock,
         "threads": threads,
         "kernel": [
             {"id": state.id, "name": state.name, "state": state.state, "waits_in": state.waits_in}

@@ -181,3 +181,26 @@ def test_a_process_that_holds_the_interpreter_s_lock_is_read_from_outside(run: C
             hung.kill()
     assert "MainThread holds the interpreter's lock.\n" in done.stdout
     assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "tick_age_secs", "holder"),
+    [("S", -AGE_SECS, None), ("S", AGE_SECS, "MainThread"), ("R", -AGE_SECS, "MainThread")],
+)
+def test_a_thread_that_sleeps_while_the_monitor_runs_does_not_hold_the_lock(
+    session: StacksFile, tmp_path: Path, state: str, tick_age_secs: float, holder: str | None
+) -> None:
+    """py-spy reads a process that goes on, so it may name one. A monitor that stands still does not contradict it."""
+    page = next(page for each in (tmp_path / "memory").iterdir() if (page := read_page(each)) is not None)
+    page = replace(page, ticks=9, tick_at=time.monotonic() - tick_age_secs)
+    seen = command.ProcessStacks(
+        pid=5,
+        page=page,
+        progress_age_secs=1.0,
+        source="py-spy",
+        stacks={"MainThread": OWN},
+        title="now",
+        states=(ThreadState(id=5, name="python", state=state, waits_in="futex_do_wait"),),
+        outside=OutsideStacks(stacks={"MainThread": OWN}, threads={"MainThread": 5}, holds_lock="MainThread"),
+    )
+    assert seen.holds_lock == holder
