@@ -5,7 +5,9 @@ hangs and while the program's interpreter is blocked. Of a program without a pag
 progress, and only a timeout that was given says what is too long.
 
 Silence is counted by this watch's own ticks: time in which the restarter did not run either (a suspended machine) does
-not count, nor does the time for which someone has stopped the program (SIGSTOP, a debugger).
+not count, nor does the time for which someone has stopped the program (SIGSTOP, a debugger). Of the processes of one
+launch, those that train wait for the one that evaluates, saves, restores or compiles alone: that time does not count,
+either, as long as that one does not hang itself.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from supervisor_core.process.stacks import Activity, whereabouts
 
 MOST_TICK_SECS = 2.0
 """A longer time between two ticks counts as this: the restarter did not run."""
+TRAINS = "training"
 WAITS_FOR_NOTHING = ("stopped",)
 
 
@@ -107,7 +110,11 @@ class HangWatch:
             records: number of events in the logdir; None where unknown.
         """
         secs = min(max(0.0, passed_secs), MOST_TICK_SECS)
-        hangs = [hang for page in self.read() if (hang := self._judge(page, secs)) is not None]
+        pages = self.read()
+        for page in pages:
+            self._count(page, secs)
+        one_is_awaited = any(self._is_awaited(page) for page in pages)
+        hangs = [hang for page in pages if (hang := self._judge(page, one_is_awaited)) is not None]
         if not self.readings and (hang := self._judge_records(records, secs)) is not None:
             hangs.append(hang)
         return max(hangs, key=lambda hang: hang.secs - hang.budget_secs, default=None)
@@ -123,7 +130,7 @@ class HangWatch:
                 found.append(page)
         return found
 
-    def _judge(self, page: PageReading, secs: float) -> Hang | None:
+    def _count(self, page: PageReading, secs: float) -> None:
         now = (page.steps, page.progress_at, page.phase, page.attempt)
         before, silent_secs = self._silences.get(page.session, (None, 0.0))
         if before != now or self._stopped(page.pid):
@@ -131,6 +138,20 @@ class HangWatch:
         else:
             silent_secs += secs
         self._silences[page.session] = (now, silent_secs)
+
+    def _is_awaited(self, page: PageReading) -> bool:
+        """Say whether others may wait for this process: it does something else than to train, and is not to be ended
+        for it."""
+        if page.ended or page.budget_secs is None or page.phase in (TRAINS, *WAITS_FOR_NOTHING):
+            return False
+        _, silent_secs = self._silences[page.session]
+        return silent_secs <= max(page.budget_secs, page.act_after_secs or 0.0) and self._running(page)
+
+    def _judge(self, page: PageReading, one_is_awaited: bool) -> Hang | None:
+        now, silent_secs = self._silences[page.session]
+        if page.phase == TRAINS and one_is_awaited:
+            self._silences[page.session] = (now, 0.0)
+            return None
         if page.ended or page.budget_secs is None or page.phase in WAITS_FOR_NOTHING:
             return None
         if silent_secs <= page.budget_secs or not self._running(page):

@@ -109,6 +109,47 @@ def test_time_in_which_the_restarter_did_not_run_does_not_count(page: PageReadin
     assert MOST_TICK_SECS < 3.0
 
 
+def test_a_rank_that_waits_for_one_that_evaluates_does_not_hang(page: PageReading) -> None:
+    """Its time in training begins when the other one is back there; then, where neither moves, both hang."""
+    evaluates = replace(page, session="b", phase="evaluating", budget_secs=50.0, act_after_secs=100.0)
+    trainer = Trainer(page)
+    trainer.pages.append(evaluates)
+    assert trainer.silent(50) is None
+    trains = replace(page, session="b")
+    trainer.pages[1] = trains
+    assert trainer.silent(3) is None
+    assert trainer.silent(2).phase == "training"
+
+
+def test_one_that_hangs_in_its_evaluation_is_the_hang(page: PageReading) -> None:
+    """Alone, until it would be ended for it; the one that waits for it is no worse."""
+    evaluates = replace(page, session="b", phase="evaluating", budget_secs=50.0, act_after_secs=100.0)
+    trainer = Trainer(page)
+    trainer.pages.append(evaluates)
+    for ticks, secs in ((52, 51.0), (49, 100.0)):
+        hang = trainer.silent(ticks)
+        assert (hang.session, hang.secs) == ("b", secs)
+    assert trainer.silent(10).session == "b"
+    trainer.pages[1] = replace(evaluates, ended=True)
+    assert trainer.silent(1).session == "a"
+
+
+@pytest.mark.parametrize("other", [{}, {"phase": "evaluating", "ended": True}, {"phase": "stopped"}])
+def test_a_rank_hangs_while_the_others_train_or_have_ended(page: PageReading, other: dict[str, Any]) -> None:
+    """They wait for it in their next step, so that nothing moves."""
+    trainer = Trainer(page)
+    trainer.pages.append(replace(page, session="b", **other))
+    assert trainer.silent(5).phase == "training"
+
+
+def test_a_killed_evaluation_is_not_waited_for(page: PageReading) -> None:
+    """Its page stays, and shows the phase that it was in."""
+    trainer = Trainer(page)
+    trainer.pages.append(replace(page, session="b", phase="evaluating", budget_secs=50.0))
+    trainer.watch._running = lambda reading: reading.session == "a"
+    assert trainer.silent(5).session == "a"
+
+
 def test_pages_of_other_programs_do_not_count(page: PageReading) -> None:
     """Another training of the same user on this machine may hang as it likes."""
     trainer = Trainer(replace(page, pid=1234))
