@@ -107,6 +107,7 @@ CLUSTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
                 exporter(
                     {"exporter_last_event_timestamp_seconds": ends(25 * MINUTE)},
                     progress=ends(25 * MINUTE),
+                    seen=ends(25 * MINUTE),
                     **LOST,
                     **turns("running", 26 * MINUTE, "lost"),
                 ),

@@ -79,6 +79,7 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
                     },
                     run=run,
                     progress=ends(5 * MINUTE),
+                    seen=ends(5 * MINUTE) if state == "lost" else clock,
                     saved=always(None),
                     **turns(state, 10 * MINUTE, "unreachable"),
                 )

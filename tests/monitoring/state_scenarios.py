@@ -137,8 +137,13 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {AT: SILENT, AT + 15: SILENT, AT + 30: SILENT, AT + 60: {KILLED}, AT + 20 * MINUTE: {KILLED}},
         ),
         (
+            "killed, reported at once, and an evaluator goes on writing into the same logdir",
+            [exporter(**{**LOST, "serves": {next(iter(EVENTS)): clock}, **turns("running", AT, "lost")})],
+            {AT + 30: SILENT, AT + 60: {KILLED}, AT + 20 * MINUTE: {KILLED}},
+        ),
+        (
             "killed, reported at once, by an exporter whose clock is behind the training's",
-            [exporter(**{**LOST, "serves": {next(iter(EVENTS)): always(DAY)}, **turns("running", AT, "lost")})],
+            [exporter(**{**LOST, "seen": always(DAY), **turns("running", AT, "lost")})],
             {AT: SILENT, AT + 60: {KILLED}},
         ),
         (
@@ -190,7 +195,13 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         (
             "the exporter is restarted",
             restarted(
-                15 * MINUTE, 120, EVENTS, progress=ends(AT), saved=always(None), **turns("running", AT + 45, "lost")
+                15 * MINUTE,
+                120,
+                EVENTS,
+                progress=ends(AT),
+                seen=ends(AT),
+                saved=always(None),
+                **turns("running", AT + 45, "lost"),
             ),
             {at * MINUTE: {KILLED} for at in (14, 15, 16, 17, 18, 19, 20, 25)},
         ),
