@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.options import Options
-from supervisor_core.torch.position import LoaderPosition
+from supervisor_core.torch.position import BATCHES, LoaderPosition, batch_size_of
 from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
@@ -98,7 +100,7 @@ def supervised(
     outlive_signals(loader, options.signal_grace_secs)
     ranks = present_ranks()
     count = 1 if ranks is None else ranks.size
-    position = LoaderPosition(loader, random_sources, replay=replay, ranks=count)
+    position = LoaderPosition(loader, random_sources, replay=replay, ranks=count, batch_size=batch_size_of(loader))
     training: dict[str, Any] = {
         "objects": {**objects, **(state or {}), DATA: position},
         "sources": random_sources,
@@ -299,11 +301,17 @@ def _model_limits(model: Any, ranks: int) -> tuple[str, ...]:
 
 def _facts(loader: Any, ranks: int) -> dict[str, str]:
     """Return what has to be the same for an exact resume."""
-    names = {"number of workers": "num_workers", "batch size": "batch_size"}
-    facts = {name: str(getattr(loader, key)) for name, key in names.items() if hasattr(loader, key)}
+    facts = {}
+    if hasattr(loader, "num_workers"):
+        facts["number of workers"] = str(loader.num_workers)
+    if (size := batch_size_of(loader)) is not None or hasattr(loader, "batch_size"):
+        facts["batch size"] = str(size)
     dataset: Any = getattr(loader, "dataset", None)
     if hasattr(dataset, "__len__"):
         facts["number of samples"] = str(len(dataset))
+    if not isinstance(dataset, IterableDataset):  # whose loader warns, once asked, where more samples come
+        with suppress(TypeError, NotImplementedError):
+            facts[BATCHES] = str(len(loader))
     facts["number of threads"] = str(torch.get_num_threads())
     facts["number of ranks"] = str(ranks)
     return facts

@@ -13,7 +13,7 @@ leaves out the batches that were consumed, and then sets the random states of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -40,6 +40,9 @@ WORKERS_BEGIN = (
 )
 
 
+BATCHES = "number of batches in an epoch"
+
+
 class LoaderPosition:
     """The position of a training in its loader's data, over all epochs.
 
@@ -48,6 +51,9 @@ class LoaderPosition:
         sources: returns the random sources of this process.
         replay: load the consumed batches again on a resume, whatever the loader.
         ranks: how many processes share the data.
+        batch_size: samples in a batch of this process. With it the position is one of samples, so that the batch size
+            may change; None where it is not known, or the batches are counted elsewhere. A loader with its own
+            ``state_dict`` counts in its own way.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class LoaderPosition:
         *,
         replay: bool = False,
         ranks: int = 1,
+        batch_size: int | None = None,
     ) -> None:
         self._loader = loader
         self._ranks = ranks
@@ -65,11 +72,14 @@ class LoaderPosition:
         self.epoch = 0
         self.batch = 0
         """Batches consumed in this epoch."""
+        self.shift: str | None = None
+        """What the last restored position differs in from the saved one: a sentence; None where it does not."""
         self._start: dict[str, Any] | None = None
         self._loaded: dict[str, Any] | None = None
         self._is_stateful = callable(getattr(loader, "state_dict", None)) and callable(
             getattr(loader, "load_state_dict", None)
         )
+        self._batch_size = None if self._is_stateful else batch_size
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -97,6 +107,8 @@ class LoaderPosition:
         state: dict[str, Any] = {"epoch": self.epoch, "batch": self.batch, "start": self._start}
         if self._ranks > 1:
             state["ranks"] = self._ranks
+        if self._batch_size is not None:
+            state["batch_size"] = self._batch_size
         if self._is_stateful:
             state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
         return state
@@ -104,10 +116,18 @@ class LoaderPosition:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a position with the next `batches`.
 
-        That of another number of ranks becomes the one before which the same number of samples was consumed, or fewer.
+        That of another number of ranks, or batch size, becomes the one before which the same number of samples was
+        consumed, or fewer.
         """
-        if (ranks := int(state.get("ranks", 1))) != self._ranks:
-            state = {**state, "batch": int(state["batch"]) * ranks // self._ranks, "loader": None}
+        self.shift = None
+        ranks, size, present = int(state.get("ranks", 1)), state.get("batch_size"), self._batch_size
+        sizes = (1, 1) if size is None or present is None else (int(size), present)
+        before, now = ranks * sizes[0], self._ranks * sizes[1]
+        if ranks != self._ranks or sizes[0] != sizes[1]:
+            consumed = int(state["batch"]) * before
+            state = {**state, "batch": consumed // now, "loader": None}
+            if sizes[0] != sizes[1]:
+                self.shift = _shift(min(consumed, self._samples or consumed) - state["batch"] * now)
         self.epoch, self.batch, self._start = int(state["epoch"]), int(state["batch"]), state["start"]
         self._loaded = state
         if self._is_stateful and state.get("loader") is not None:
@@ -132,6 +152,11 @@ class LoaderPosition:
     def next_epoch(self) -> None:
         """The present epoch is over."""
         self.epoch, self.batch, self._start = self.epoch + 1, 0, None
+
+    @property
+    def _samples(self) -> int | None:
+        dataset: Any = getattr(self._loader, "dataset", None)
+        return len(dataset) if hasattr(dataset, "__len__") else None
 
     def _begin_epoch(self) -> None:
         for sampler in self._samplers():
@@ -171,14 +196,31 @@ class LoaderPosition:
         """Return the iterator of an epoch after its first batches, with everything drawn that they had drawn."""
         loader = self._loader
         if self._replays or not isinstance(loader, DataLoader):
-            iterator = iter(loader)
-            for _ in islice(iterator, count):
-                pass
-            return iterator
+            replayed: Iterator[Any] = iter(loader)
+            return _without(replayed, count)
         skipping = _Skipping(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler, count)
-        iterator = iter(_copy_with(loader, skipping))
+        iterator: Iterator[Any] = iter(_copy_with(loader, skipping))
         skipping.draw()
         return iterator
+
+
+def batch_size_of(loader: Any) -> int | None:
+    """Return how many samples are in each batch of a loader; None where that is not known."""
+    found = [getattr(item, "batch_size", None) for item in (loader, getattr(loader, "batch_sampler", None))]
+    return next((size for size in found if isinstance(size, int) and not isinstance(size, bool) and size > 0), None)
+
+
+def _shift(repeated: int) -> str:
+    if repeated <= 0:
+        return "The data go on after the samples that were consumed."
+    return f"The data go on before the last consumed samples: about {repeated} of this epoch will repeat."
+
+
+def _without(items: Iterator[Any], count: int) -> Iterator[Any]:
+    """Return what follows the first items. Without any, the first is taken ahead: only then has a sampler drawn."""
+    for _ in islice(items, count):
+        pass
+    return items if count else chain(list(islice(items, 1)), items)
 
 
 class _Skipping:
@@ -192,9 +234,7 @@ class _Skipping:
     def draw(self) -> None:
         """Draw the items that are left out, and what the sampler draws for all of them."""
         if self._iterator is None:
-            self._iterator = iter(self._inner)
-            for _ in islice(self._iterator, self._count):
-                pass
+            self._iterator = _without(iter(self._inner), self._count)
 
     def __iter__(self) -> Iterator[Any]:
         self.draw()

@@ -14,6 +14,7 @@ from typing import Any
 
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.errors import CheckpointError
+from supervisor_core.torch.position import BATCHES
 from supervisor_core.torch.ranks import Ranks
 from supervisor_core.torch.shards import Shards
 from supervisor_core.training import random_state
@@ -118,8 +119,9 @@ class RanksState(TrainingState):
             return super().reasons(manifest, tree, versions)
         # The data are divided in another way: one reason, instead of its consequences.
         is_new = rank >= saved
+        facts = {name: value for name, value in manifest.facts.items() if name != BATCHES}
         reasons = super().reasons(
-            replace(manifest, data_position=None), {**tree, "random": {}} if is_new else tree, versions
+            replace(manifest, data_position=None, facts=facts), {**tree, "random": {}} if is_new else tree, versions
         )
         number = f"Another {NUMBER}: {saved} at the save, {self.ranks.size} now."
         missing = tuple(f"The random state of {source.name} is" for source in self.sources()) if is_new else ()

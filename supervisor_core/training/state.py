@@ -28,7 +28,7 @@ NO_DATA_POSITION = (
     f'The position in the training data is not captured: the state has no "{DATA}". Batches may repeat or be left out.'
 )
 
-
+NOT_THE_SAVED_ONE = "The position in the data is not the saved one: batches may repeat or be left out."
 MID_STEP = "It was saved when the program had left its loop in the middle of a step: that step may be done twice."
 
 
@@ -201,7 +201,7 @@ class TrainingState:
         if position is not None and DATA in self.objects:
             present = digest(copy_tree(access(DATA, self.objects[DATA]).get(), self.kinds, "the data position"))
             if present != position:
-                reasons.append("The position in the data is not the saved one: batches may repeat or be left out.")
+                reasons.append(getattr(self.objects[DATA], "shift", None) or NOT_THE_SAVED_ONE)
         return reasons + random_state.restore(self.sources(), tree.get("random", {}))
 
 

@@ -21,9 +21,20 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
+from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop import LEFT  # noqa: E402
-from supervisor_core.torch.position import WORKERS_BEGIN, WORKERS_DRAW, WORKERS_STAY  # noqa: E402
+from supervisor_core.torch.loop import LEFT, _facts  # noqa: E402
+from supervisor_core.torch.position import (  # noqa: E402
+    BATCHES,
+    WORKERS_BEGIN,
+    WORKERS_DRAW,
+    WORKERS_STAY,
+    LoaderPosition,
+    batch_size_of,
+)
+from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
+from supervisor_core.training.state import TrainingState  # noqa: E402
+from supervisor_core.training.tree import read_tree, write_tree  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 PAUSE = threading.Event()  # never set
@@ -316,6 +327,60 @@ def test_a_requested_stop_draws_no_batch_ahead(tmp_path: Path, trial_in: ModuleT
     assert status == -signal.SIGTERM and len(first) == step
     status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(run, kind, say))
     assert (status, verdict) == (0, "exact") and [*first, *steps] == truth
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "batch", "shift"),
+    [
+        ("shuffled", 4, 6, "The data go on after the samples that were consumed."),
+        ("shuffled", 5, 4, "The data go on before the last consumed samples: about 4 of this epoch will repeat."),
+        ("shuffled", 32, 0, "The data go on before the last consumed samples: about 24 of this epoch will repeat."),
+        ("sampler", 4, 6, "The data go on after the samples that were consumed."),
+        ("stream", 4, 6, "The data go on after the samples that were consumed."),
+    ],
+)
+def test_another_batch_size(tmp_path: Path, kind: str, size: int, batch: int, shift: str) -> None:
+    """The training goes on after the samples that were consumed, or some before; the verdict says which."""
+
+    def loader(size: int) -> Any:
+        if kind == "stream":
+            return DataLoader(Stream(), size)
+        if kind == "sampler":
+            order = torch.utils.data.RandomSampler(samples())
+            return DataLoader(samples(), batch_sampler=torch.utils.data.BatchSampler(order, size, False))
+        return DataLoader(samples(), size, shuffle=True)
+
+    def part(size: int) -> tuple[LoaderPosition, TrainingState]:
+        data = loader(size)
+        position = LoaderPosition(data, random_sources, batch_size=batch_size_of(data))
+        facts = _facts(data, 1)
+        return position, TrainingState(
+            objects={"data": position}, sources=random_sources, kinds=KINDS, facts=lambda: facts
+        )
+
+    position, state = part(BATCH)
+    batches = position.batches()
+    order = []
+    for _ in range(3):
+        order += next(batches)[0].tolist()
+        position.batch += 1
+    captured = state.capture(3)
+    write_tree(str(tmp_path), captured.tree, KINDS)
+    order += [index for ids, *_ in batches for index in ids.tolist()]
+    position, state = part(size)
+    manifest = Manifest(format="", step=3, facts={"batch size": "8"}, data_position=captured.data_position)
+    exactness = state.resume(manifest, read_tree(str(tmp_path), KINDS), {})
+    assert exactness.reasons == (shift, f"Another batch size: 8 at the save, {size} now.")
+    assert position.batch == batch
+    assert [index for ids, *_ in position.batches() for index in ids.tolist()] == order[batch * size :]
+
+
+def test_another_number_of_batches() -> None:
+    """Is named, as a loader of the program's own may have no batch size; a stream's is not asked for."""
+    assert _facts([1, 2, 3], 1)[BATCHES] == "3"
+    assert _facts(DataLoader(samples(), BATCH), 1)[BATCHES] == "6"
+    assert BATCHES not in _facts(DataLoader(Stream(), BATCH), 1)
+    assert BATCHES not in _facts(iter([1]), 1)
 
 
 def test_persistent_workers(tmp_path: Path, trial_in: ModuleType) -> None:
