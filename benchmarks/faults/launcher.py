@@ -91,9 +91,10 @@ class Process:
         return next((int(line[1]) for line in reversed(self.said) if line[0] == word), None)
 
     def kill(self, signum: int) -> None:
-        """Send it a signal."""
+        """Send it a signal, unless it has ended: it may have, and its end not be read yet."""
         if self.returncode is None:
-            os.kill(self.pid, signum)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
 
     def wait(self, timeout_secs: float = HANG_SECS) -> int:
         """Read the rest of what it says, wait for its end, and return its status as `subprocess` has it.
