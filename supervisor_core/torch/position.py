@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from supervisor_core.torch.workers import iterate
 from supervisor_core.training import random_state
 from supervisor_core.training.random_state import RandomSource
 
@@ -138,9 +139,9 @@ class LoaderPosition:
         loaded, self._loaded = self._loaded, None
         if loaded is None or loaded["start"] is None:
             self._begin_epoch()
-            yield from self._loader
+            yield from iterate(self._loader)
         elif self._is_stateful and loaded.get("loader") is not None:
-            yield from self._loader
+            yield from iterate(self._loader)
         else:
             present = random_state.capture(self._sources())
             random_state.restore(self._sources(), loaded["start"]["random"])
@@ -196,10 +197,10 @@ class LoaderPosition:
         """Return the iterator of an epoch after its first batches, with everything drawn that they had drawn."""
         loader = self._loader
         if self._replays or not isinstance(loader, DataLoader):
-            replayed: Iterator[Any] = iter(loader)
+            replayed: Iterator[Any] = iterate(loader)
             return _without(replayed, count)
         skipping = _Skipping(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler, count)
-        iterator: Iterator[Any] = iter(_copy_with(loader, skipping))
+        iterator: Iterator[Any] = iterate(_copy_with(loader, skipping))
         skipping.draw()
         return iterator
 

@@ -10,10 +10,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _LOOK_SECS = 0.5
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def outlive_signals(loader: Any, grace_secs: float) -> None:
@@ -27,6 +28,17 @@ def outlive_signals(loader: Any, grace_secs: float) -> None:
         given = loader.worker_init_fn
         if not isinstance(given, Outliving):
             loader.worker_init_fn = Outliving(given, grace_secs)
+
+
+def iterate(loader: Any) -> Iterator[Any]:
+    """Return ``iter(loader)``; a worker that it starts holds the signals back until it outlives them."""
+    if not isinstance(getattr(loader, "worker_init_fn", None), Outliving):
+        return iter(loader)
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # a forked worker begins with this thread's mask
+    try:
+        return iter(loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 class Outliving:
@@ -46,8 +58,9 @@ class Outliving:
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)  # written to inside of native code, too
-        for signum in (signal.SIGTERM, signal.SIGINT):
+        for signum in _SIGNALS:
             signal.signal(signum, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         arguments = (read, os.getppid(), self._grace_secs)
         threading.Thread(target=_end_after, args=arguments, name="worker-end", daemon=True).start()
         if self._given is not None:

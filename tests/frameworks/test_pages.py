@@ -19,6 +19,7 @@ NEEDS = {"keras": "keras", "torch": "torch", "lightning": "lightning", "transfor
 LOGDIR = re.compile(r'"/tmp/[\w-]+-example"')
 
 
+@pytest.mark.timeout(600)  # a framework's first import, on a busy machine
 @pytest.mark.parametrize("name", [name for name in NEEDS if (ROOT / "docs" / f"{name}.md").exists()])
 def test_the_program_of_a_page_trains(tmp_path: Path, name: str) -> None:
     """With nothing but its logdir replaced."""

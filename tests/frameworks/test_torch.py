@@ -222,6 +222,17 @@ def test_a_signal_to_the_whole_group(tmp_path: Path, trial_in: ModuleType, signu
     assert [(session.outcome, session.last_step) for session in item.run.sessions] == [("signal", 3)]
 
 
+def test_a_signal_to_a_worker_that_starts(tmp_path: Path, trial_in: ModuleType) -> None:
+    """It is held back until the worker can outlive it, so the training goes on with that worker."""
+
+    def body(say: Callable[[str], None]) -> None:
+        os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+        train(tmp_path / "run", "two workers", say)
+
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", "two workers", say))
+    assert trial_in.trial(tmp_path, body) == (0, truth)
+
+
 def test_a_loop_that_is_left_early(tmp_path: Path, trial_in: ModuleType) -> None:
     """By break: the step that was made counts, and is saved; a second call goes on after it."""
 
