@@ -31,7 +31,8 @@ def test_the_program_of_a_page_trains(tmp_path: Path, name: str) -> None:
     run = tmp_path / "run"
     program, replaced = LOGDIR.subn(repr(str(run)), program)
     assert replaced == 1
-    environment = {"KERAS_BACKEND": "jax", **os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    backend = "jax" if find_spec("jax") is not None else "tensorflow"
+    environment = {"KERAS_BACKEND": backend, **os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
