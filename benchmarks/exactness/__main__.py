@@ -213,7 +213,7 @@ def share(framework: Framework, frameworks: list[Framework], trials: int) -> int
 
 
 def draw(framework: Framework, trials: int, seed: int, kills: int = KILLS) -> list[Drawn]:
-    """Draw trainings for so many trials."""
+    """Draw the trainings of a number of trials."""
     found = []
     for number, begin in enumerate(range(0, trials, kills)):
         rng = random.Random(f"{seed}/{framework.name}/{number}")

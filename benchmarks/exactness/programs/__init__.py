@@ -1,6 +1,6 @@
 """The programs: each trains a small model of digits, under one system, and says what it computes.
 
-    at COUNT                    what was restored: the model had been trained on so many batches
+    at COUNT                    what was restored: the model had been trained on COUNT batches
     verdict REASONS             a list of sentences, as JSON; null where nothing was restored
     batch COUNT IDS LOSS        the COUNT-th batch of the run: its samples' numbers, in order, and the bits of its loss
     end COUNT DIGEST            of all weights, averages included
@@ -32,7 +32,7 @@ class Asked:
     """How a program trains."""
 
     system: str
-    """Who saves and resumes; "none": nobody."""
+    """Who saves and resumes; "none": nothing."""
     directory: str
     options: dict[str, Any] = field(default_factory=dict)
     """How it trains; the same for all of its sessions."""

@@ -105,7 +105,7 @@ def end(state: Any) -> None:
 
 
 def plainly(asked: Asked) -> None:
-    """Nobody saves."""
+    """Without saving."""
     training, data = Training(asked.options), batches(asked.options)
     interruption = Interruption(asked, lambda: True)
     state = training.state

@@ -208,7 +208,7 @@ class Training:
 
 
 def plainly(asked: Asked) -> None:
-    """Nobody saves."""
+    """Without saving."""
     training = Training(asked.options)
     interruption = Interruption(asked, lambda: True)
     for _ in range(EPOCHS):
