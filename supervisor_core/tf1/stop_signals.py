@@ -234,7 +234,7 @@ class StopSignals:
             return
         grace_secs = granted_secs(self._options.signal_grace_secs)
         self._note(watch, signum)
-        heeded = coord.is_heeded or stopping.others_heeded()
+        heeded = self._is_heeded
         ends = watch.ends_process(signum)
         if ends:
             _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
@@ -251,6 +251,9 @@ class StopSignals:
             stopping.save_beside()
         if not ends:
             return  # a handler of the program's decides when, and how, the process ends
+        if not heeded and self._is_heeded:  # the signal came before the loop asked for the first time
+            heeded, goes_on = True, False
+            coord.request_stop()
         if signum == signal.SIGINT:
             has_left_loop.wait(deadline.for_work.remaining(grace_secs * INTERRUPT_SHARE) if heeded else 0.0)
             if not has_left_loop.is_set():
@@ -294,6 +297,11 @@ class StopSignals:
             checkpoints.save("signal")
         except Exception as error:  # training goes on, and the next save may succeed
             _LOG.warning("%s: the checkpoint could not be saved: %s", name, error_text(error))
+
+    @property
+    def _is_heeded(self) -> bool:
+        """Whether the main thread has asked whether to stop, so that its loop ends by itself."""
+        return self._state.coord.is_heeded or self._stopping.others_heeded()
 
     def _note(self, watch: SignalWatch, signum: int) -> None:
         self._state.deadline.signalled(watch.received_at)

@@ -81,7 +81,8 @@ class Training:
         threading.Thread(target=sess.run, args=(self.stuck,), daemon=True).start()
 
     def train_on(self, sess: Any, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Train until a stop is asked for, if that is asked about at all."""
+        """Train until a stop is asked for, if that is asked about at all: then before it says "trained", too."""
+        should_stop()
         self.train(sess)
         while not should_stop():
             sess.run(self.train_op)
@@ -156,6 +157,19 @@ def monitored_exit_0(t: Training) -> None:
 def asks(t: Training) -> None:
     """Ask whether to stop."""
     with t.supervisor().managed_session() as sess:
+        t.train_on(sess, t.sv.should_stop)
+
+
+def asks_late(t: Training) -> None:
+    """Ask whether to stop for the first time when a signal has come: while its checkpoint is being saved."""
+    with t.supervisor().managed_session() as sess:
+        t.train(sess)
+        t.block_saves(sess)
+        say("asks late")
+        while "supervisor-final-save" not in {thread.name for thread in threading.enumerate()}:
+            WAIT.wait(0.002)
+        assert not t.sv.should_stop()
+        LET_GO.set()
         t.train_on(sess, t.sv.should_stop)
 
 

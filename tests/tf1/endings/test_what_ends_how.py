@@ -138,7 +138,10 @@ ROWS: dict[str, list[Callable[[Start], Any]]] = {
     "SIGTERM, a handler of the program's": [
         signalled(name, signal.SIGTERM) for name in ("handler_of_its_own", "handler_in_the_block")
     ],
-    "Ctrl-C": [signalled(name, signal.SIGINT) for name in ("asks", "monitored_asks", "unmanaged_asks")],
+    "Ctrl-C": [
+        *(signalled(name, signal.SIGINT) for name in ("asks", "monitored_asks", "unmanaged_asks")),
+        signalled("asks_late", signal.SIGINT, at="asks late"),
+    ],
     "Ctrl-C, the loop never asks": [
         cleans_up(signalled(name, signal.SIGINT))
         for name in ("never_asks", "monitored_never_asks", "unmanaged_never_asks")
