@@ -193,6 +193,8 @@ class Webhook:
         self._queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.received: list[dict[str, Any]] = []
         """Every alert that has arrived and was waited for."""
+        self.repeated: set[str] = set()
+        """The names of alerts that may fire and resolve again, and are passed over."""
         arrivals = self._queue
 
         class Handler(BaseHTTPRequestHandler):
@@ -212,9 +214,12 @@ class Webhook:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
 
     def next(self, timeout_secs: float = PATIENCE_SECS) -> tuple[str, str, str]:
-        """Wait for the next alert; return its status, its name and its run."""
-        alert = self._queue.get(timeout=timeout_secs)
-        self.received.append(alert)
+        """Wait for the next alert that is not one of `repeated`; return its status, its name and its run."""
+        while True:
+            alert = self._queue.get(timeout=timeout_secs)
+            self.received.append(alert)
+            if alert["labels"]["alertname"] not in self.repeated:
+                break
         return alert["status"], alert["labels"]["alertname"], alert["labels"].get("run", "")
 
     def rest(self) -> list[dict[str, Any]]:
@@ -222,7 +227,7 @@ class Webhook:
         found = []
         while not self._queue.empty():
             found.append(self._queue.get())
-        return found
+        return [alert for alert in found if alert["labels"]["alertname"] not in self.repeated]
 
     def close(self) -> None:
         """Stop listening."""
