@@ -112,7 +112,10 @@ def monitor(config: Config, model: Model) -> None:
         options=supervisor_core.Options(**config.options),
     ) as sess:
         train(config, model, sess, sess.should_stop, writer)
-    writer.close()
+    try:
+        writer.close()
+    except supervisor_core.EventsWriteError as error:  # what was written may not survive a power cut
+        say("unsynced", error)
     say("left", supervisor_step(config))
 
 

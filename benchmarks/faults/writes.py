@@ -83,12 +83,14 @@ def _fail(trial: Trial, trials: int, failure: Failure) -> Iterator[Outcome]:
 def _judge(findings: Findings, training: Process, failure: Failure, newest: int, reported: int) -> None:
     """A session trains to its end, unless it was refused at its start by an error that names the cause."""
     first = training.last("ready")
+    unsynced = [" ".join(words) for word, *words in training.said if word == "unsynced"]
+    cause = os.strerror(failure.error)
+    findings.fault(any(cause not in text for text in unsynced), f"closing the program's own writer raised {unsynced}")
     if first is not None:
         judge_resume(findings, training, first, newest, reported)
         findings.fault(training.returncode != 0, f"training ended with {training.returncode}{training.story()}")
         return
     text = training.errors.read_text(errors="replace")
-    cause = os.strerror(failure.error)
     refused = training.returncode == 1 and cause in text
     findings.fault(not refused, f"the start ended with {training.returncode}, without {cause!r}{training.story()}")
 
@@ -107,10 +109,12 @@ FAILURES = (
     Failure(errno.EIO, None, "monitored"),
     Failure(errno.ENOSPC, 0.5, "monitored"),
 )
+_SURVIVED = "all steps are done, all events and the last step are saved; or the start is refused, with the cause"
+_OWN_WRITER = "; closing the program's own writer may raise that a sync failed, with the cause"
 FAULTS = tuple(
     Fault(
         name=failure.name,
-        survived="all steps are done, all events and the last step are saved; or the start is refused, with the cause",
+        survived=_SURVIVED + (_OWN_WRITER if failure.facade == "monitored" else ""),
         long=200,
         short=3,
         quick=1 if failure == FAILURES[0] else 0,
