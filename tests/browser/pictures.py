@@ -19,15 +19,20 @@ from scripted_run import Scripted
 from scripted_runs import checkpoint_file, newest_saves, write_big_cluster, write_cluster, write_stormy
 
 IMAGES = ROOT / "docs" / "images"
-AHEAD_SECS = 60
+AHEAD_SECS = 120
 """The runs' events end this long after now, so that no run falls silent while pictures are taken."""
+REASONS = (
+    "Another number of workers: 2 at the save, 4 now.",
+    "Another version of numpy: 2.4.1 at the save, 2.5.0 now.",
+)
+"""Why a resume of the pictures was not exact."""
 
 
 def write_runs(logdir: Path) -> None:
     """Runs in all states, with and without a cluster."""
     now = time.time() + AHEAD_SECS
-    write_stormy(logdir / "mnist" / "dropout-0.3", now)
-    write_stormy(logdir / "mnist" / "dropout-0.5", now - 6600, running=False)
+    write_stormy(logdir / "mnist" / "dropout-0.3", now, reasons=REASONS)
+    write_stormy(logdir / "mnist" / "dropout-0.5", now - 6600, running=False, reasons=REASONS)
     write_cluster(logdir / "ctr" / "wide-and-deep", now)
     write_cluster(logdir / "ctr" / "wide", now - 9000, running=False)
     write_big_cluster(logdir / "ctr" / "hundred-workers", now)

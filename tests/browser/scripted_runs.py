@@ -25,12 +25,12 @@ def checkpoint_file(run: Path, step: int) -> None:
         (run / f"model.ckpt-{step}{suffix}").write_bytes(b"x")
 
 
-def write_stormy(run: Path, now: float, running: bool = True) -> Scripted:
+def write_stormy(run: Path, now: float, running: bool = True, reasons: tuple[str, ...] = RESUME_REASONS) -> Scripted:
     """A run of most of an hour: killed twice, preempted once, a stall, failed saves, a service that was late. Its
     resumes were not exact, unknown, exact."""
     first = Scripted(run, now - 3300, rate=3.0)
     first.train(700)
-    resume = {"resume_exact": False, "resume_reasons": RESUME_REASONS}
+    resume = {"resume_exact": False, "resume_reasons": reasons}
     second = Scripted(run, now - 2440, attempt=2, step=first_save(first, 600), rate=3.1, **resume)
     second.train(400, late_summaries=True).train(60).stall(90).train(200)
     second.stop("signal", signal="SIGTERM")
