@@ -111,7 +111,7 @@ class DistributedRun(Run):
         self._agreed_signum: int | None = None
         self._is_left = self._has_failed = False
         self._disagreement: RanksError | None = None
-        self._met_at_end = False
+        self._has_begun = self._met_at_end = False
         self._steps_between = 1
         self._agreed_at: float | None = None
 
@@ -123,19 +123,20 @@ class DistributedRun(Run):
             RanksError: if the ranks have other logdirs or other models, or one of them has ended.
         """
         self.ranks.open()
-        if not self.ranks.is_chief:
-            logdir, structure = expect(self.ranks.announce())
-            self._check_same("logdir", logdir, self.logdir)
-            self._check_same("names and shapes of the model", structure, self._structure)
-            super().__enter__()
-            return self
         try:
+            if not self.ranks.is_chief:
+                logdir, structure = expect(self.ranks.announce())
+                self._check_same("logdir", logdir, self.logdir)
+                self._check_same("names and shapes of the model", structure, self._structure)
             super().__enter__()
         except BaseException as error:
-            if self.ranks.announcements < 2 and not isinstance(error, RanksError):  # the others wait for it
-                with suppress(RanksError):
+            if self.ranks.is_chief and self.ranks.announcements < 2 and not isinstance(error, RanksError):
+                with suppress(RanksError):  # the others wait for it
                     self.ranks.announce(Refusal(f"{type(error).__name__}: {error}"))
+            else:
+                self.ranks.close()
             raise
+        self._has_begun = True
         return self
 
     def _check_same(self, what: str, chiefs: str, own: str) -> None:
@@ -192,12 +193,14 @@ class DistributedRun(Run):
             self._agreed_signum = max(row.signum for row in rows) or None
             self._coord.request_stop()
         elif chief.can_save and (chief.is_due or any(row.asks for row in rows)):
-            with self._recorder_now.progress.held():
-                self._ranks_state.collect()
-            if self.ranks.is_chief:
-                self._due.asked_by = self._saves_due.asked_by or ("timer" if chief.is_due else "manual")
-                super()._save_due()
-            self._ranks_state.release()
+            try:
+                with self._recorder_now.progress.held():
+                    self._ranks_state.collect()
+                if self.ranks.is_chief:
+                    self._due.asked_by = self._saves_due.asked_by or ("timer" if chief.is_due else "manual")
+                    super()._save_due()
+            finally:
+                self._ranks_state.release()
             self._due.asked_by = self._saves_due.asked_by = None
         self._recorder_now.progress.begins(self._monotonic())
 
@@ -264,7 +267,11 @@ class DistributedRun(Run):
             except RanksError as disagreement:
                 raised, self._has_failed = disagreement, True
                 _LOG.error("Nothing is saved at the end: %s", disagreement)
-        super()._end(raised or error)
+        try:
+            super()._end(raised or error)
+        finally:
+            if self._has_begun and not self._met_at_end:
+                self.ranks.close()  # the others do not wait for one that does not come
         if raised is not None and error is None:
             raise raised
         self._end_as_the_others(signals.signum)

@@ -6,9 +6,10 @@ training's own collectives. A rank that has ended makes the others' next call fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -25,14 +26,15 @@ LEAVE_SECS = 20.0
 class Ranks:
     """The processes of the default process group; see the module's docstring. All of them make the same calls."""
 
-    _own: tuple[Any, Any, Any] | None = None
-    """The default group, and our two groups of the same processes: made once for all sessions of this process."""
+    _earlier: ClassVar[list[Any]] = []
+    """The groups of this process's sessions that others may still read from: closed when all have begun the next one."""
 
     def __init__(self) -> None:
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
         self._group: Any = None
         self._leaving: Any = None
+        self._failure: RanksError | None = None
         self.announcements = 0
         """How many values rank 0 has announced."""
 
@@ -42,12 +44,18 @@ class Ranks:
         return self.rank == 0
 
     def open(self) -> None:
-        """Connect to the others; waits for all of them."""
-        world = dist.group.WORLD
-        if Ranks._own is None or Ranks._own[0] is not world:
-            group = dist.new_group(backend="gloo", timeout=TIMEOUT)
-            Ranks._own = world, group, dist.new_group(backend="gloo", timeout=timedelta(seconds=LEAVE_SECS))
-        _, self._group, self._leaving = Ranks._own
+        """Connect to the others, by new groups for each session; waits for all of them."""
+        self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self._leaving = dist.new_group(backend="gloo", timeout=timedelta(seconds=LEAVE_SECS))
+        _close(Ranks._earlier)
+        Ranks._earlier = [self._group, self._leaving]
+
+    def close(self) -> None:
+        """Disconnect: a call of the others that waits for this rank, and each later one, fails at once."""
+        self._failure = self._failure or RanksError("This rank has disconnected from the others.")
+        if self._group is not None:
+            self._group = self._leaving = None
+            _close(Ranks._earlier)
 
     def compare(self, numbers: Sequence[int]) -> list[list[int]]:
         """Return the numbers of all ranks, in their order.
@@ -57,10 +65,8 @@ class Ranks:
         """
         mine = torch.tensor(list(numbers), dtype=torch.int64, device="cpu")
         found = [torch.empty_like(mine) for _ in range(self.size)]
-        try:
+        with self._connected():
             dist.all_gather(found, mine, group=self._group)
-        except RuntimeError as error:
-            raise _ended(error) from error
         return [item.tolist() for item in found]
 
     def announce(self, value: Any = None) -> Any:
@@ -71,10 +77,8 @@ class Ranks:
         """
         box = [value]
         self.announcements += 1
-        try:
+        with self._connected():
             dist.broadcast_object_list(box, src=0, group=self._group)
-        except RuntimeError as error:
-            raise _ended(error) from error
         return box[0]
 
     def collect(self, value: Any) -> list[Any] | None:
@@ -84,10 +88,8 @@ class Ranks:
             RanksError: if another rank has ended.
         """
         found: list[Any] | None = [None] * self.size if self.is_chief else None
-        try:
+        with self._connected():
             dist.gather_object(value, found, dst=0, group=self._group)
-        except RuntimeError as error:
-            raise _ended(error) from error
         return found
 
     def exchange(self, value: Any) -> list[Any]:
@@ -97,10 +99,8 @@ class Ranks:
             RanksError: if another rank has ended.
         """
         found: list[Any] = [None] * self.size
-        try:
+        with self._connected():
             dist.all_gather_object(found, value, group=self._group)
-        except RuntimeError as error:
-            raise _ended(error) from error
         return found
 
     def meet(self) -> None:
@@ -109,12 +109,20 @@ class Ranks:
         Raises:
             RanksError: if one of them does not within `LEAVE_SECS`.
         """
-        try:
+        with self._connected(f"Another rank has not left its loop within {LEAVE_SECS:.0f} s, or has ended"):
             dist.barrier(group=self._leaving)  # a monitored one has a limit on rank 0 only
+
+    @contextmanager
+    def _connected(self, otherwise: str = "Another rank has ended, or cannot be reached") -> Iterator[None]:
+        """Disconnect where the block fails: the groups are broken then, and no rank shall wait for this one."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield
         except RuntimeError as error:
-            raise RanksError(
-                f"Another rank has not left its loop within {LEAVE_SECS:.0f} s, or has ended: {error}"
-            ) from error
+            self._failure = RanksError(f"{otherwise}: {error}")
+            self.close()
+            raise self._failure from error.with_traceback(None)  # whose frames would keep the connections open
 
 
 def present_ranks() -> Ranks | None:
@@ -124,5 +132,7 @@ def present_ranks() -> Ranks | None:
     return Ranks()
 
 
-def _ended(error: RuntimeError) -> RanksError:
-    return RanksError(f"Another rank has ended, or cannot be reached: {error}")
+def _close(groups: list[Any]) -> None:
+    while groups:
+        with suppress(ValueError, RuntimeError):  # it went with the default group
+            dist.destroy_process_group(groups.pop())

@@ -28,6 +28,7 @@ from supervisor_core.errors import LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.distributed_run import At, DistributedRun, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
+from supervisor_core.torch.ranks import Ranks  # noqa: E402
 from supervisor_core.torch.ranks_state import ALONE, NUMBER, RanksState  # noqa: E402
 from supervisor_core.torch.shards import refuse_split  # noqa: E402
 from supervisor_core.torch.tensors import random_sources  # noqa: E402
@@ -45,8 +46,19 @@ def program(module_at: Callable[[str], ModuleType]) -> ModuleType:
     return module_at("frameworks/ranks_program.py")
 
 
+def launch(program: Callable[..., Any], *args: Any, ranks: int = 2) -> dict[int, Any]:
+    """Run ``program`` as torchrun does, by its own launcher, in processes forked off this one; return what each rank
+    returned."""
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=ranks, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.05, start_method="fork",
+    )  # fmt: skip
+    returned: dict[int, Any] = elastic_launch(config, program)(*args)
+    return returned
+
+
 class Job:
-    """Starts a training's ranks as torchrun does, by its own launcher, in processes forked off the test's."""
+    """A training's ranks, and what they say."""
 
     def __init__(self, directory: Path, trial: ModuleType, program: ModuleType) -> None:
         self.directory = directory
@@ -56,16 +68,12 @@ class Job:
 
     def run(self, plan: dict[str, Any] | None = None, *, ranks: int = 2) -> list[list[str]]:
         """Run to the end; return what each rank said."""
-        config = LaunchConfig(
-            min_nodes=1, max_nodes=1, nproc_per_node=ranks, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.05, start_method="fork",
-        )  # fmt: skip
         before = {path.name: len(path.read_text().splitlines()) for path in self.directory.glob("rank-*")}
 
-        def launch(say: Callable[[str], None]) -> None:
-            elastic_launch(config, self._program.train_forked)(str(self.directory), plan)
+        def body(say: Callable[[str], None]) -> None:
+            launch(self._program.train_forked, str(self.directory), plan, ranks=ranks)
 
-        self.status, _ = self._trial.trial(self.directory, launch)
+        self.status, _ = self._trial.trial(self.directory, body)
         said = [(self.directory / f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
         return [lines[before.get(f"rank-{rank}", 0) :] for rank, lines in enumerate(said)]
 
@@ -264,3 +272,30 @@ def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
     run._compare(Row(At.END, 5))
     run._compare(Row(At.RECORDED, 5))
     assert others.meetings == 1
+
+
+def meet_in_vain() -> str:
+    """On rank 1 a meeting that fails, on rank 0 a wait for rank 1; return what the next session's ranks say."""
+    torch.distributed.init_process_group("gloo")
+    first, second = Ranks(), Ranks()
+    first.open()
+
+    def barrier(group: Any) -> None:
+        raise RuntimeError("timed out")
+
+    torch.distributed.barrier = barrier
+    with pytest.raises(RanksError, match="timed out" if first.rank else "Another rank has ended, or cannot be"):
+        if first.rank:
+            first.meet()
+        else:
+            first.compare([0])
+    with pytest.raises(RanksError):  # and not through another group
+        first.compare([0])
+    second.open()
+    return f"{second.announce(f'said by {second.rank}')}, {second.compare([second.rank])}"
+
+
+def test_a_rank_that_waited_in_vain(trial_in: ModuleType, tmp_path: Path) -> None:
+    """Ends the others' wait for it; the next session of the same processes has groups of its own."""
+    status, said = trial_in.trial(tmp_path, lambda say: say(json.dumps(launch(meet_in_vain))))
+    assert (status, said) == (0, ['{"0": "said by 0, [[0], [1]]", "1": "said by 0, [[0], [1]]"}'])
