@@ -129,11 +129,28 @@ class SealedStore:
         chosen = recovery.chosen
         return recovery, None if chosen is None else by_path[chosen.path]
 
+    def stage(self, step: int) -> str:
+        """Return a new directory for files of a checkpoint that other processes write, before `save` completes it.
+
+        Raises:
+            OSError: if it cannot be made.
+            LogdirInUseError: if another chief has taken the logdir over.
+        """
+        self._prepare()
+        staging = self._new_staging(step)
+        self._filesystem.make_directory(staging)
+        return staging
+
+    def discard(self, staging: str) -> None:
+        """Delete what `stage` has made: it is not saved."""
+        self._drop(staging)
+
     def save(
         self,
         manifest: Manifest,
         write: Callable[[str], object],
         *,
+        staging: str | None = None,
         max_to_keep: int | None = 5,
         keep_every_n_hours: float | None = None,
         read_back: bool = True,
@@ -143,6 +160,7 @@ class SealedStore:
         Args:
             manifest: everything but the files and the number.
             write: called with a new directory, in which it writes all files.
+            staging: a directory from `stage` instead, in which there are files already; deleted if the save fails.
             max_to_keep: see `retention.decide`.
             keep_every_n_hours: see `retention.decide`.
             read_back: read everything again and compare with the manifest before the checkpoint counts.
@@ -153,7 +171,6 @@ class SealedStore:
         """
         self._prepare()
         session = "" if self._publisher is None else self._publisher.session
-        staging = os.path.join(self.directory, f"{self._prefix}{manifest.step}.saving-{session}-{uuid.uuid4().hex}")
         self._number += 1
         attempt = 0 if self._publisher is None else self._publisher.attempt
         earlier = self._whole()
@@ -176,16 +193,18 @@ class SealedStore:
             last_preserved_at=retention.last_preserved_at,
             preserved=tuple(sorted({*preserved, *(os.path.basename(item.path) for item in retention.preserved)})),
         )
+        staged = staging or self._new_staging(manifest.step)
         try:
-            self._filesystem.make_directory(staging)
-            write(staging)
-            manifest = manifests.seal(staging, manifest, LOCAL, self._check)
+            if staging is None:
+                self._filesystem.make_directory(staged)
+            write(staged)
+            manifest = manifests.seal(staged, manifest, LOCAL, self._check)
             if read_back:
-                manifests.verify(staging, LOCAL, manifest=manifest)
-            self._filesystem.move(staging, final)
+                manifests.verify(staged, LOCAL, manifest=manifest)
+            self._filesystem.move(staged, final)
             self._filesystem.sync((), self.directory)
         except BaseException:
-            self._drop(staging)
+            self._drop(staged)
             raise
         self._retain(retention)
         return Sealed(path=final, manifest=manifest)
@@ -285,6 +304,10 @@ class SealedStore:
                 if self._saving.fullmatch(name):
                     self._drop(os.path.join(self.directory, name))
         self._swept = True
+
+    def _new_staging(self, step: int) -> str:
+        session = "" if self._publisher is None else self._publisher.session
+        return os.path.join(self.directory, f"{self._prefix}{step}.saving-{session}-{uuid.uuid4().hex}")
 
     def _free_name(self, step: int) -> str:
         base = os.path.join(self.directory, f"{self._prefix}{step}")

@@ -27,6 +27,7 @@ from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.supervision.session_recorder import SessionRecorder
+from supervisor_core.torch import shards
 from supervisor_core.torch.ranks import Ranks
 from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.training.run import Run
@@ -94,9 +95,11 @@ class DistributedRun(Run):
         self._ranks_state = state
         self._structure = structure
         self._saves_due = Due()
+        self._rank_saver: RankSaver | None = None
 
         def saver(*args: Any, due: Due, **others: Any) -> RankSaver:
-            return RankSaver(*args, due=self._saves_due, ranks=ranks, **others)
+            self._rank_saver = RankSaver(*args, due=self._saves_due, ranks=ranks, ranks_state=state, **others)
+            return self._rank_saver
 
         super().__init__(
             logdir,
@@ -195,14 +198,24 @@ class DistributedRun(Run):
         elif chief.can_save and (chief.is_due or any(row.asks for row in rows)):
             try:
                 with self._recorder_now.progress.held():
-                    self._ranks_state.collect()
+                    self._collect()
                 if self.ranks.is_chief:
                     self._due.asked_by = self._saves_due.asked_by or ("timer" if chief.is_due else "manual")
                     super()._save_due()
             finally:
-                self._ranks_state.release()
+                self._release()
             self._due.asked_by = self._saves_due.asked_by = None
         self._recorder_now.progress.begins(self._monotonic())
+
+    def _collect(self) -> None:
+        """Collect from each rank what rank 0 saves next; called by all ranks at the same step."""
+        if self._rank_saver is not None:
+            self._rank_saver.collect(self._step, is_saved=self._loss_finite is not False)
+
+    def _release(self) -> None:
+        """Let go what no save has taken."""
+        if self._rank_saver is not None:
+            self._rank_saver.release()
 
     def _row(self, step: int, stops: bool) -> Row:
         row = Row(At.STEP, step, stops, super()._signum or 0, self._saves_due.asked_by is not None)
@@ -270,6 +283,7 @@ class DistributedRun(Run):
         try:
             super()._end(raised or error)
         finally:
+            self._release()
             if self._has_begun and not self._met_at_end:
                 self.ranks.close()  # the others do not wait for one that does not come
         if raised is not None and error is None:
@@ -287,7 +301,7 @@ class DistributedRun(Run):
         rows = self._compare(Row(At.END, self._step, signum=super()._signum or 0, can_save=is_saved))
         self._agreed_signum = self._agreed_signum or max(row.signum for row in rows) or None
         if rows[0].can_save:
-            self._ranks_state.collect()
+            self._collect()
         self._met_at_end = True
 
     def _recorded(self) -> None:
@@ -332,12 +346,61 @@ class RankSaver(Saver):
     Args:
         args: see `Saver`.
         ranks: the processes.
+        ranks_state: this rank's state.
         others: see `Saver`.
     """
 
-    def __init__(self, *args: Any, ranks: Ranks, **others: Any) -> None:
+    def __init__(self, *args: Any, ranks: Ranks, ranks_state: RanksState, **others: Any) -> None:
         super().__init__(*args, **others)
         self._ranks = ranks
+        self._ranks_state = ranks_state
+
+    def collect(self, step: int, *, is_saved: bool) -> None:
+        """Collect what is each rank's, and have each rank write its shards; called by all ranks at the same step.
+
+        Raises:
+            RanksError: if another rank has ended.
+        """
+        started = self._clock.monotonic()
+        if self._ranks_state.shards:
+            self._write_shards(step, is_saved and step != self._saved_step)
+        self._ranks_state.collect()
+        self._ranks_state.blocked_secs = self._clock.monotonic() - started
+
+    def _write_shards(self, step: int, is_saved: bool) -> None:
+        state, ranks = self._ranks_state, self._ranks
+        if ranks.is_chief and is_saved:
+            try:
+                state.staging = self._store.stage(step)
+            except (OSError, SupervisorError) as error:
+                state.failure = error  # for `capture`
+        staging = ranks.announce(state.staging)
+        if staging is None:
+            return
+        found: dict[str, Any] = {}
+        text = None
+        try:
+            for part in state.shards:
+                found.update(part.split())
+        except Exception as error:  # the others wait for this
+            text = f"{type(error).__name__}: {error}"
+        for rank, other in enumerate(ranks.exchange(text)):
+            if other is not None:
+                state.failure = CheckpointError(f"Rank {rank} has a state that cannot be saved: {other}")
+        if state.failure is None:
+            try:
+                with ranks.together() as group:
+                    shards.write(found, os.path.join(staging, shards.ShardFiles.file), group)
+            except OSError as error:
+                state.failure = error
+
+    def release(self) -> None:
+        """Let go what no save has taken."""
+        state = self._ranks_state
+        state.release()
+        staging, state.staging = state.staging, None
+        if staging is not None:
+            self._store.discard(staging)
 
     def read(self, start_over: bool) -> Any:
         """See `Saver.read`.

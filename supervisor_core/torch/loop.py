@@ -14,6 +14,7 @@ from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.options import Options
 from supervisor_core.torch.position import BATCHES, LoaderPosition, batch_size_of
 from supervisor_core.torch.ranks import Ranks, present_ranks
+from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.in_loop import InLoop
@@ -101,10 +102,12 @@ def supervised(
     ranks = present_ranks()
     count = 1 if ranks is None else ranks.size
     position = LoaderPosition(loader, random_sources, replay=replay, ranks=count, batch_size=batch_size_of(loader))
+    if splits := isinstance(model, torch.nn.Module) and is_sharded(objects["model"]):
+        objects.update(shards_of(objects["model"], optimizer, is_alone=ranks is None))
     training: dict[str, Any] = {
         "objects": {**objects, **(state or {}), DATA: position},
         "sources": random_sources,
-        "kinds": KINDS,
+        "kinds": (*KINDS, ShardFiles(whole=ranks is None or not splits)),
         "facts": lambda: _facts(loader, count),
         "limits": lambda: (*position.limits, *loop.limits, *_model_limits(model, count)),
     }
@@ -120,15 +123,12 @@ def supervised(
     else:
         from supervisor_core.torch.distributed_run import DistributedRun
         from supervisor_core.torch.ranks_state import RanksState
-        from supervisor_core.torch.shards import is_sharded, refuse_split, shards_of
 
         refuse_split(optimizer)
-        splits = is_sharded(objects["model"])
-        shards = shards_of(objects["model"], optimizer) if splits else {}
-        training["objects"] = {**training["objects"], **shards}
+        shards = tuple(part for part in objects.values() if isinstance(part, Shards))
         run = DistributedRun(
             os.fspath(logdir),
-            state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=tuple(shards.values()), **training),
+            state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=shards, **training),
             ranks=ranks, structure="" if splits else structure_of(objects["model"]), **named,
         )  # fmt: skip
     loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks)

@@ -27,7 +27,7 @@ class Ranks:
     """The processes of the default process group; see the module's docstring. All of them make the same calls."""
 
     _earlier: ClassVar[list[Any]] = []
-    """The groups of this process's sessions that others may still read from: closed when all have begun the next one."""
+    """The groups of this process's last session: others may read from them until all have begun the next one."""
 
     def __init__(self) -> None:
         self.rank: int = dist.get_rank()
@@ -111,6 +111,16 @@ class Ranks:
         """
         with self._connected(f"Another rank has not left its loop within {LEAVE_SECS:.0f} s, or has ended"):
             dist.barrier(group=self._leaving)  # a monitored one has a limit on rank 0 only
+
+    @contextmanager
+    def together(self) -> Iterator[Any]:
+        """Yield the group, for messages of PyTorch's own.
+
+        Raises:
+            RanksError: if another rank has ended.
+        """
+        with self._connected():
+            yield self._group
 
     @contextmanager
     def _connected(self, otherwise: str = "Another rank has ended, or cannot be reached") -> Iterator[None]:

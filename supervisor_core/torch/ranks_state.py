@@ -35,18 +35,22 @@ class RanksState(TrainingState):
     """Names of the objects whose states differ from rank to rank."""
     shards: tuple[Shards, ...] = ()
     """Those of the objects whose states are split over the ranks."""
+    staging: str | None = None
+    """The directory in which the shards for the next `capture` are."""
+    blocked_secs: float = 0.0
+    """How long the ranks took to write and collect what `capture` needs."""
+    failure: Exception | None = None
+    """Why they are not."""
 
     _collected: list[Any] | None = None
 
     def collect(self) -> None:
         """Collect what is each rank's, for the next `capture` on rank 0; called by all ranks at the same step."""
-        for part in self.shards:
-            part.gather()
         self._collected = self.ranks.collect(None if self.ranks.is_chief else self._part())
 
     def release(self) -> None:
         """Let go what was collected."""
-        self._collected = None
+        self._collected = self.failure = None
         for part in self.shards:
             part.release()
 
@@ -55,7 +59,10 @@ class RanksState(TrainingState):
 
         Raises:
             CheckpointError: if an object's state has a value that cannot be saved, on any rank.
+            OSError: if a rank could not write its shards.
         """
+        if self.failure is not None:
+            raise self.failure
         captured = super().capture(step)
         collected = self._collected
         if collected is None:
@@ -65,8 +72,11 @@ class RanksState(TrainingState):
                 raise CheckpointError(f"Rank {rank} has a state that cannot be saved: {part['error']}")
         parts = [{name: part[name] for name in ("objects", "random", "position")} for part in collected[1:]]
         limits = [sentence for part in collected[1:] for sentence in part["limits"]]
+        staging, self.staging = self.staging, None
         return replace(
             captured,
+            staging=staging,
+            blocked_secs=self.blocked_secs,
             tree={**captured.tree, "ranks": parts},
             not_captured=tuple(dict.fromkeys([*captured.not_captured, *limits])),
         )

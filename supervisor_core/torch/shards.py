@@ -1,15 +1,134 @@
 """`Shards`: the state of a model, or of its optimizer, that is split over the ranks: FSDP's, and other DTensors.
 
-`torch.distributed.checkpoint` puts the shards together, in the host memory of rank 0, where all ranks ask for it at the
-same step. So a checkpoint has the whole tensors by their own names, whatever the number of ranks.
+Each rank writes its own shards into ``<checkpoint>/shards``, in the format of `torch.distributed.checkpoint`, under
+their places in the tree. It reads them for any number of ranks. What is not split is in the tree, as everything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from supervisor_core.errors import CheckpointError, RanksError
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, RanksError
+from supervisor_core.training.tree import place_below
+
+_SPLIT = frozenset({"DTensor", "ShardedTensor"})
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Stands in a tree for a tensor that is split."""
+
+    place: str
+    """Its place in the tree."""
+    directory: str = ""
+    """Where the shards are, once they are read."""
+
+
+class ShardFiles:
+    """The shards in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
+
+    Args:
+        whole: read whole tensors, for a model that is not split.
+    """
+
+    name = "shards"
+    file = "shards"
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole
+
+    def matches(self, value: Any) -> bool:
+        """See `ArrayKind.matches`."""
+        return isinstance(value, Shard)
+
+    def copy(self, value: Any) -> Any:
+        """See `ArrayKind.copy`: the shards are written already."""
+        return value
+
+    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+        """See `ArrayKind.save`: all ranks have written them."""
+        for place, shard in arrays.items():
+            if place != shard.place:
+                raise CheckpointError(f"The shards of {place} are saved as {shard.place}.")
+        os.stat(os.path.join(path, ".metadata"))
+
+    def load(self, path: str) -> Mapping[str, Any]:
+        """See `ArrayKind.load`; returns each `Shard`, or whole tensors."""
+        return read_whole(path) if self._whole else _Stored(path)
+
+
+class _Stored(dict[str, Shard]):
+    """The shards in a directory, by their places."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def __missing__(self, place: str) -> Shard:
+        return Shard(place, self._directory)
+
+
+class Shards:
+    """One object whose state is split; in place of the object in a `TrainingState`.
+
+    Args:
+        name: the object's.
+        get: returns its state, of this rank; the whole one on rank 0 if it is called with True. Called by all ranks.
+        set: sets it, from this rank's state, or with True from the whole one. Called by all ranks.
+        is_alone: whether there is one rank: its state is the whole one.
+    """
+
+    def __init__(
+        self, name: str, get: Callable[[bool], Any], set: Callable[[Any, bool], object], *, is_alone: bool = False
+    ) -> None:
+        self._place = f"objects/{name}"
+        self._get = get
+        self._set = set
+        self._is_alone = is_alone
+        self._tree: Any = None
+
+    def split(self) -> dict[str, Any]:
+        """Return this rank's shards by their places, as they are; called by all ranks before they are written."""
+        shards: dict[str, Any] = {}
+        self._tree = _without(self._get(False), self._place, shards)
+        return shards
+
+    def release(self) -> None:
+        """Let the state go."""
+        self._tree = None
+
+    def state_dict(self) -> Any:
+        """Return the state that `split` has found, with a `Shard` for each tensor that is split.
+
+        Raises:
+            CheckpointError: without it: one rank alone has only its own shards.
+        """
+        if self._is_alone:
+            return self._get(True)
+        if self._tree is None:
+            raise CheckpointError("it is split over the ranks, and not all of them save")
+        return self._tree
+
+    def load_state_dict(self, state: Any) -> None:
+        """Set this rank's part of a state, as it was read; called by all ranks.
+
+        Raises:
+            CheckpointError: if other tensors were split.
+        """
+        stored: dict[str, Shard] = {}
+        _find(state, stored)
+        if not stored:
+            self._set(state, True)
+            return
+        present: dict[str, Any] = {}
+        _without(self._get(False), self._place, present)
+        if other := sorted(present.keys() ^ stored.keys()):
+            raise CheckpointError(f"other tensors are split than at the save, as {', '.join(other[:3])}")
+        (directory,) = {shard.directory for shard in stored.values()}
+        _read(present, directory)
+        self._set(_filled(state, present), False)
 
 
 def is_sharded(model: Any) -> bool:
@@ -18,48 +137,13 @@ def is_sharded(model: Any) -> bool:
     return not kinds.isdisjoint({"FullyShardedDataParallel", "DTensor"})  # by name: importing them takes a second
 
 
-class Shards:
-    """One object whose state is split; in place of the object in a `TrainingState`.
-
-    Args:
-        get: returns the whole state on rank 0; called by all ranks.
-        set: sets each rank's part of the whole state; called by all ranks.
-    """
-
-    def __init__(self, get: Callable[[], dict[str, Any]], set: Callable[[dict[str, Any]], object]) -> None:
-        self._get = get
-        self._set = set
-        self._whole: dict[str, Any] | None = None
-
-    def gather(self) -> None:
-        """Put the shards together for the next `state_dict` on rank 0; called by all ranks."""
-        self._whole = self._get()
-
-    def release(self) -> None:
-        """Let the whole state go."""
-        self._whole = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what `gather` has put together.
-
-        Raises:
-            CheckpointError: without it: one rank alone has only its own shard.
-        """
-        if self._whole is None:
-            raise CheckpointError("it is split over the ranks, and not all of them save")
-        return self._whole
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set this rank's part; called by all ranks."""
-        self._set(state)
-
-
-def shards_of(model: Any, optimizer: Any) -> dict[str, Shards]:
+def shards_of(model: Any, optimizer: Any, *, is_alone: bool = False) -> dict[str, Shards]:
     """Return the sharded state of a model, and of its optimizer, by name.
 
     Args:
         model: the model.
         optimizer: its optimizer; None for none.
+        is_alone: whether there is one rank.
     """
     from torch.distributed.checkpoint.state_dict import (
         StateDictOptions,
@@ -69,19 +153,109 @@ def shards_of(model: Any, optimizer: Any) -> dict[str, Shards]:
         set_optimizer_state_dict,
     )
 
-    whole, host = StateDictOptions(full_state_dict=True), StateDictOptions(full_state_dict=True, cpu_offload=True)
+    def how(whole: bool, *, is_read: bool = False) -> Any:
+        return StateDictOptions(full_state_dict=whole, cpu_offload=whole and is_read)
+
     found = {
         "model": Shards(
-            lambda: get_model_state_dict(model, options=host),
-            lambda state: set_model_state_dict(model, state, options=whole),
+            "model",
+            lambda whole: get_model_state_dict(model, options=how(whole, is_read=True)),
+            lambda state, whole: set_model_state_dict(model, state, options=how(whole)),
+            is_alone=is_alone,
         )
     }
     if optimizer is not None:
         found["optimizer"] = Shards(
-            lambda: get_optimizer_state_dict(model, optimizer, options=host),
-            lambda state: set_optimizer_state_dict(model, optimizer, state, options=whole),
+            "optimizer",
+            lambda whole: get_optimizer_state_dict(model, optimizer, options=how(whole, is_read=True)),
+            lambda state, whole: set_optimizer_state_dict(model, optimizer, state, options=how(whole)),
+            is_alone=is_alone,
         )
     return found
+
+
+def write(shards: Mapping[str, Any], directory: str, group: Any) -> None:
+    """Write this rank's shards into a new directory of all ranks, durably; called by all ranks, and waits for them.
+
+    Raises:
+        OSError: why a rank could not write; on every rank.
+    """
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        checkpoint.save(
+            dict(shards), storage_writer=checkpoint.FileSystemWriter(directory, sync_files=True), process_group=group
+        )
+    except CheckpointException as error:
+        raise OSError(f"The shards could not be written: {_reason(error)}") from None
+
+
+def read_whole(directory: str) -> dict[str, Any]:
+    """Return the tensors whose shards are in a directory, put together, by their places.
+
+    Raises:
+        DamagedCheckpointError: if they cannot be read.
+    """
+    import torch
+    from torch.distributed.checkpoint import FileSystemReader
+
+    stored = FileSystemReader(directory).read_metadata().state_dict_metadata
+    tensors = {place: torch.empty(item.size, dtype=item.properties.dtype) for place, item in stored.items()}
+    _read(tensors, directory)
+    return tensors
+
+
+def _read(tensors: dict[str, Any], directory: str) -> None:
+    """Read each tensor, or this rank's part of it, in place; without a message to the other ranks, of which one that
+    failed would not come."""
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+    try:
+        _load_state_dict(tensors, FileSystemReader(directory), no_dist=True)
+    except CheckpointException as error:
+        raise DamagedCheckpointError(f"{directory}: {_reason(error)}") from None
+
+
+def _reason(error: Any) -> str:
+    """Return what PyTorch's error, which is no ``Exception``, says of each rank, without its stack."""
+    return "; ".join(f"rank {rank}: {type(why).__name__}: {why}" for rank, (why, _) in error.failures.items())
+
+
+def _without(tree: Any, place: str, shards: dict[str, Any]) -> Any:
+    """Return a state tree with a `Shard` for each tensor that is split; those go into ``shards``."""
+    if isinstance(tree, Mapping):
+        return {key: _without(item, place_below(place, key), shards) for key, item in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(_without(item, place_below(place, number), shards) for number, item in enumerate(tree))
+    if type(tree).__name__ not in _SPLIT:
+        return tree
+    shards[place] = tree
+    return Shard(place)
+
+
+def _filled(tree: Any, shards: Mapping[str, Any]) -> Any:
+    """Return a state tree with the tensor of each `Shard`."""
+    if isinstance(tree, Shard):
+        return shards[tree.place]
+    if isinstance(tree, Mapping):
+        return {key: _filled(item, shards) for key, item in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(_filled(item, shards) for item in tree)
+    return tree
+
+
+def _find(tree: Any, found: dict[str, Shard]) -> None:
+    if isinstance(tree, Shard):
+        found[tree.place] = tree
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            _find(item, found)
+    elif type(tree) in (list, tuple):
+        for item in tree:
+            _find(item, found)
 
 
 def refuse_split(optimizer: Any) -> None:

@@ -297,7 +297,8 @@ class Saver:
             self._finished(job, None, self._clock.monotonic() - started)
             job.done.set()
             return job
-        job = job._replace(captured=captured, blocked_secs=self._clock.monotonic() - started)
+        blocked_secs = captured.blocked_secs + self._clock.monotonic() - started
+        job = job._replace(captured=captured, blocked_secs=blocked_secs)
         self._current = job
         self._jobs.put(job)
         return job
@@ -326,6 +327,7 @@ class Saver:
         return self._store.save(
             self._manifest(job),
             lambda directory: self._write_files(directory, job.captured.tree),
+            staging=job.captured.staging,
             max_to_keep=self._policy.max_to_keep,
             keep_every_n_hours=self._policy.keep_every_n_hours,
             read_back=self._options.verify_checkpoints,

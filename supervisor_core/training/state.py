@@ -54,6 +54,10 @@ class Captured:
     names: tuple[str, ...]
     not_captured: tuple[str, ...]
     data_position: str | None
+    staging: str | None = None
+    """A directory of the store's that has some of the files already; None where there are none."""
+    blocked_secs: float = 0.0
+    """How long the training was blocked before, to write those."""
 
 
 class Access(NamedTuple):

@@ -207,15 +207,18 @@ def _encode(tree: Any, arrays: dict[str, dict[str, Any]], place: str) -> Any:
         return {"bytes": base64.b64encode(tree).decode("ascii")}
     if isinstance(tree, dict):
         items = tree.items()
-        return {"dict": [[_encode(key, arrays, ""), _encode(item, arrays, _below(place, key))] for key, item in items]}
+        return {
+            "dict": [[_encode(key, arrays, ""), _encode(item, arrays, place_below(place, key))] for key, item in items]
+        }
     if isinstance(tree, tuple):
-        return {"tuple": [_encode(item, arrays, _below(place, number)) for number, item in enumerate(tree)]}
+        return {"tuple": [_encode(item, arrays, place_below(place, number)) for number, item in enumerate(tree)]}
     if isinstance(tree, list):
-        return [_encode(item, arrays, _below(place, number)) for number, item in enumerate(tree)]
+        return [_encode(item, arrays, place_below(place, number)) for number, item in enumerate(tree)]
     return tree
 
 
-def _below(place: str, key: Any) -> str:
+def place_below(place: str, key: Any) -> str:
+    """Return the place of an item in a tree, as the names of arrays have it."""
     part = str(key).replace("/", "|")
     return f"{place}/{part}" if place else part
 

@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,11 @@ class Drawing(Dataset[Any]):
 
 def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
     """Do what the plan has for this rank at this step."""
-    if plan.get("act") in (None, "leave") or loop.run.global_step != plan["step"] or rank != plan.get("rank", 0):
+    if (
+        plan.get("act") in (None, "leave", "show")
+        or loop.run.global_step != plan["step"]
+        or rank != plan.get("rank", 0)
+    ):
         return
     if plan.get("once") and loop.exactness is not None:
         return
@@ -51,6 +56,13 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
     os.kill(pid, signal.SIGKILL if plan["act"] == "kill" else signal.SIGTERM)
     while loop.run._signum is None:  # the signal is here: the next agreement has it
         PAUSE.wait(0.01)
+
+
+def total(parts: Iterable[Any]) -> str:
+    """Return the bits of the sum of tensors, of which each rank may have a part."""
+    whole = [part.full_tensor() if hasattr(part, "full_tensor") else part for part in parts]
+    sums: Any = torch.cat([part.detach().reshape(-1).double() for part in whole]).sum()
+    return str(sums.item().hex())
 
 
 def train_forked(directory: str, plan: dict[str, Any] | None) -> None:
@@ -90,6 +102,10 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
         for number, (ids, features, labels) in enumerate(loop):
             if not number and loop.exactness is not None:
                 print(" ".join(("exact", *loop.exactness.reasons)), file=said)
+                if plan.get("act") == "show":
+                    moments = [each["exp_avg"] for each in optimizer.state.values()]
+                    print(total([*model.parameters(), *moments]), file=said)
+                    break
             loop.run.wait_until_saved()
             act(plan, loop, rank)
             loss = torch.nn.functional.cross_entropy(model(features), labels)
@@ -99,9 +115,7 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
             print(f"{loop.epoch} {loop.batch} {ids.tolist()} {loss.item().hex()}", file=said)
             if plan.get("act") == "leave" and loop.run.global_step == plan["step"] - 1:
                 break
-    whole = [part.full_tensor() if hasattr(part, "full_tensor") else part for part in model.parameters()]
-    weights = torch.cat([part.reshape(-1).double() for part in whole])
-    print(f"end {weights.sum().item().hex()}", file=said)
+    print(f"end {total(model.parameters())}", file=said)
     dist.destroy_process_group()
 
 

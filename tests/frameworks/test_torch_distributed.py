@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 import uuid
@@ -23,17 +24,19 @@ import torch._dynamo  # noqa: E402  # which the first optimizer imports: once he
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: E402
 
 from supervisor_core import Options  # noqa: E402
-from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
+from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
 from supervisor_core.errors import LogdirInUseError, RanksError  # noqa: E402
+from supervisor_core.storage.local import LOCAL  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.distributed_run import At, DistributedRun, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
 from supervisor_core.torch.ranks import Ranks  # noqa: E402
 from supervisor_core.torch.ranks_state import ALONE, NUMBER, RanksState  # noqa: E402
-from supervisor_core.torch.shards import refuse_split  # noqa: E402
-from supervisor_core.torch.tensors import random_sources  # noqa: E402
+from supervisor_core.torch.shards import ShardFiles, refuse_split  # noqa: E402
+from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
 from supervisor_core.training.saver import SavePolicy  # noqa: E402
+from supervisor_core.training.tree import read_tree  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 STEPS = 18
@@ -129,16 +132,34 @@ def test_a_sigterm(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[
         assert verdict == "exact" and [*before, *after] == expected
 
 
-def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job]) -> None:
-    """Its whole state is in rank 0's checkpoint; each rank takes its part of it, and goes on with the same bits."""
+def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job], program: ModuleType) -> None:
+    """Each rank writes its shards. Where one rank's are damaged, all take the checkpoint before, and go on with the
+    same bits. Another number of ranks takes the same tensors, in other parts."""
     if not hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard"):
         pytest.skip("this PyTorch has no fully_shard: 2.6 has")
     expected = job(tmp_path / "truth").run({"fsdp": True})
-    sharded = job(tmp_path / "killed")
-    first = sharded.run({"fsdp": True, "act": "kill", "rank": 1, "step": 9})
-    for before, (verdict, *after), lines in zip(first, sharded.run({"fsdp": True}), expected, strict=True):
-        assert len(lines) == STEPS + 1 and before == lines[:9]
-        assert (verdict, after) == ("exact", lines[8:])
+    killed = job(tmp_path / "killed")
+    first = killed.run({"fsdp": True, "act": "kill", "rank": 1, "step": 9})
+    assert all(before == lines[:9] and len(lines) == STEPS + 1 for before, lines in zip(first, expected, strict=True))
+    newest = tmp_path / "killed" / "run" / "checkpoints" / "ckpt-8"
+    own = {file.path for file in read_manifest(str(newest), LOCAL).files if file.path.startswith("shards/")}
+    assert own == {"shards/.metadata", "shards/__0_0.distcp", "shards/__1_0.distcp"}
+
+    saved = read_tree(str(newest), (*KINDS, ShardFiles(whole=True)))["objects"]
+    moments = [each["exp_avg"] for each in saved["optimizer"]["state"].values()]
+    shutil.copytree(tmp_path / "killed", tmp_path / "three")
+    for verdict, found, _ in job(tmp_path / "three").run({"fsdp": True, "act": "show"}, ranks=3):
+        assert verdict.endswith("Another number of ranks: 2 at the save, 3 now.")
+        assert found == program.total([*saved["model"].values(), *moments])
+
+    shard = bytearray((newest / "shards" / "__1_0.distcp").read_bytes())
+    shard[len(shard) // 2] ^= 1
+    (newest / "shards" / "__1_0.distcp").write_bytes(shard)
+    for (verdict, *after), lines in zip(killed.run({"fsdp": True}), expected, strict=True):
+        assert (verdict, after) == ("exact", lines[4:])
+    (skipped,) = killed.watch().sessions[-1].skipped
+    assert "__1_0.distcp: its checksum is" in skipped["reason"]
+    assert not list(newest.parent.glob("*.saving-*"))
 
 
 def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
