@@ -69,8 +69,8 @@ def test_a_supervisor_is_seen_by_prometheus(
     assert webhook.next() == ("firing", "SupervisorLossNotFinite", "digits")
     trainer.command("finite")
     assert webhook.next() == ("resolved", "SupervisorLossNotFinite", "digits")
-    # The exporter learns of it later. Where a busy machine misses a scrape of it meanwhile, the trainer alone decides for a
-    # moment; then the alert fires again until the exporter knows, too.
+    # The exporter learns of it later. Where a busy machine misses a scrape of it meanwhile, the trainer alone decides
+    # for a moment; then the alert fires again until the exporter knows, too.
     webhook.repeated.add("SupervisorLossNotFinite")
     for job in ("training", "exporter"):
         wait_until(lambda job=job: prometheus.value(f'supervisor_loss_finite{{job="{job}"}}'), f"{job} to know of it")
