@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 from supervisor_core.process.stacks import location, user_line
 from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, Failure
 
-_PREFIX = re.compile(r"^\[rank\d+\]:\s?")
+_PREFIX = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
 """Written before each line of a traceback by PyTorch's distributed package."""
+_TORCHRUN = "ChildFailedError"
+"""Raised by torchrun when one of its ranks has failed; it prints a table of them."""
+_RANK = re.compile(r"\n\s+rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\n\s+exitcode\s+: (?P<status>-?\d+) ")
+_LOST = re.compile(r"RanksError|DistBackendError|DistNetworkError|Connection (closed|reset)|Broken pipe")
+"""In the error of a rank that has lost another one."""
 _BEGIN = "Traceback (most recent call last):"
 _FATAL = re.compile(r"Fatal Python error: ([^\n]{1,100})")
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
@@ -34,9 +40,16 @@ def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failur
         >>> failure_of(text, None, 5)
         Failure(type='ValueError', where='train.py:8 in step', step=5)
     """
-    lines = [_PREFIX.sub("", line) for line in stderr.decode("utf-8", "replace").splitlines()]
+    printed = stderr.decode("utf-8", "replace").splitlines()
+    lines = [_PREFIX.sub("", line) for line in printed]
     if killed_by is not None:
         return Failure(type=signal_name(killed_by), where=_fatal_place(lines), step=step)
+    found = _last_error(lines, step)
+    return _failure_of_rank(printed, step) or found if found is not None and found.type == _TORCHRUN else found
+
+
+def _last_error(lines: Sequence[str], step: int | None) -> Failure | None:
+    """Return the last error that was printed."""
     begins = [number for number, line in enumerate(lines) if line.strip() == _BEGIN]
     if begins:
         frames, error = _traceback(lines[begins[-1] + 1 :])
@@ -49,6 +62,23 @@ def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failur
         return None
     line = user_line(frames)
     return Failure(type=found["type"].rpartition(".")[2], where=None if line is None else location(line), step=step)
+
+
+def _failure_of_rank(printed: Sequence[str], step: int | None) -> Failure | None:
+    """Return the failure of the rank that ended torchrun: one that a signal killed, or the first with an error of its
+    own. The others fail when they lose it, often in the same moment. None where torchrun's table is not there."""
+    ranks = [(int(found["rank"]), int(found["status"])) for found in _RANK.finditer("\n".join(printed))]
+    ranks.reverse()  # torchrun writes the first that it has seen last
+    for rank, status in ranks:
+        if status < 0 and -status != signal.SIGTERM:  # by which torchrun itself ends the others
+            return Failure(type=signal_name(-status), step=step, rank=rank)
+    failures = []
+    for rank, _ in ranks:
+        matches = [(line, _PREFIX.match(line)) for line in printed]
+        own = [line[match.end() :] for line, match in matches if match is not None and int(match["rank"]) == rank]
+        if (failure := _last_error(own, step)) is not None:
+            failures.append((replace(failure, rank=rank), _LOST.search(own[-1]) is not None))
+    return next((failure for failure, is_lost in failures if not is_lost), failures[0][0] if failures else None)
 
 
 def _traceback(lines: Sequence[str]) -> tuple[list[str], str]:

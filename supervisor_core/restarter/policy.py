@@ -75,9 +75,16 @@ class Failure:
     where: str | None = None
     """The innermost frame of the program itself."""
     step: int | None = None
+    rank: int | None = None
+    """Of the process that failed, in a job of several."""
+
+    def __str__(self) -> str:
+        """Type, place and rank, as records have them."""
+        where = "" if self.where is None else f" at {self.where}"
+        return f"{self.type}{where}" if self.rank is None else f"{self.type}{where} on rank {self.rank}"
 
     def is_same(self, other: Failure) -> bool:
-        """Say whether another failure is the same: its type, its place, and its step, give or take one."""
+        """Say whether another failure is the same: its type, its place, and its step, give or take one; on any rank."""
         if (self.type, self.where) != (other.type, other.where):
             return False
         if self.step is None or other.step is None:

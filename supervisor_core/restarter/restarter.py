@@ -388,7 +388,7 @@ class Restarter:
         if facts.hang is not None:
             failure = Failure(type="hang", where=facts.hang.location or facts.place, step=facts.step)
         self._failure = failure
-        facts.error = None if failure is None else f"{failure.type}{f' at {failure.where}' if failure.where else ''}"
+        facts.error = None if failure is None else str(failure)
         return self._decide(facts, look)
 
     def _decide(self, facts: LaunchFacts, look: LogdirLook | None) -> Decision:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from supervisor_core.run.model import ProgramLaunch, Run, RunState, Session
@@ -9,6 +10,9 @@ from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
 from supervisor_core.run.restarter_launches import SLACK_SECS, launch_text
 from supervisor_core.run.timeline import Death
 
+_RANK = re.compile(r" on rank (?P<rank>\d+)$")
+"""At the end of a launch's error: the process that failed, in a job of several."""
+_PLACE = re.compile(r" (at|on rank) ")
 _STATES: Mapping[str, RunState] = {"completed": "completed", "stopped": "stopped"}
 
 
@@ -86,7 +90,7 @@ def failure_text(run: Run) -> str | None:
         return None
     last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
     if last is not None and last.error is not None and (end is None or end.session in (None, last.id)):
-        return last.error
+        return last.error if end is None or not _is_of_another_rank(end) else launch_text(end)
     return None if end is None else launch_text(end)
 
 
@@ -94,9 +98,15 @@ def failure_type(run: Run) -> str | None:
     """Return the type of the error that a run has failed with, perhaps with its text after a colon; None where it is
     not known."""
     last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
-    if last is not None and last.error is not None:
+    if last is not None and last.error is not None and (end is None or not _is_of_another_rank(end)):
         return last.error
-    return None if end is None else (end.error or "").partition(" at ")[0] or end.signal
+    return None if end is None else _PLACE.split(end.error or "")[0] or end.signal
+
+
+def _is_of_another_rank(end: ProgramLaunch) -> bool:
+    """Return whether another rank than the first one failed, whose error the session does not have."""
+    found = _RANK.search(end.error or "")
+    return found is not None and found["rank"] != "0"
 
 
 def death_by_launch(session: Session, launches: Iterable[ProgramLaunch]) -> Death | None:

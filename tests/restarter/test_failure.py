@@ -50,6 +50,56 @@ def test_the_prefix_of_a_rank_is_no_part_of_a_traceback() -> None:
     assert failure_of(text, None, None) == Failure(type="KeyError", where="a.py:3 in f")
 
 
+TABLE = """
+Traceback (most recent call last):
+  File "/venv/bin/torchrun", line 7, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-01_10:00:00
+  host      : machine
+  rank      : 1 (local_rank: 1)
+  exitcode  : {1} (pid: 12)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-01_10:00:00
+  host      : machine
+  rank      : 0 (local_rank: 0)
+  exitcode  : {0} (pid: 11)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+def printed_by(rank: int, error: str) -> str:
+    """What PyTorch prints of an error that ends a rank."""
+    lines = ["Traceback (most recent call last):", f'  File "/x/a.py", line {rank + 3}, in f', error]
+    return "".join(f"[rank{rank}]: {line}\n" for line in lines)
+
+
+def test_the_rank_that_failed_first_is_the_failure_of_torchrun() -> None:
+    """And not the error that torchrun raises for it, nor that of a rank which has lost another one."""
+    lost = "RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9429"
+    own = printed_by(1, "KeyError: 1") + printed_by(0, lost)
+    one = failure_of((own + TABLE.format(1, 1)).encode(), None, 5)
+    assert one == Failure(type="KeyError", where="a.py:4 in f", step=5, rank=1)
+    assert str(one) == "KeyError at a.py:4 in f on rank 1"
+    killed = failure_of((printed_by(0, lost) + TABLE.format(1, -9)).encode(), None, 5)
+    assert killed == Failure(type="SIGKILL", step=5, rank=1) and str(killed) == "SIGKILL on rank 1"
+    all_lost = failure_of((printed_by(0, lost) + TABLE.format(1, -15)).encode(), None, None)
+    assert all_lost == Failure(type="RuntimeError", where="a.py:3 in f", rank=0)
+    silent = failure_of(TABLE.format(1, 1).encode(), None, None)
+    assert silent is not None and (silent.type, silent.rank) == ("ChildFailedError", None)
+
+
 def test_a_fatal_signal_has_the_line_that_the_fault_handler_printed(tmp_path: Path) -> None:
     """Else two segmentation faults have nothing in common but the signal."""
     code = "import ctypes, faulthandler\nfaulthandler.enable()\ndef step():\n    ctypes.string_at(0)\nstep()\n"
