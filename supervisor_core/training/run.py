@@ -154,10 +154,13 @@ class Run:
         """End: save what is not on disk, write the stop record, release the logdir; then end as a signal would have.
 
         Raises:
+            KeyboardInterrupt: after a Ctrl-C that ended the training between two steps.
             SaveFailedError: if the final checkpoint could not be saved, and nothing else was raised.
             Exception: an error that a service had stopped the training with.
         """
         self._end(error)
+        if self._signals is not None and self._signals.take_interrupt():
+            raise KeyboardInterrupt
 
     def _begin(self, recorder: SessionRecorder) -> None:
         store = SealedStore(self._directory, publisher=recorder.publisher)
@@ -447,10 +450,8 @@ class Run:
                 self._saver.stop(signals.for_save if signals.signum else Deadline.after(STOP_GRACE_SECS, self._clock))
                 self._final = self._saver.newest
             self._ended = True
-            self._record(
-                stop_info(error, failure or raised, self._signum, was_requested, self._final),
-                self._record_deadline(signals),
-            )
+            info = stop_info(error, failure or raised, self._signum, was_requested, self._final)
+            self._record(info, signals.deadline if signals.signum is not None else Deadline.after(10.0, self._clock))
             self._recorded()
             linger = None if signals.signum is None else max(0.0, signals.for_save.remaining(30.0) / 2)
             recorder.close(linger if signals.signum != signal.SIGINT else 0.0)
@@ -462,9 +463,11 @@ class Run:
             self._ended = True
             atexit.unregister(self._at_exit)
             signals.end()
-        if error is None and failure is not None:
+        if error is not None or signals.is_interrupt_due:
+            return
+        if failure is not None:
             raise failure
-        if error is None and raised is not None:
+        if raised is not None:
             raise SaveFailedError(f"The final checkpoint could not be saved: {text_of(raised)}") from raised
 
     def _is_saved_after(self, error: BaseException | None, failure: BaseException | None) -> bool:
@@ -473,9 +476,6 @@ class Run:
         if isinstance(failure, LogdirInUseError) or isinstance(error, KeyboardInterrupt):
             return False  # another's by now; or raised in the middle of a step
         return self.options.save_on_stop if failure is None else self.options.save_on_error
-
-    def _record_deadline(self, signals: StopSignals) -> Deadline:
-        return signals.deadline if signals.signum is not None else Deadline.after(10.0, self._clock)
 
     def _record_at_signal(self, deadline: Deadline) -> None:
         """Write the stop record from a signal's thread: the training's own does not come to its next step."""

@@ -73,6 +73,8 @@ class StopSignals:
         self._finished = threading.Event()
         self._arrived = threading.Event()  # the training has come to its end: nothing interrupts it any more
         self._exit_timer = ExitTimer()
+        self.is_interrupt_due = False
+        """Whether the training was ended by a Ctrl-C that was not raised yet; known after `end`."""
         self.deadline = NEVER
         """When everything has to be over; `NEVER` without a signal."""
         others = {} if options.save_signal is None else {int(signal.Signals[options.save_signal]): self._save}
@@ -111,16 +113,23 @@ class StopSignals:
     def end(self) -> None:
         """Stop watching; the process ends as the first signal would have ended it, if there was one.
 
-        Raises:
-            KeyboardInterrupt: after a Ctrl-C that was not raised yet.
+        After a Ctrl-C that was not raised yet it returns, for the session to raise `KeyboardInterrupt` where the
+        program leaves it: a traceback as short as that of a loop without a session.
         """
         self._finished.set()
         try:
             self._watch.__exit__(None, None, None)
             if threading.current_thread() is threading.main_thread():
                 self._watch.finish()
+        except KeyboardInterrupt:
+            self.is_interrupt_due = True
         finally:
             self._exit_timer.disarm()
+
+    def take_interrupt(self) -> bool:
+        """Return whether `KeyboardInterrupt` is to be raised now; once."""
+        is_due, self.is_interrupt_due = self.is_interrupt_due, False
+        return is_due
 
     def _set_deadline(self) -> None:
         received_at = self._watch.received_at

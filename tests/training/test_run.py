@@ -350,7 +350,8 @@ def test_an_error_between_an_update_and_its_step(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training that has come to its end is not interrupted, however long its last checkpoint takes."""
+    """A training that has come to its end is not interrupted, however long its last checkpoint takes. The traceback is
+    of the program's block, with one frame of the session's end."""
     import supervisor_core.training.saver as savers
     from supervisor_core.training.stopping import StopSignals
 
@@ -362,7 +363,7 @@ def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: 
         real(*arguments)
 
     monkeypatch.setattr(savers, "write_tree", write)
-    with pytest.raises(KeyboardInterrupt), supervise(tmp_path, options=Options(signal_grace_secs=2.5)) as run:
+    with pytest.raises(KeyboardInterrupt) as left, supervise(tmp_path, options=Options(signal_grace_secs=2.5)) as run:
         signals = run._signals
         assert isinstance(signals, StopSignals)
         monkeypatch.setattr(signals._watch, "interrupt", lambda: interrupted.append(True))
@@ -371,6 +372,7 @@ def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: 
             while not run.should_stop():
                 arrived.wait(0.01)
     assert not interrupted
+    assert [frame.name for frame in left.traceback][1:] == ["__exit__"]
     (session,) = run_of(tmp_path).sessions
     assert (session.outcome, run_of(tmp_path).checkpoints[-1].step) == ("signal", 1)
 
