@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 
+from supervisor_core.torch.writer import summary_writer
 from supervisor_core.training.run import Run
 
 
@@ -22,6 +23,16 @@ class RunLogger(Logger):
         super().__init__()
         self._run = run
         self._save_dir = save_dir
+        self._experiment: Any = None
+
+    @property
+    def experiment(self) -> Any:
+        """A ``torch.utils.tensorboard.SummaryWriter`` that writes into the run's one events file, for modules that call
+        ``self.logger.experiment.add_scalar(...)``. None outside ``fit``."""
+        run = self._run()
+        if self._experiment is None and run is not None:
+            self._experiment = summary_writer(run)
+        return self._experiment if run is not None else None
 
     @property
     def name(self) -> str:

@@ -24,6 +24,7 @@ with warnings.catch_warnings():
 
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
+import supervisor_core.lightning.logger as loggers  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
 from supervisor_core.lightning.loaders import AHEAD  # noqa: E402
 from supervisor_core.torch.position import WORKERS_DRAW  # noqa: E402
@@ -329,6 +330,18 @@ def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path, trial_in: Modul
     events = [event for file in files for event in EventFileLoader(str(file)).Load()]
     found = {value.tag: event.step for event in events for value in event.summary.value}
     assert (found["number"], found["val"]) == (9, 5)
+
+
+def test_the_logger_has_an_experiment_while_fit_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For modules that call ``self.logger.experiment.add_scalar``: the writer into the run's one events file."""
+    monkeypatch.setattr(loggers, "summary_writer", lambda run: ["the writer of", run])
+    runs: list[Any] = [None]
+    logger = loggers.RunLogger(lambda: runs[-1], str(tmp_path))
+    assert logger.experiment is None
+    runs.append("a run")
+    assert logger.experiment == ["the writer of", "a run"] and logger.experiment is logger.experiment
+    runs.append(None)
+    assert logger.experiment is None
 
 
 def test_lightning_does_not_requeue(tmp_path: Path, trial_in: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
