@@ -36,8 +36,8 @@ test("a restart's reason is what its restarter knows, else how the session ended
 });
 
 test("whether a resume was exact is shown at the restart, in the tables and on top; silence is no yes", () => {
-  const reasons = ["DataLoader without position: 312 batches will repeat", "x".repeat(5000), "c", "d", "e"];
-  const cut = `${reasons[0]}; ${"x".repeat(160)}…; c; and 2 more reasons`;
+  const reasons = ["DataLoader without position: 312 batches will repeat.", "x".repeat(5000), "c.", "d.", "e."];
+  const cut = `DataLoader without position: 312 batches will repeat; ${"x".repeat(160)}…; c; and 2 more reasons`;
   const cases: [Partial<Session>, string, string][] = [
     [{ resume_exact: true }, "exact", "exact"],
     [{ resume_exact: false, resume_reasons: reasons }, `not exact: ${cut}`, "not exact"],

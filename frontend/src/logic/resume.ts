@@ -25,10 +25,10 @@ export function hasResumed(session: Session): boolean {
   return session.attempt > 1 || session.resume_exact !== null || session.restored_checkpoint !== null;
 }
 
-/** Why it is not exact, cut; empty without a reason. */
+/** Why it is not exact: sentences, cut, and joined to one; empty without a reason. */
 export function reasonsText(session: Session | undefined): string {
   const reasons = session?.resume_reasons ?? [];
-  const shown = reasons.slice(0, MOST_REASONS).map((reason) => brief(reason, MOST_LETTERS));
+  const shown = reasons.slice(0, MOST_REASONS).map((reason) => brief(reason.replace(/\.$/, ""), MOST_LETTERS));
   if (reasons.length > MOST_REASONS) shown.push(`and ${plural(reasons.length - MOST_REASONS, "more reason")}`);
   return shown.join("; ");
 }
