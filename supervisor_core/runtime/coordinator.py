@@ -120,10 +120,11 @@ class Coordinator:
             self._note_caller()
         return self._stop_event.is_set()
 
-    def stop_probe(self) -> Callable[[], bool]:
-        """Return the quickest `should_stop`, for a loop that asks at every step; it counts as one call of it."""
+    def stop_probe(self) -> Callable[[], object]:
+        """Return the quickest `should_stop`, for a loop that asks at every step: what it returns is true if a stop was
+        requested. It counts as one call of it."""
         self.should_stop()
-        return self._stop_event.is_set
+        return self._stop_event.probe
 
     @property
     def is_heeded(self) -> bool:

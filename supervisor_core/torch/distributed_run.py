@@ -15,6 +15,7 @@ import math
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -160,6 +161,10 @@ class DistributedRun(Run):
     def should_stop(self) -> bool:
         """Return whether all ranks have agreed to end after the present step."""
         return self._is_agreed
+
+    def stop_probe(self) -> Callable[[], object]:
+        """See `Run.stop_probe`."""
+        return self.should_stop
 
     def ask_for_save(self, trigger: Trigger = "manual") -> None:
         """Ask for a checkpoint at the next agreement; from any thread, on any rank."""

@@ -22,7 +22,6 @@ from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState
 
-_END = object()
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
 
@@ -216,7 +215,22 @@ class SupervisedLoop(InLoop):
         error: BaseException | None = None
         try:
             self._begin()
-            yield from self._batches()
+            run, position = self.run, self._position
+            is_stopped, step, counts_batches = run.stop_probe(), run.step, not self._tracks_steps
+            while position.epoch < self._epochs:
+                if is_stopped() and self._is_at_boundary:
+                    return  # before the epoch's order is drawn
+                for batch in position.batches():
+                    self._stepped = False
+                    yield batch
+                    position.batch += 1
+                    if (self._stepped or counts_batches) and not self._since_step:
+                        step()
+                    else:
+                        self._count()
+                    if is_stopped() and self._is_at_boundary:
+                        return  # before the next batch draws random numbers
+                position.next_epoch()
         except BaseException as raised:
             error = raised
             if isinstance(raised, GeneratorExit):  # the loop was left: by break, or by an exception in its body
@@ -244,22 +258,6 @@ class SupervisedLoop(InLoop):
                 f"{error} This is one of {os.environ['WORLD_SIZE']} processes (WORLD_SIZE), and torch.distributed is "
                 "not initialised: call torch.distributed.init_process_group() before supervised()."
             ) from error
-
-    def _batches(self) -> Iterator[Any]:
-        run, position = self.run, self._position
-        while position.epoch < self._epochs:
-            batches = position.batches()
-            while True:
-                if run.should_stop() and self._is_at_boundary:
-                    return  # before the next batch draws random numbers
-                batch = next(batches, _END)
-                if batch is _END:
-                    break
-                self._stepped = False
-                yield batch
-                position.batch += 1
-                self._count()
-            position.next_epoch()
 
     def _leave(self) -> None:
         """The loop was left in its body: count its step if it was made, and remember if not."""

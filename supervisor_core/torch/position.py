@@ -135,20 +135,20 @@ class LoaderPosition:
             self._loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]  # before iter()
 
     def batches(self) -> Iterator[Any]:
-        """Yield the batches that are left of the present epoch, after a restore those after the position."""
+        """Return the batches that are left of the present epoch, after a restore those after the position. Draws what
+        the loader draws when it begins: fetch the first one at once."""
         loaded, self._loaded = self._loaded, None
         if loaded is None or loaded["start"] is None:
             self._begin_epoch()
-            yield from iterate(self._loader)
-        elif self._is_stateful and loaded.get("loader") is not None:
-            yield from iterate(self._loader)
-        else:
-            present = random_state.capture(self._sources())
-            random_state.restore(self._sources(), loaded["start"]["random"])
-            self._set_generators(loaded["start"])
-            iterator = self._after(int(loaded["batch"]))
-            random_state.restore(self._sources(), present)
-            yield from iterator
+            return iterate(self._loader)
+        if self._is_stateful and loaded.get("loader") is not None:
+            return iterate(self._loader)
+        present = random_state.capture(self._sources())
+        random_state.restore(self._sources(), loaded["start"]["random"])
+        self._set_generators(loaded["start"])
+        iterator = self._after(int(loaded["batch"]))
+        random_state.restore(self._sources(), present)
+        return iterator
 
     def next_epoch(self) -> None:
         """The present epoch is over."""

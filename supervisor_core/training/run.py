@@ -97,6 +97,11 @@ class Run:
         self._step_ended: Callable[[float], None] = lambda ended: None
         self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
 
+    def __repr__(self) -> str:
+        """Name the run, and where its session stands."""
+        phase = "not begun" if self._recorder is None else "ended" if self._ended else self._recorder.progress.phase
+        return f"<Run {self.logdir!r}: step {self._step}, {phase}>"
+
     # The session's life.
 
     def __enter__(self) -> Run:
@@ -165,17 +170,9 @@ class Run:
     def _begin(self, recorder: SessionRecorder) -> None:
         store = SealedStore(self._directory, publisher=recorder.publisher)
         self._saver = saver = self._new_saver(
-            store,
-            self.state,
-            self._policy,
-            recorder=recorder,
-            writer=self._writer,
-            coord=self._coord,
-            options=self.options,
-            versions=versions(),
-            due=self._due,
-            clock=self._clock,
-        )
+            store, self.state, self._policy, recorder=recorder, writer=self._writer, coord=self._coord,
+            options=self.options, versions=versions(), due=self._due, clock=self._clock,
+        )  # fmt: skip
         with recorder.phase("restoring"):
             sealed, tree = saver.read(self.options.unusable_checkpoints == "start_over")
             skipped = tree if sealed is None else sealed.skipped
@@ -283,7 +280,7 @@ class Run:
         Args:
             until: the run's last step, over all sessions.
         """
-        is_stopped = self._coord.stop_probe()
+        is_stopped = self.stop_probe()
         try:
             while self._step < until and not is_stopped():
                 self._is_in_step = True
@@ -307,6 +304,10 @@ class Run:
     def should_stop(self) -> bool:
         """Return whether the training is to end: a signal came, or a stop was requested. Cheap."""
         return self._coord.should_stop()
+
+    def stop_probe(self) -> Callable[[], object]:
+        """Return the quickest `should_stop`, for every step: what it returns is true if the training is to end."""
+        return self._coord.stop_probe()
 
     @property
     def stop_signal(self) -> str | None:
@@ -367,8 +368,7 @@ class Run:
 
         Args:
             tag: the tag; or tags with their values.
-            value: the value, where ``tag`` is one: a number, or an array with one. Reading one from a device waits for
-                it.
+            value: the value, where ``tag`` is one: a number, or an array with one, which is waited for.
             step: the step that they are of. Default: the present one.
         """
         values = tag if isinstance(tag, Mapping) else {tag: value}

@@ -22,6 +22,7 @@ import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: o
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
 from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
+from supervisor_core.options import Options  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop import LEFT, _facts  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402
@@ -326,6 +327,15 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"state\['ema'\] is a builtins.int"):
         supervised([], tmp_path, model=model, ema=5)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
+    """Where nothing is due: the iteration, the count of the step, and its note for other threads."""
+    model = torch.nn.Linear(2, 2)
+    with supervised([0] * 1000, tmp_path, model=model, options=Options(handle_signals=False)) as loop:
+        batches = iter(loop)
+        next(batches)
+        assert trial_in.calls_of(lambda: next(batches)) <= 3
 
 
 @pytest.mark.parametrize("kind", ["a dataset that draws", "shuffled"])

@@ -446,13 +446,16 @@ def test_the_loop_has_its_own_budget_while_a_save_is_written(tmp_path: Path, mon
 
 
 def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
-    """It has its own stall budget, and the next step's time begins after it."""
-    with supervise(tmp_path, save_secs=None) as run:
+    """It has its own stall budget, and the next step's time begins after it. The run names both."""
+    run = supervise(tmp_path, save_secs=None)
+    assert repr(run) == f"<Run '{tmp_path}': step 0, not begun>"
+    with run:
         with run.phase("evaluating"):
-            assert run.run_status().phase == "evaluating"
+            assert run.run_status().phase == "evaluating" and repr(run) == f"<Run '{tmp_path}': step 0, evaluating>"
         run.step()
         status = run.run_status()
     assert (status.phase, status.steps, status.global_step) == ("training", 1, 1)
+    assert repr(run) == f"<Run '{tmp_path}': step 1, ended>"
 
 
 def test_the_events_file_is_tensorboards(tmp_path: Path) -> None:
