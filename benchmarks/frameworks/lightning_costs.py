@@ -37,6 +37,8 @@ class Measure(lightning.Callback):  # type: ignore[misc]
         measuring, ours, run = self.measuring, self.ours, self.ours.run
         assert run is not None
 
+        (current,) = trainer.fit_loop._data_fetcher.combined_loader._iterator.iterators
+
         def hooks(callback: Any) -> Any:
             def step() -> None:
                 callback.on_train_batch_start(trainer, pl_module, batch, batch_idx)
@@ -44,6 +46,12 @@ class Measure(lightning.Callback):  # type: ignore[misc]
                 callback.on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
             return step
+
+        ours_of_hooks = hooks(ours)
+
+        def our_step() -> None:
+            ours_of_hooks()
+            ours._before_fetch(current)  # as the wrapped loader does
 
         def saved() -> None:
             run.ask_for_save()
@@ -57,10 +65,8 @@ class Measure(lightning.Callback):  # type: ignore[misc]
             run.count_step()
 
         checkpoint = lightning.pytorch.callbacks.ModelCheckpoint(measuring.directory, every_n_train_steps=NEVER)
-        callbacks = {OURS: ours, "ModelCheckpoint": checkpoint}
-        measuring.per_step(
-            {name: hooks(callback) for name, callback in callbacks.items()}, bare=hooks(lightning.Callback())
-        )
+        steps = {OURS: our_step, "ModelCheckpoint": hooks(checkpoint)}
+        measuring.per_step(steps, bare=hooks(lightning.Callback()))
         measuring.per_save({OURS: saved, "the Trainer's save, as ModelCheckpoint's": by_the_trainer}, between=between)
         trainer.should_stop = True
 

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -90,6 +90,10 @@ class SupervisorCallback(Callback):
         self._phase: AbstractContextManager[None] | None = None
         self._limit_train_batches: Any = None
         self._last_step = self._since_step = self._longest_gap = 0
+        self._only: Pass | None = None
+        """The training's pass over its only loader, from its first fetch to the end of the epoch."""
+        self._counters: tuple[Any, Any, Any]
+        self._is_stopped: Callable[[], object] = bool
         self._is_training = False
 
     @property
@@ -149,7 +153,7 @@ class SupervisorCallback(Callback):
             facade="lightning.SupervisorCallback",
         )
         run.__enter__()
-        self._run, self._exactness = run, run.exactness
+        self._run, self._exactness, self._is_stopped = run, run.exactness, run.stop_probe()
         trainer.loggers = [*trainer.loggers, RunLogger(lambda: self._run, trainer.default_root_dir)]
         self._random = random_state.capture(random_sources()) if self._data.takes else None
         if self._data.is_past or (self._data.takes and self._state.is_over and self._state.should_stop):
@@ -170,7 +174,8 @@ class SupervisorCallback(Callback):
             return
         self._take_signals_back()
         self._data.set_positions()
-        self._last_step, self._since_step = trainer.global_step, 0
+        self._counters = _counters_of(trainer.fit_loop.epoch_loop)
+        self._last_step, self._since_step = self._optimizer_steps, 0
         if self._data.takes and not self._state.is_over:
             for loop in loops_of(trainer.fit_loop.epoch_loop):
                 forget_restart(loop)  # the first fetch of the epoch brings it to where it stood
@@ -183,15 +188,17 @@ class SupervisorCallback(Callback):
         run = self._run
         if run is None:
             return
-        self._add_logged()
-        loaders = self._loaders()
-        if len(loaders) == 1:
-            loaders[0].position.batch = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-        step = trainer.global_step
+        if self._state.logged:
+            self._add_logged()
+        automatic, manual, batches = self._counters
+        if self._only is not None:
+            self._only.loader.position.batch = batches.ready
+        step = automatic.completed + manual.completed
         if step != self._last_step:
             self._last_step = step
-            self._longest_gap = max(self._longest_gap, self._since_step)
-            self._since_step = 0
+            if self._since_step:
+                self._longest_gap = max(self._longest_gap, self._since_step)
+                self._since_step = 0
             run.count_step()
         else:
             self._since_step += 1
@@ -213,6 +220,7 @@ class SupervisorCallback(Callback):
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Complete the averages of the epoch."""
         self._add_logged()
+        self._only = None  # and its workers
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the session: save the last step, write the stop record."""
@@ -248,6 +256,9 @@ class SupervisorCallback(Callback):
 
     def _before_fetch(self, current: Pass) -> bool:
         """A batch is about to be fetched. Return whether the training fetches it, and not another's loop."""
+        if current is self._only:
+            self._between_batches()
+            return True
         if not self._is_training:
             return False
         fetcher = self._trainer.fit_loop._data_fetcher
@@ -257,23 +268,24 @@ class SupervisorCallback(Callback):
         ahead = fetcher.length is None
         self._data.before_fetch(passes, ahead=ahead)
         if current is passes[0] and (current.fetched or not ahead):
-            self._between_batches(fetcher)
+            self._between_batches()
+        self._only = current if len(passes) == 1 else None
         return True
 
-    def _between_batches(self, fetcher: Any) -> None:
+    def _between_batches(self) -> None:
         run = self._run
         if run is None:
             return
         if self._random is not None:
-            self._resumed(fetcher)
-        if run.should_stop() and not self._is_accumulating:
+            self._resumed()
+        if self._is_stopped() and not self._is_accumulating:
             self._finalize_loggers(run)
             self._end(None)  # after a signal the process ends here
             raise _TunerExitException  # with which fit returns, without the hooks of an epoch's end
         if not self._since_step:
             run.save_if_due()
 
-    def _resumed(self, fetcher: Any) -> None:
+    def _resumed(self) -> None:
         """Training stands where it stood when it was saved: set what has changed on the way here."""
         states, self._random = self._random, None
         assert states is not None
@@ -281,8 +293,8 @@ class SupervisorCallback(Callback):
             loader.resume = None
         if not self._state.is_over:
             self._state.set_loops()
-            fetcher.fetched = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready
-            self._last_step = self._trainer.global_step
+            self._trainer.fit_loop._data_fetcher.fetched = self._counters[2].ready
+            self._last_step = self._optimizer_steps
         random_state.restore(random_sources(), states)
 
     def _add_logged(self) -> None:
@@ -308,6 +320,10 @@ class SupervisorCallback(Callback):
         if not self._since_step:
             return False
         return self._trainer.lightning_module.automatic_optimization or self._since_step <= self._longest_gap
+
+    @property
+    def _optimizer_steps(self) -> int:
+        return int(self._counters[0].completed + self._counters[1].completed)
 
     def _take_signals_back(self) -> None:
         """Remove Lightning's handlers: SIGTERM's raises an exception before the hooks of the step have ended, Slurm's
@@ -340,7 +356,7 @@ class SupervisorCallback(Callback):
 
     def _end(self, error: BaseException | None) -> None:
         self._end_phase()
-        run, self._run, self._is_training = self._run, None, False
+        run, self._run, self._is_training, self._only = self._run, None, False, None
         if run is not None:
             run.__exit__(None if error is None else type(error), error, None)
             if error is None:
@@ -355,6 +371,13 @@ class SupervisorCallback(Callback):
         trainer.loggers = [item for item in trainer.loggers if not isinstance(item, RunLogger)]
         if self._limit_train_batches is not None:
             trainer.limit_train_batches, self._limit_train_batches = self._limit_train_batches, None
+
+
+def _counters_of(loop: Any) -> tuple[Any, Any, Any]:
+    """Return the counters of the optimizers' steps, of both kinds of optimization, and of the batches. Each is one
+    object as long as its loop; `Trainer.global_step` reads them through a dozen properties."""
+    automatic = loop.automatic_optimization.optim_progress.optimizer.step.total
+    return automatic, loop.manual_optimization.optim_step_progress.total, loop.batch_progress.current
 
 
 class _OfThisFit:

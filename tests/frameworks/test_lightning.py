@@ -177,6 +177,39 @@ def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, tri
     assert (file["epoch"], file["global_step"], len(file["optimizer_states"])) == (1, 9, 1)
 
 
+def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
+    """Where nothing is due: the hook, which counts the step, and before the next fetch the look at what is due."""
+
+    class Measure(lightning.Callback):
+        def __init__(self, say: Say, supervisor: SupervisorCallback) -> None:
+            self.say, self.supervisor = say, supervisor
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int) -> None:
+            if number:
+                return
+            (current,) = trainer.fit_loop._data_fetcher.combined_loader._iterator.iterators
+            completed = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
+
+            def step() -> None:
+                completed.completed += 1
+                self.supervisor.on_train_batch_end(trainer, module, outputs, batch, number)
+                current.loader._watch(current)
+
+            self.say(f"{trial_in.calls_of(step)} {self.supervisor.run.global_step - trainer.global_step}")
+            trainer.should_stop = True
+
+    def body(say: Say) -> None:
+        supervisor = SupervisorCallback(tmp_path / "run", save_secs=None)
+        trainer = lightning.Trainer(
+            max_epochs=1, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, callbacks=[supervisor, Measure(say, supervisor)],
+        )  # fmt: skip
+        warnings.simplefilter("ignore")
+        trainer.fit(Model(lambda line: None, lambda run, step: None), DataLoader(samples(), 8))
+
+    assert trial_in.trial(tmp_path, body)[1] == ["6 0"]
+
+
 class TwoOptimizers(Model):
     """Two optimizers, stepped by the module itself."""
 
