@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -69,9 +70,10 @@ class SupervisorCallback(TrainerCallback):
         self._saver: SealingSaver | None = None
         self._phase: AbstractContextManager[None] | None = None
         self._phase_name = ""
-        self._save_began = 0.0
+        self._save_began: float | None = None
         self._is_training = False
         self._draws = data.DrawWatch()
+        self._is_stopped: Callable[[], object] = bool
         self._is_put_off = self._is_evaluation_skipped = False
         self.run: Run | None = None
         """The session under way, or the last one; None before the first."""
@@ -140,7 +142,9 @@ class SupervisorCallback(TrainerCallback):
             restored = replace(restored, manifest=replace(restored.manifest, not_captured=known))
 
         def present(limits: tuple[str, ...]) -> tuple[str, ...]:
-            return limits if data.DRAWS in limits or not draws.found else (data.DRAWS, *limits)
+            if data.DRAWS in limits:
+                return limits
+            return (data.DRAWS, *limits) if draws.found else (data.UNKNOWN, *limits) if draws.unknown else limits
 
         create = SealingSaver.of(args.output_dir, restored, skipped)
 
@@ -157,6 +161,7 @@ class SupervisorCallback(TrainerCallback):
             saver=saver,
         )
         self.run.__enter__()
+        self._is_stopped = self.run.stop_probe()
         self._is_training = True
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -169,7 +174,9 @@ class SupervisorCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The batches of a step are made: see whether that drew random numbers."""
-        self._draws.end()
+        draws = self._draws
+        if draws.before is not None:
+            draws.end()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Progress: gradients were accumulated."""
@@ -181,20 +188,29 @@ class SupervisorCallback(TrainerCallback):
         run, saver = self.run, self._saver
         if run is None or saver is None:
             return
-        self._leave_phase()
+        if self._phase is not None:
+            self._leave_phase()
         run.step()
+        draws = self._draws
+        if draws.skips:
+            draws.skips -= 1
+        else:
+            draws.begin()
         if saver.wanted is not None:
             control.should_save = True
-        stops = run.should_stop()
-        if control.should_save or control.should_training_stop or stops:
+        if control.should_save or control.should_training_stop or self._is_stopped():
+            stops = run.should_stop()
+            draws.look()
             evaluates_after = args.eval_strategy == IntervalStrategy.EPOCH and float(state.epoch).is_integer()
             self._is_evaluation_skipped = stops and (control.should_evaluate or evaluates_after)
             self._stop_or_go_on(saver, state, control, stops)
             self._is_put_off = control.should_save and evaluates_after and not stops
             if self._is_put_off:  # an evaluation draws random numbers: a checkpoint before it would not be exact
                 control.should_save = False
-        self._begin_save(control)
-        self._draws.begin()
+        if control.should_evaluate:
+            draws.close()
+        if control.should_save:
+            self._begin_save(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save what was put off; and the last step, where training ends for another reason than its number of steps."""
@@ -202,6 +218,7 @@ class SupervisorCallback(TrainerCallback):
         if run is None or saver is None:
             return
         self._leave_phase()
+        self._draws.close()
         control.should_save = control.should_save or self._is_put_off
         self._is_put_off = False
         stops = run.should_stop()
@@ -243,7 +260,12 @@ class SupervisorCallback(TrainerCallback):
         elif control.should_training_stop:
             trigger = "final"
         limits = (data.NO_EVALUATION,) if self._is_evaluation_skipped else ()
-        saver.written(state.global_step, state.epoch or 0.0, trigger, time.monotonic() - self._save_began, limits)
+        began, self._save_began = self._save_began, None
+        if began is None:  # a callback after this one asked for it
+            blocked_secs = max(0.0, time.time() - (self.run.run_status().last_progress_at or time.time()))
+        else:
+            blocked_secs = time.monotonic() - began
+        saver.written(state.global_step, state.epoch or 0.0, trigger, blocked_secs, limits)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the session; after a signal, the process ends as the signal would have ended it."""
@@ -280,7 +302,7 @@ class SupervisorCallback(TrainerCallback):
 
     def _begin_save(self, control: Any) -> None:
         """The Trainer is about to save, unless it evaluates first."""
-        self._save_began = time.monotonic()
+        self._save_began = time.monotonic() if control.should_save else None
         if control.should_save and not control.should_evaluate and self._saver is not None:
             self._enter_phase("checkpointing")
             self._saver.settle()  # so that it deletes none that is being sealed

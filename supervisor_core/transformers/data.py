@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,10 @@ from supervisor_core.training import random_state
 SKIPS_NOTHING = "ignore_data_skip is set: after a resume the epoch's data begin at their start."
 ONLY_MODEL = "save_only_model is set: optimizer, scheduler and random states are not saved."
 DRAWS = "The data draw random numbers when a batch is made: those of the first batches after a resume are others."
+UNKNOWN = (
+    "Random numbers were drawn in the training: whether the data drew them is not known. If they did, those of the "
+    "first batches after a resume are others."
+)
 STREAM = "The dataset is a stream: whether it yields the same samples again is not known."
 CALLBACKS = "The state of {} is not restored: set restore_callback_states_from_checkpoint=True."
 
@@ -25,34 +30,92 @@ PROBED = 32
 NO_EVALUATION = "At the stop an evaluation was due and was left out: the random numbers that it draws were not drawn."
 
 
+FIRST = 100
+"""Batches that are looked at one by one."""
+EVERY = 1000
+"""Steps between two looks after them."""
+
+_Source = Callable[[], object]
+"""Returns a random state, to be compared."""
+
+
 class DrawWatch:
-    """Sees whether making a batch changes a random state of this process.
+    """Sees whether making a batch changes a random state of this process: Python's, NumPy's or PyTorch's.
 
     The Trainer makes the batches of a step between the end of the step before and its own beginning, where nothing else
-    draws, but for an evaluation and the begin of an epoch.
+    draws, but for an evaluation and the begin of an epoch. The first `FIRST` batches are looked at one by one. Then
+    each state that nothing has changed so far is compared every `EVERY` steps, and at each save: where it is still the
+    same, no batch in between has drawn from it. One that the training itself changes is looked at with each batch. So
+    is one that has changed between two looks: whether the data did is not known until the next change is seen.
     """
 
     def __init__(self) -> None:
         self.found = False
         """Whether a batch did."""
-        self._before: Any = None
+        self.unknown: set[_Source] = set()
+        """The states that have changed, and it is not known whether for a batch."""
+        self.skips = 0
+        """How many steps may end before `begin` has to be called again; the caller counts them."""
+        self.before: dict[_Source, object] | None = None
+        """The states before the batches that are being made; None where they are not looked at."""
+        self._after: dict[_Source, object] = {}
+        """The states after the last batches, of those that are looked at with each."""
+        self._still: dict[_Source, object] = {}
+        """The states at the last look, of the others."""
+        self._watched = set(_SOURCES)
+        self._shared: set[_Source] = set()
+        """Those from which the training draws, too."""
+        self._batches = 0
         self._steps = 0
+        """Since the last look."""
 
     def begin(self) -> None:
-        """The next batches are about to be made. After 100 steps one in 16 is looked at: that takes some 0.1 ms."""
-        self._steps += 1
-        is_looked_at = self._steps <= 100 or self._steps % 16 == 0
-        self._before = _process_states() if is_looked_at and not self.found else None
+        """A step has ended: the next batches are about to be made."""
+        if self.found:
+            self.skips = sys.maxsize
+            return
+        now = {source: source() for source in self._watched}
+        self._shared |= {source for source, state in self._after.items() if now.get(source, state) != state}
+        self.unknown -= self._shared
+        self.before, self._after = now or None, {}
+        self._batches += bool(now)
+        if self._batches == FIRST and len(self._watched) == len(_SOURCES):
+            self._watched = set(self._shared)
+            self._steps = EVERY
+        self._steps += 1 if self._watched else EVERY
+        if self._steps >= EVERY:
+            self.look()
+        self.skips = 0 if self._watched else EVERY - 1
 
     def end(self) -> None:
-        """They are made."""
-        before, self._before = self._before, None
-        if before is not None:
-            self.found = _process_states() != before
+        """They are made; called where `before` is not None."""
+        before, self.before = self.before or {}, None
+        after = {source: source() for source in before}
+        self.found = self.found or after != before
+        self._after = {} if self.skips else after  # what changes them until the next look may be a batch
+
+    def look(self) -> None:
+        """Compare the states that are not looked at with each batch with those of the last look."""
+        if self.found:
+            return
+        self._steps = 0
+        now = {source: source() for source in _SOURCES if source not in self._watched}
+        changed = {source for source, state in now.items() if self._still.get(source, state) != state}
+        self._still = now
+        self.unknown |= changed
+        self._watched |= changed
+        if changed:
+            self.skips = 0
+
+    def close(self) -> None:
+        """Something else is about to draw, as an evaluation does: look before, and begin anew after it."""
+        self.look()
+        self.forget()
 
     def forget(self) -> None:
-        """Something else may draw before they are made."""
-        self._before = None
+        """Something else may have drawn since the last look, or is about to."""
+        self.before, self._after, self._still = None, {}, {}
+        self.skips, self._steps = 0, EVERY
 
 
 def limits(args: Any, state: Any, loader: Any) -> tuple[str, ...]:
@@ -111,11 +174,21 @@ def _draws(dataset: Any, collate: Any) -> bool:
         random_state.restore(random_sources(), states)
 
 
-def _process_states() -> tuple[Any, ...]:
+def _process_states() -> tuple[object, ...]:
     """Return the random states that a dataset may draw from, to be compared."""
+    return tuple(source() for source in _SOURCES)
+
+
+def _numpy_state() -> object:
     numpy: Any = sys.modules.get("numpy")
-    of_numpy = None
-    if numpy is not None:
-        name, keys, *rest = numpy.random.get_state()
-        of_numpy = (name, keys.tobytes(), *rest)
-    return random.getstate(), of_numpy, torch.get_rng_state().numpy().tobytes()
+    if numpy is None:
+        return None
+    name, keys, *rest = numpy.random.get_state()
+    return name, keys.tobytes(), *rest
+
+
+def _torch_state() -> object:
+    return torch.get_rng_state().numpy().tobytes()
+
+
+_SOURCES: tuple[_Source, ...] = (random.getstate, _numpy_state, _torch_state)

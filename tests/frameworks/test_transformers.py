@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
@@ -25,6 +27,7 @@ with warnings.catch_warnings():
 
 from supervisor_core.checkpoint.manifest import NAME  # noqa: E402
 from supervisor_core.errors import NoUsableCheckpointError  # noqa: E402
+from supervisor_core.options import Options  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, sealing  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
@@ -217,6 +220,80 @@ def test_data_that_draw_random_numbers_are_named(tmp_path: Path, trial_in: Modul
     _, (verdict, *_) = trial_in.trial(tmp_path, lambda say: train(tmp_path, say, dataloader_num_workers=1, **named))
     reasons = (hf_data.DRAWS, hf_data.CALLBACKS.format("EarlyStoppingCallback"), hf_data.NO_EVALUATION)
     assert verdict == " ".join(("exact", *reasons, "Another number of workers: 0 at the save, 1 now."))
+
+
+DRAW: dict[str, Callable[[], object]] = {
+    "python": random.random, "numpy": lambda: np.random.rand(1), "torch": lambda: torch.rand(1),
+}  # fmt: skip
+
+
+def nothing() -> None:
+    """What does not draw."""
+
+
+def steps(watch: hf_data.DrawWatch, count: int, data: Callable[[], object], training: Callable[[], object]) -> None:
+    """Do steps as the callback does: make a batch, train on it."""
+    for _ in range(count):
+        if watch.skips:
+            watch.skips -= 1
+        else:
+            watch.begin()
+        data()
+        if watch.before is not None:
+            watch.end()
+        training()
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_who_draws_is_seen_or_is_not_known(draw: Callable[[], object]) -> None:
+    """Also where it begins late, and between two looks: no batch that drew is called one that did not."""
+    watch = hf_data.DrawWatch()
+    steps(watch, hf_data.FIRST + 1, nothing, nothing)
+    steps(watch, 1, draw, nothing)
+    watch.look()  # as at a save
+    assert watch.unknown and not watch.found
+    steps(watch, 1, nothing, nothing)
+    watch.look()
+    assert watch.unknown and not watch.found
+    steps(watch, 1, draw, nothing)
+    assert watch.found
+
+    watch = hf_data.DrawWatch()
+    steps(watch, hf_data.FIRST + 1, nothing, nothing)
+    steps(watch, hf_data.EVERY, nothing, draw)
+    steps(watch, 2, nothing, draw)
+    assert not watch.unknown and not watch.found  # it is the training that draws
+    steps(watch, 1, draw, draw)
+    assert watch.found
+
+    watch = hf_data.DrawWatch()
+    steps(watch, 3, nothing, draw)
+    watch.close()
+    draw()  # in an evaluation
+    steps(watch, hf_data.FIRST, nothing, nothing)
+    watch.forget()
+    draw()  # at the begin of an epoch
+    steps(watch, hf_data.EVERY, nothing, nothing)
+    watch.look()
+    assert not watch.unknown and not watch.found
+
+
+def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
+    """Where nothing is due, and nothing draws: the two hooks, the count of the step, and its note for other threads.
+    The random states are not read."""
+    supervisor = SupervisorCallback(options=Options(handle_signals=False))
+    args = transformers.TrainingArguments(str(tmp_path), report_to=[], use_cpu=True)
+    state, control = transformers.TrainerState(), transformers.TrainerControl()
+
+    def step() -> None:
+        supervisor.on_step_end(args, state, control)
+        supervisor.on_step_begin(args, state, control)
+
+    with supervisor:
+        supervisor.on_train_begin(args, state, control)
+        for _ in range(hf_data.FIRST):
+            step()
+        assert trial_in.calls_of(step) <= 4
 
 
 def test_the_newest_whole_checkpoint_is_chosen(tmp_path: Path, trial_in: ModuleType) -> None:
