@@ -207,10 +207,10 @@ class SupervisorCallback(TrainerCallback):
             self._is_put_off = control.should_save and evaluates_after and not stops
             if self._is_put_off:  # an evaluation draws random numbers: a checkpoint before it would not be exact
                 control.should_save = False
+            if control.should_save:
+                self._begin_save(control)
         if control.should_evaluate:
             draws.close()
-        if control.should_save:
-            self._begin_save(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save what was put off; and the last step, where training ends for another reason than its number of steps."""

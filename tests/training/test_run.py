@@ -447,9 +447,7 @@ def test_the_loop_has_its_own_budget_while_a_save_is_written(tmp_path: Path, mon
 
 def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
     """It has its own stall budget, and the next step's time begins after it. The run names both."""
-    run = supervise(tmp_path, save_secs=None)
-    assert repr(run) == f"<Run '{tmp_path}': step 0, not begun>"
-    with run:
+    with supervise(tmp_path, save_secs=None) as run:
         with run.phase("evaluating"):
             assert run.run_status().phase == "evaluating" and repr(run) == f"<Run '{tmp_path}': step 0, evaluating>"
         run.step()
