@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import weakref
@@ -18,6 +19,7 @@ from supervisor_core.keras.siblings import Siblings
 from supervisor_core.keras.variables import ModelVariables, metrics_of, sync
 from supervisor_core.options import Options
 from supervisor_core.training import random_state
+from supervisor_core.training.in_loop import last_of_epoch
 from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
@@ -75,7 +77,9 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._swaps: list[Any] = []
         self._random: dict[str, Any] | None = None
         self._resumes = self._skips = self._holds_siblings = False
+        self._last_begins: float = math.inf
         self._phase: AbstractContextManager[None] | None = None
+        self._last_call: AbstractContextManager[None] | None = None
         self._finalizer: Any = None
 
     @property
@@ -108,6 +112,9 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._position = position = _next_position(os.path.realpath(self.logdir))
         self._variables, self._siblings = ModelVariables(self.model), Siblings(callbacks)
         self._swaps = [item for item in callbacks if isinstance(item, keras.callbacks.SwapEMAWeights)]
+        steps = self.params.get("steps")
+        self._last_begins = math.inf if steps is None else steps - self.model.steps_per_execution
+        self._last_call = None
         run = self._new_run(call.facts, call.limits)
         run.__enter__()
         self._run, self._exactness = run, run.exactness
@@ -140,11 +147,20 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self._siblings.apply()
             position.begin_epoch(epoch)
 
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Allow the last call of the train function in an epoch to compile: it may have fewer samples."""
+        if batch >= self._last_begins and self._run is not None:
+            self._last_call = last_of_epoch(self._run)
+            self._last_call.__enter__()
+
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Count a step; save if that is due, and end if a stop was requested."""
         run = self._run
         if run is None:
             return
+        if self._last_call is not None:
+            self._last_call.__exit__(None, None, None)
+            self._last_call = None
         if self._skips:
             if batch + 1 >= self._position.batch:
                 self._skipped(logs)

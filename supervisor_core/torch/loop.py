@@ -17,7 +17,7 @@ from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
-from supervisor_core.training.in_loop import InLoop
+from supervisor_core.training.in_loop import InLoop, last_of_epoch
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState
@@ -130,7 +130,7 @@ def supervised(
             state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=shards, **training),
             ranks=ranks, structure="" if splits else structure_of(objects["model"]), **named,
         )  # fmt: skip
-    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks)
+    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, _batches_of(loader))
     return loop
 
 
@@ -143,15 +143,17 @@ class SupervisedLoop(InLoop):
         epochs: how many there are.
         optimizer: its steps are counted; None counts batches.
         ranks: the processes of a distributed training.
+        epoch_batches: the number of batches in an epoch; -1 where it is not known.
     """
 
     def __init__(
-        self, run: Run, position: LoaderPosition, epochs: int, optimizer: Any, ranks: Ranks | None = None
+        self, run: Run, position: LoaderPosition, epochs: int, optimizer: Any, ranks: Ranks | None, epoch_batches: int
     ) -> None:
         self.run = run
         self._position = position
         self._epochs = epochs
         self._ranks = ranks
+        self._epoch_batches = epoch_batches
         self._tracks_steps = hasattr(optimizer, "register_step_post_hook")
         self._optimizer = optimizer
         self._error: BaseException | None = None
@@ -217,12 +219,17 @@ class SupervisedLoop(InLoop):
             self._begin()
             run, position = self.run, self._position
             is_stopped, step, counts_batches = run.stop_probe(), run.step, not self._tracks_steps
+            last = self._epoch_batches - 1
             while position.epoch < self._epochs:
                 if is_stopped() and self._is_at_boundary:
                     return  # before the epoch's order is drawn
                 for batch in position.batches():
                     self._stepped = False
-                    yield batch
+                    if position.batch == last:
+                        with last_of_epoch(run):
+                            yield batch
+                    else:
+                        yield batch
                     position.batch += 1
                     if (self._stepped or counts_batches) and not self._since_step:
                         step()
@@ -297,6 +304,14 @@ def _model_limits(model: Any, ranks: int) -> tuple[str, ...]:
     return (BUFFERS,) if any(True for _ in own) else ()
 
 
+def _batches_of(loader: Any) -> int:
+    """Return the number of batches in an epoch; -1 where it is not known."""
+    if not isinstance(getattr(loader, "dataset", None), IterableDataset):  # it warns, once asked, where more come
+        with suppress(TypeError, NotImplementedError):
+            return len(loader)
+    return -1
+
+
 def _facts(loader: Any, ranks: int) -> dict[str, str]:
     """Return what has to be the same for an exact resume."""
     facts = {}
@@ -307,9 +322,8 @@ def _facts(loader: Any, ranks: int) -> dict[str, str]:
     dataset: Any = getattr(loader, "dataset", None)
     if hasattr(dataset, "__len__"):
         facts["number of samples"] = str(len(dataset))
-    if not isinstance(dataset, IterableDataset):  # whose loader warns, once asked, where more samples come
-        with suppress(TypeError, NotImplementedError):
-            facts[BATCHES] = str(len(loader))
+    if (batches := _batches_of(loader)) >= 0:
+        facts[BATCHES] = str(batches)
     facts["number of threads"] = str(torch.get_num_threads())
     facts["number of ranks"] = str(ranks)
     return facts

@@ -22,6 +22,7 @@ import numpy as np
 
 from supervisor_core.keras import SupervisorCallback
 from supervisor_core.keras.variables import values_of
+from supervisor_core.runtime.progress import Progress
 from supervisor_core.training.tree import NumpyArrays, copy_tree
 
 PAUSE = threading.Event()  # never set
@@ -122,13 +123,18 @@ def fit(model: Any, logdir: Path, what: tuple[str, str], epochs: int = EPOCHS) -
 
 
 def in_one_process(logdir: Path) -> None:
-    """Two batches a call: fit, and fit in another logdir with an interrupt between two calls."""
+    """Two batches a call: fit, and fit in another logdir with an interrupt between two calls. The last call of each
+    epoch may take longer than the others: a smaller batch is compiled for."""
+    longer: list[bool] = []
+    first_call = Progress.first_call
+    Progress.first_call = lambda progress, is_step: (longer.append(is_step), first_call(progress, is_step))[1]
     for place in ("", "2 2"):
         keras.utils.set_random_seed(0)
         try:
             fit(model_of(steps_per_execution=2), logdir / f"at {place}", ("interrupt", place))
         except KeyboardInterrupt:
             fit(model_of(steps_per_execution=2), logdir / f"at {place}", ("", ""))
+    assert longer == [False] * (EPOCHS + 2 + 2), longer  # before the interrupt, and again from the second epoch on
 
 
 def check_copies() -> None:

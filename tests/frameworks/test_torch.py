@@ -9,7 +9,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
+from supervisor_core.runtime.progress import Progress  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop import LEFT, _facts  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402
@@ -394,6 +395,28 @@ def test_another_batch_size(tmp_path: Path, kind: str, size: int, batch: int, sh
     assert exactness.reasons == (shift, f"Another batch size: 8 at the save, {size} now.")
     assert position.batch == batch
     assert [index for ids, *_ in position.batches() for index in ids.tolist()] == order[batch * size :]
+
+
+@pytest.mark.parametrize(("kind", "last"), [("a list", [2, 2]), ("a stream", [])])
+def test_the_last_batch_of_an_epoch_may_take_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, last: list[int]
+) -> None:
+    """It has the default stall budget, as a call that was not made before: it may evaluate without a phase, or be
+    compiled for its size. Where the number of batches is not known no batch has."""
+    now, longer = [-1], []
+
+    @contextmanager
+    def first_call(progress: Progress, is_step: bool) -> Iterator[None]:
+        assert not is_step  # the next one may take as long
+        yield
+        longer.append(now[0])
+
+    monkeypatch.setattr(Progress, "first_call", first_call)
+    loader = [0, 1, 2] if kind == "a list" else DataLoader(Stream(), 20)
+    loop = supervised(loader, tmp_path, epochs=2, model=torch.nn.Linear(1, 1), save_secs=None)
+    for _ in loop:
+        now[0] = loop.batch
+    assert (now, longer) == ([2], last)
 
 
 def test_another_number_of_batches() -> None:
