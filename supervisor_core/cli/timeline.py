@@ -221,8 +221,12 @@ def _moment_of(run: Run, session: Session, step: float, began: float, ended: flo
     return began + (ended - began) * (step - first) / (last - first) if at is None else at
 
 
+_RESUMES: dict[bool | None, str] = {True: "exact", False: "not exact", None: ""}
+
+
 def _sessions(run: Run) -> Table:
-    table = headed("session", "started", "lasted", "steps", "ended", "restart")
+    has_verdicts = any(item.resume_exact is not None for item in run.sessions)
+    table = headed("session", "started", "lasted", "steps", "ended", *(["resume"] if has_verdicts else []), "restart")
     restarts = {item.from_session: item for item in run.restarts}
     adopted = {item.id for item in run.sessions if item.adopted}
     for session in newest(run.sessions):
@@ -239,6 +243,7 @@ def _sessions(run: Run) -> Table:
             duration(ended - began) if began and ended else UNKNOWN,
             f"{count(session.first_step)} to {count(session.last_step)}" if session.last_step is not None else UNKNOWN,
             literal(outcome),
+            *([_RESUMES[session.resume_exact]] if has_verdicts else []),
             then,
         )
     return table

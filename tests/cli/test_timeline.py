@@ -336,6 +336,17 @@ def test_recomputed_steps_are_as_exact_as_they_are_known(most: int | None, words
     assert again_text(restart) == words
 
 
+@pytest.mark.parametrize(("exact", "word"), [(True, "exact"), (False, "not exact")])
+def test_a_session_has_the_verdict_on_its_resume(exact: bool, word: str) -> None:
+    """In a column that is there only where a session has one."""
+    first, second = run().sessions
+    shown = text(timeline(run(sessions=(first, replace(second, resume_exact=exact))), START + 1000.0, 160), 160)
+    start = shown.index("session  started")
+    head, one, two = (line.split("  ") for line in shown[start:].splitlines()[:3])
+    assert "resume" in head and word in two and word not in one
+    assert "resume" not in text(timeline(run(), START + 1000.0, 160), 160)
+
+
 def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
     """How long the process did not run is in the first line, and where is on the axis."""
     silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0, cause="machine_paused")
