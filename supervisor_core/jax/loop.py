@@ -190,10 +190,14 @@ class SupervisedTraining(InLoop):
         return self._state[name]
 
     def _access(self, name: str) -> Access:
+        part = self._part(name)
+        of_leaves = Access(lambda: to_tree(pytree_of(self._part(name))), lambda saved: self._restore(name, saved))
+        if is_in_place(part):  # an nnx.Rngs has an attribute of any name: each draws a key
+            return of_leaves
         try:
-            reach = access(name, self._part(name))
+            reach = access(name, part)
         except TypeError:
-            return Access(lambda: to_tree(pytree_of(self._part(name))), lambda saved: self._restore(name, saved))
+            return of_leaves
         return Access(reach.get, lambda saved: reach.set(on_devices(saved)))
 
     def _restore(self, name: str, saved: Any) -> None:

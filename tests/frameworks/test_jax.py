@@ -82,20 +82,21 @@ def train(logdir: Path, say: Say, *, donate: bool = False, event: Event = lambda
 
 
 def train_nnx(logdir: Path, say: Say, *, donate: bool = False, event: Event = lambda run, step: None) -> None:
-    """The same with the objects of Flax NNX, which change in place."""
-    rngs = nnx.Rngs(3)
+    """The same with the objects of Flax NNX, which change in place; a `Rngs` has an attribute of any name."""
+    rngs, noise = nnx.Rngs(3), nnx.Rngs(5)
     model = nnx.Sequential(nnx.Linear(4, 4, rngs=rngs), nnx.Dropout(0.3, rngs=rngs), nnx.BatchNorm(4, rngs=rngs))
     optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
 
     @nnx.jit
-    def train_step(model: Any, optimizer: Any, features: Any) -> Any:
+    def train_step(model: Any, optimizer: Any, noise: Any, features: Any) -> Any:
+        features = features + 0.1 * jax.random.normal(noise(), features.shape)
         loss, grads = nnx.value_and_grad(lambda model: jnp.mean((model(features) - features) ** 2))(model)
         optimizer.update(model, grads)
         return loss
 
     data = batches()
     with supervised(
-        logdir, state={"model": model, "optimizer": optimizer}, data=data, save_secs=None, save_steps=4
+        logdir, state={"model": model, "optimizer": optimizer, "noise": noise}, data=data, save_secs=None, save_steps=4
     ) as run:
         if run.exactness is not None:
             say(" ".join(("exact", *run.exactness.reasons)))
@@ -103,7 +104,7 @@ def train_nnx(logdir: Path, say: Say, *, donate: bool = False, event: Event = la
             run.run.wait_until_saved()
             event(run, step)
             ids, features = next(data)
-            loss = train_step(model, optimizer, features)
+            loss = train_step(model, optimizer, noise, features)
             run.log("loss", loss)
             say(f"{step} {ids.tolist()} {float(loss).hex()}")
     say(f"end {float(model.layers[0].kernel[...].sum()).hex()}")
