@@ -20,6 +20,8 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+import torch
+
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed
@@ -29,7 +31,7 @@ from supervisor_core.options import Options
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.torch import shards
-from supervisor_core.torch.ranks import Ranks
+from supervisor_core.torch.ranks import Ranks, stale_store
 from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import Due, SavePolicy, Saver
@@ -127,6 +129,8 @@ class DistributedRun(Run):
             RanksError: if the ranks have other logdirs or other models, or one of them has ended.
         """
         self.ranks.open()
+        if self.ranks.is_chief and (warning := stale_store(os.environ, torch.__version__)) is not None:
+            _LOG.warning("%s", warning)
         try:
             if not self.ranks.is_chief:
                 logdir, structure = expect(self.ranks.announce())

@@ -30,7 +30,7 @@ from supervisor_core.storage.local import LOCAL  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.distributed_run import At, DistributedRun, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
-from supervisor_core.torch.ranks import Ranks  # noqa: E402
+from supervisor_core.torch.ranks import Ranks, stale_store  # noqa: E402
 from supervisor_core.torch.ranks_state import ALONE, NUMBER, RanksState  # noqa: E402
 from supervisor_core.torch.shards import ShardFiles, refuse_split  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
@@ -49,12 +49,12 @@ def program(module_at: Callable[[str], ModuleType]) -> ModuleType:
     return module_at("frameworks/ranks_program.py")
 
 
-def launch(program: Callable[..., Any], *args: Any, ranks: int = 2) -> dict[int, Any]:
+def launch(program: Callable[..., Any], *args: Any, ranks: int = 2, restarts: int = 0) -> dict[int, Any]:
     """Run ``program`` as torchrun does, by its own launcher, in processes forked off this one; return what each rank
     returned."""
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=ranks, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.05, start_method="fork",
+        rdzv_endpoint="localhost:0", max_restarts=restarts, monitor_interval=0.05, start_method="fork",
     )  # fmt: skip
     returned: dict[int, Any] = elastic_launch(config, program)(*args)
     return returned
@@ -69,12 +69,12 @@ class Job:
         self._program = program
         directory.mkdir(exist_ok=True)
 
-    def run(self, plan: dict[str, Any] | None = None, *, ranks: int = 2) -> list[list[str]]:
+    def run(self, plan: dict[str, Any] | None = None, *, ranks: int = 2, restarts: int = 0) -> list[list[str]]:
         """Run to the end; return what each rank said."""
         before = {path.name: len(path.read_text().splitlines()) for path in self.directory.glob("rank-*")}
 
         def body(say: Callable[[str], None]) -> None:
-            launch(self._program.train_forked, str(self.directory), plan, ranks=ranks)
+            launch(self._program.train_forked, str(self.directory), plan, ranks=ranks, restarts=restarts)
 
         self.status, _ = self._trial.trial(self.directory, body)
         said = [(self.directory / f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
@@ -113,6 +113,27 @@ def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[l
     assert one.outcome == "error" and (two.restored_step, two.resume_exact) == (8, True)
     assert (two.outcome, two.last_step) == ("completed", STEPS)
     assert [(worker.name, worker.state) for worker in run.workers] == [("rank:1", "stopped")]
+
+
+def test_torchrun_restarts_its_ranks(
+    tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same job, after a kill of one: with a store of their own they go on, with the same bits."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    restarted = job(tmp_path)
+    said = restarted.run({"act": "kill", "rank": 1, "step": 9, "once": True}, restarts=1)
+    assert restarted.status == 0
+    for lines, expected in zip(said, truth, strict=True):
+        assert lines == [*expected[:9], "exact", *expected[8:]]
+
+
+def test_a_restart_with_the_store_of_the_ranks_before() -> None:
+    """Is warned of, where it is dangerous: in some versions, and not with a store for each start."""
+    shared = {"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in str(stale_store(shared, "2.13.0+cpu"))
+    for others in ({"TORCHELASTIC_MAX_RESTARTS": "0"}, {"TORCHELASTIC_USE_AGENT_STORE": "False"}):
+        assert stale_store({**shared, **others}, "2.13.0") is None
+    assert stale_store(shared, "2.4.1") is None and stale_store({}, "2.13.0") is None
 
 
 @pytest.mark.parametrize("who", ["launcher", "rank"])
