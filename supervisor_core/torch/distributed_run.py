@@ -6,6 +6,9 @@ rank 0 has named the time before, so that no other step has a message in it:
 
     each rank       its step, whether it was asked to stop, by which signal, whether it was asked for a checkpoint
     rank 0 besides  whether a checkpoint is due, whether it can save one now, and the step of the next agreement
+
+At the end, and once more when the last checkpoint is written, each says whether it ends with an error: with one on any
+rank it is an error on all of them.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from supervisor_core.checkpoint.sealed_store import Sealed
 from supervisor_core.errors import CheckpointError, RanksError, SupervisorError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
+from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.torch import shards
@@ -68,6 +72,7 @@ class Row(NamedTuple):
     is_due: int = 0
     can_save: int = 0
     next_step: int = 0
+    fails: int = 0
 
 
 class DistributedRun(Run):
@@ -117,6 +122,8 @@ class DistributedRun(Run):
         self._agreed_signum: int | None = None
         self._is_left = self._has_failed = False
         self._disagreement: RanksError | None = None
+        self._others_error: RanksError | None = None
+        self._has_shared = False
         self._has_begun = self._met_at_end = False
         self._steps_between = 1
         self._agreed_at: float | None = None
@@ -285,21 +292,24 @@ class DistributedRun(Run):
         raised: RanksError | None = None
         if error is None or (failure is None and isinstance(error, (GeneratorExit, SystemExit))):
             try:
-                self._agree_on_end(self._is_saved_after(error, failure))
+                self._agree_on_end(failure, self._is_saved_after(error, failure))
+                raised = self._others_error
             except RanksError as disagreement:
-                raised, self._has_failed = disagreement, True
+                raised = disagreement
                 _LOG.error("Nothing is saved at the end: %s", disagreement)
+            self._has_failed |= raised is not None
         try:
             super()._end(raised or error)
         finally:
             self._release()
             if self._has_begun and not self._met_at_end:
                 self.ranks.close()  # the others do not wait for one that does not come
+        raised = raised or self._others_error
         if raised is not None and error is None:
             raise raised
         self._end_as_the_others(signals.signum)
 
-    def _agree_on_end(self, is_saved: bool) -> None:
+    def _agree_on_end(self, failure: BaseException | None, is_saved: bool) -> None:
         """Meet the others after the last step, and collect their states for the final checkpoint.
 
         Raises:
@@ -307,17 +317,30 @@ class DistributedRun(Run):
         """
         if self._disagreement is not None:
             raise self._disagreement
-        rows = self._compare(Row(At.END, self._step, signum=super()._signum or 0, can_save=is_saved))
+        own = Row(At.END, self._step, signum=super()._signum or 0, can_save=is_saved, fails=failure is not None)
+        rows = self._compare(own)
+        self._share_errors(rows, failure)
         self._agreed_signum = self._agreed_signum or max(row.signum for row in rows) or None
         if rows[0].can_save:
             self._collect()
         self._met_at_end = True
 
-    def _recorded(self) -> None:
+    def _share_errors(self, rows: list[Row], own: BaseException | None) -> None:
+        """Exchange the errors that the ranks end with, if there are any: the first one is an error on all ranks."""
+        if not any(row.fails for row in rows):
+            return
+        self._has_shared = True
+        texts = self.ranks.exchange(None if own is None else f"{type(own).__name__}: {text_of(own)}")
+        rank, text = next((rank, text) for rank, text in enumerate(texts) if text is not None)
+        if own is None:
+            self._others_error = RanksError(f"Rank {rank} has ended with an error: {text}")
+
+    def _recorded(self, error: BaseException | None) -> None:
         """Wait until rank 0 has written the last checkpoint: a launcher ends all ranks as soon as one has ended."""
         if self._met_at_end:
             try:
-                self._compare(Row(At.RECORDED, self._step))
+                is_new = error is not None and not self._has_shared
+                self._share_errors(self._compare(Row(At.RECORDED, self._step, fails=is_new)), error)
             except RanksError as error:
                 _LOG.warning("Another rank ended while the last checkpoint was written: %s", error)
 

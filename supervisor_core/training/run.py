@@ -452,7 +452,7 @@ class Run:
             self._ended = True
             info = stop_info(error, failure or raised, self._signum, was_requested, self._final)
             self._record(info, signals.deadline if signals.signum is not None else Deadline.after(10.0, self._clock))
-            self._recorded()
+            self._recorded(failure or raised)
             linger = None if signals.signum is None else max(0.0, signals.for_save.remaining(30.0) / 2)
             recorder.close(linger if signals.signum != signal.SIGINT else 0.0)
         finally:
@@ -483,8 +483,8 @@ class Run:
             self._final = self._saver.newest
         self._record(stop_info(None, None, self._signum, True, self._final), deadline)
 
-    def _recorded(self) -> None:
-        """The last checkpoint and the stop record are written; called before the process's metrics end."""
+    def _recorded(self, error: BaseException | None) -> None:
+        """The last checkpoint and the stop record are written, with this error; the metrics have not ended."""
 
     def _record(self, info: StopInfo, deadline: Deadline) -> None:
         recorder, writer = self._recorder, self._writer

@@ -76,6 +76,23 @@ def test_what_is_saved_is_found_again(tmp_path: Path) -> None:
         manifests.decode(json.dumps(raw).encode())
 
 
+def test_a_directory_that_other_processes_have_begun(tmp_path: Path) -> None:
+    """Is completed and sealed with their files; it is deleted where it is given up, or the save fails."""
+    store = SealedStore(tmp_path / "c", publisher=publisher())
+    staging = store.stage(7)
+    Path(staging, "theirs").write_bytes(b"t" * 20)
+    made = store.save(Manifest(format="test", step=7), write, staging=staging)
+    assert [file.path for file in made.manifest.files] == ["shards/0", "theirs", "weights"]
+    store.discard(store.stage(8))
+
+    def fail(directory: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        store.save(Manifest(format="test", step=9), fail, staging=store.stage(9))
+    assert os.listdir(tmp_path / "c") == ["ckpt-7"]
+
+
 @pytest.mark.parametrize("damage", [cut, flip, remove])
 @pytest.mark.parametrize("file", ["weights", "shards/0", manifests.NAME])
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: Callable[[Path], None], file: str) -> None:

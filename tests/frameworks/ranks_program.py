@@ -15,15 +15,18 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from supervisor_core.errors import CheckpointError
 from supervisor_core.torch import supervised
 
 PAUSE = threading.Event()  # never set
+ERRORS = {"disk": OSError(28, "No space left on device"), "state": CheckpointError("a list that contains itself")}
 SAMPLES, BATCH, EPOCHS = 44, 4, 3
 
 
@@ -49,6 +52,9 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
         return
     if plan["act"] == "fail":
         raise ArithmeticError("the loss exploded")
+    if plan["act"] == "full":
+        loop.run._saver._store.save = Mock(side_effect=ERRORS[plan["error"]])
+        return
     if plan["act"] == "save":
         loop.save()
         return
@@ -56,6 +62,25 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
     os.kill(pid, signal.SIGKILL if plan["act"] == "kill" else signal.SIGTERM)
     while loop.run._signum is None:  # the signal is here: the next agreement has it
         PAUSE.wait(0.01)
+
+
+class Telling:
+    """Prints the error that ends the block.
+
+    Args:
+        file: where to; None prints nothing.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """End."""
+        if self._file is not None:
+            print(f"{type(error).__name__}: {error}", file=self._file)
 
 
 def total(parts: Iterable[Any]) -> str:
@@ -98,7 +123,8 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
         loader, Path(directory) / "run", epochs=EPOCHS, model=model, optimizer=optimizer, save_secs=None,
         **{"save_steps": 4, **options},
     )  # fmt: skip
-    with nullcontext() if plan.get("bare") else loop:
+    told = said if plan.get("act") == "full" else None
+    with Telling(told), nullcontext() if plan.get("bare") else loop:
         for number, (ids, features, labels) in enumerate(loop):
             if not number and loop.exactness is not None:
                 print(" ".join(("exact", *loop.exactness.reasons)), file=said)

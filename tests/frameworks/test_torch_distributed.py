@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,17 +27,20 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa:
 
 from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
-from supervisor_core.errors import LogdirInUseError, RanksError  # noqa: E402
+from supervisor_core.checkpoint.sealed_store import SealedStore  # noqa: E402
+from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
+from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
+from supervisor_core.runtime.retry import is_outside_fault  # noqa: E402
 from supervisor_core.storage.local import LOCAL  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.distributed_run import At, DistributedRun, Row  # noqa: E402
+from supervisor_core.torch.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
 from supervisor_core.torch.ranks import Ranks, stale_store  # noqa: E402
 from supervisor_core.torch.ranks_state import ALONE, NUMBER, RanksState  # noqa: E402
-from supervisor_core.torch.shards import ShardFiles, refuse_split  # noqa: E402
+from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
-from supervisor_core.training.saver import SavePolicy  # noqa: E402
+from supervisor_core.training.saver import Due, SavePolicy  # noqa: E402
 from supervisor_core.training.tree import read_tree  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
@@ -113,6 +118,22 @@ def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[l
     assert one.outcome == "error" and (two.restored_step, two.resume_exact) == (8, True)
     assert (two.outcome, two.last_step) == ("completed", STEPS)
     assert [(worker.name, worker.state) for worker in run.workers] == [("rank:1", "stopped")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "text"),
+    [
+        ("disk", 17, "SaveFailedError: The final checkpoint could not be saved: [Errno 28] No space left on device"),
+        ("state", 6, "CheckpointError: a list that contains itself"),
+    ],
+)
+def test_rank_0_cannot_save(tmp_path: Path, job: Callable[[Path], Job], kind: str, step: int, text: str) -> None:
+    """At the end, or in the middle, where no retry would help: it is an error on every rank, with the reason."""
+    failing = job(tmp_path)
+    first, second = failing.run({"act": "full", "error": kind, "step": step})
+    assert failing.status == 1 and (first[-1], len(first)) == (text, len(second))
+    assert second[-1].startswith("RanksError: Rank 0 has ended with an error: ")
+    assert second[-1].endswith(text.rpartition(": ")[2])
 
 
 def test_torchrun_restarts_its_ranks(
@@ -290,6 +311,46 @@ def test_ranks_at_different_steps(tmp_path: Path) -> None:
     )
     with pytest.raises(RanksError, match=r"Rank 1 is in its loop at step 4, and rank 0 is at its loop's end at step 5"):
         run._compare(Row(At.END, 5))
+
+
+def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is why the save has failed, on rank 0; what the others have written is deleted. A retry may help."""
+
+    class Others:
+        rank, size, is_chief = 0, 2, True
+
+        def announce(self, value: Any) -> Any:
+            assert os.path.isdir(value)
+            return value
+
+        def exchange(self, value: Any) -> list[Any]:
+            return [value, None]
+
+        def collect(self, value: Any) -> list[Any]:
+            return [None, {}]
+
+        def together(self) -> Any:
+            return nullcontext()
+
+    def full(found: Any, directory: str, group: Any) -> None:
+        raise OSError("The shards could not be written: rank 1: OSError: [Errno 28] No space left on device")
+
+    monkeypatch.setattr("supervisor_core.torch.shards.write", full)
+    parts = Shards("model", lambda whole: {"weight": 1.0}, lambda state, whole: None)
+    state = RanksState(ranks=Others(), objects={"model": parts}, shards=(parts,))
+    store = SealedStore(tmp_path)
+    saver = RankSaver(
+        store, state, SavePolicy(), recorder=None, writer=None, coord=None, options=Options(), versions={}, due=Due(),
+        clock=SYSTEM_CLOCK, ranks=Others(), ranks_state=state,
+    )  # fmt: skip
+    saver.collect(5, is_saved=True)
+    with pytest.raises(OSError, match="rank 1: OSError: ") as failure:
+        state.capture(5)
+    assert is_outside_fault(failure.value)
+    saver.release()
+    assert not os.listdir(tmp_path)
+    with pytest.raises(CheckpointError, match="split over the ranks, and not all of them save"):
+        state.capture(5)
 
 
 def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
