@@ -17,7 +17,20 @@ from supervisor_core.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-OTHERS = {"amtool", "cd", "curl", "docker", "eval", "export", "mkdir", "mv", "promtool", "srun", "tensorboard"}
+OTHERS = {
+    "amtool",
+    "cd",
+    "curl",
+    "docker",
+    "eval",
+    "export",
+    "mkdir",
+    "mv",
+    "promtool",
+    "srun",
+    "tensorboard",
+    "torchrun",
+}
 """Programs of others that the pages call; their own tests call them where they are installed."""
 CHECKED_ELSEWHERE = {"diff": "test_part3_migration.py", "promql": "test_docs.py", "ini": "test_docs.py"}
 
