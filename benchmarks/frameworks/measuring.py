@@ -39,7 +39,7 @@ class Measuring:
 
     directory: Path
     result: Path
-    turns: int = 30
+    turns: int = 100
     steps: int = 1000
     saves: int = 5
     step_us: dict[str, list[float]] = field(default_factory=dict)

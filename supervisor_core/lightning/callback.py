@@ -256,8 +256,12 @@ class SupervisorCallback(Callback):
 
     def _before_fetch(self, current: Pass) -> bool:
         """A batch is about to be fetched. Return whether the training fetches it, and not another's loop."""
-        if current is self._only:
-            self._between_batches()
+        run = self._run
+        if current is self._only and run is not None:
+            if self._is_stopped() or self._since_step or self._random is not None:
+                self._between_batches()
+            else:
+                run.save_if_due()
             return True
         if not self._is_training:
             return False

@@ -216,16 +216,17 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def add_all(self, values: Sequence[float]) -> None:
-        """Count values; cheaper than one by one, above all where one bucket holds them all."""
-        bounds, counts = self._bounds, self._counts
-        first, last = bisect_left(bounds, min(values)), bisect_left(bounds, max(values))
+    def add_all(self, values: Sequence[float]) -> float:
+        """Count values, and return the largest; cheaper than one by one, above all where one bucket holds them all."""
+        bounds, counts, largest = self._bounds, self._counts, max(values)
+        first, last = bisect_left(bounds, min(values)), bisect_left(bounds, largest)
         if first == last:
             counts[first] += len(values)
         else:
             for value in values:
                 counts[bisect_left(bounds, value)] += 1
         self._sum += sum(values)
+        return largest
 
     def merge(self, other: Histogram) -> None:
         """Add the counts of another with the same bounds."""

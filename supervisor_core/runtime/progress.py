@@ -116,7 +116,7 @@ class Progress:
         self._blocked_secs = 0.0
         self._runs = 0
         self._changes = 0
-        self._ends: deque[float] = deque()
+        self._ends: list[float] = []
         """The ends of the steps that are noted and not counted."""
         self._count_at = -math.inf
         self._began = now
@@ -375,10 +375,11 @@ class Progress:
 
     def _count_ends(self) -> None:
         """Count the steps that `step_ended` has noted, each as `run_ended` would have counted it then."""
-        noted = self._ends.popleft
-        ends = [noted() for _ in range(len(self._ends))]
+        count = len(self._ends)  # the training thread may append meanwhile
+        ends = self._ends[:count]
+        del self._ends[:count]
         secs = list(map(sub, ends, chain((self._began,), ends)))
-        longest, pause = max(secs), ends[0] - self._last_progress
+        longest, pause = self._step_secs.add_all(secs), ends[0] - self._last_progress
         if max(pause, longest) > self._check_after_secs:
             self._count_pauses(ends)
         else:
@@ -386,7 +387,6 @@ class Progress:
         self._last_progress = self._last_step = self._began = ends[-1]
         self._runs += len(ends)
         self._changes += len(ends)
-        self._step_secs.add_all(secs)
         self._longest = max(self._longest, longest)
 
     def _count_pauses(self, ends: list[float]) -> None:

@@ -207,7 +207,7 @@ def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
         warnings.simplefilter("ignore")
         trainer.fit(Model(lambda line: None, lambda run, step: None), DataLoader(samples(), 8))
 
-    assert trial_in.trial(tmp_path, body)[1] == ["6 0"]
+    assert trial_in.trial(tmp_path, body)[1] == ["5 0"]
 
 
 class TwoOptimizers(Model):
