@@ -222,7 +222,8 @@ def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job],
 
 @pytest.mark.timeout(600)  # PyTorch is imported six times, one after the other where there is one core
 def test_torchrun_under_the_restarter(tmp_path: Path) -> None:
-    """A rank that is killed ends torchrun, which is started again: the run goes on exactly, and is complete."""
+    """A rank that is killed ends torchrun, which is started again, and the record names the rank: the run goes on
+    exactly, and is complete."""
     plan = {"act": "kill", "rank": 1, "step": 9, "once": True, "workers": 1}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     program = [str(Path(__file__).parent / "ranks_program.py"), str(tmp_path), json.dumps(plan)]
@@ -232,6 +233,7 @@ def test_torchrun_under_the_restarter(tmp_path: Path) -> None:
     (item,) = LogdirWatch(str(tmp_path / "run")).refresh().runs.values()
     one, two = item.run.sessions
     assert (one.outcome, two.outcome, two.restored_step, two.last_step) == ("error", "completed", 8, STEPS)
+    assert item.run.launches[0].error == "SIGKILL on rank 1"
     for rank in (0, 1):
         lines = (tmp_path / f"rank-{rank}").read_text().splitlines()
         assert lines[9].startswith("exact") and len(lines) == 9 + 1 + 10 + 1
