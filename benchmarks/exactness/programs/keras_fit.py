@@ -50,13 +50,8 @@ class Remembering(keras.layers.Layer):
         return features
 
 
-class Saying(keras.callbacks.Callback):
-    """Says each batch; interrupts between the batches."""
-
-    def __init__(self, memory: Remembering, interruption: Interruption, supervisor: Any) -> None:
-        super().__init__()
-        self.memory, self.interruption, self.supervisor = memory, interruption, supervisor
-        self.said: int | None = None
+class Stateless(keras.callbacks.Callback):
+    """Has nothing to save."""
 
     def get_state(self) -> dict[str, Any]:
         """Nothing of this is the training's."""
@@ -65,10 +60,14 @@ class Saying(keras.callbacks.Callback):
     def set_state(self, state: Any) -> None:
         """See `get_state`."""
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Say the verdict."""
-        if self.supervisor is not None:
-            say_verdict(self.supervisor.exactness)
+
+class Saying(Stateless):
+    """Says each batch; interrupts between the batches. Before the supervisor's callback, which may end the process."""
+
+    def __init__(self, memory: Remembering, interruption: Interruption, supervisor: Any) -> None:
+        super().__init__()
+        self.memory, self.interruption, self.supervisor = memory, interruption, supervisor
+        self.said: int | None = None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Interrupt."""
@@ -87,6 +86,18 @@ class Saying(keras.callbacks.Callback):
             ids = [int(value) - 1 for value in seen[number] if value]
             say_batch(number + 1, ids, float(logs["loss"]))
         self.said = count
+
+
+class SayingVerdict(Stateless):
+    """Says the verdict; after the supervisor's callback."""
+
+    def __init__(self, supervisor: SupervisorCallback) -> None:
+        super().__init__()
+        self.supervisor = supervisor
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Say it."""
+        say_verdict(self.supervisor.exactness)
 
 
 class Sequence(keras.utils.PyDataset):
@@ -165,12 +176,12 @@ def main(values: dict[str, Any]) -> None:
     if asked.system == "ours":
         supervisor = SupervisorCallback(asked.directory, save_secs=None, save_steps=asked.save_every)
         has_saved = is_any(asked.directory, "checkpoints/ckpt-*/supervisor-manifest.json")
-        callbacks.append(supervisor)
+        callbacks += [supervisor, SayingVerdict(supervisor)]
     elif asked.system != "none":
         callbacks.append(
             keras.callbacks.BackupAndRestore(os.path.join(asked.directory, "backup"), save_freq=asked.save_every)
         )
-    callbacks.append(Saying(memory, Interruption(asked, has_saved), supervisor))
+    callbacks.insert(0, Saying(memory, Interruption(asked, has_saved), supervisor))
     if options["callbacks"]:
         callbacks += [
             keras.callbacks.EarlyStopping("loss", patience=1, min_delta=0.4),
