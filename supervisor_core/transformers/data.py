@@ -108,7 +108,7 @@ class DrawWatch:
             self.skips = 0
 
     def close(self) -> None:
-        """Something else is about to draw, as an evaluation does: look before, and begin anew after it."""
+        """Something else is about to draw, as an evaluation does: look before, and begin again after it."""
         self.look()
         self.forget()
 
