@@ -42,7 +42,7 @@ class Environment:
     pythons: tuple[str, ...]
     """The Pythons to try, in this order."""
     beside: tuple[str, ...] = BESIDE
-    tests: str = TESTS
+    tests: tuple[str, ...] = (TESTS,)
 
 
 ENVIRONMENTS = {
@@ -58,7 +58,7 @@ ENVIRONMENTS = {
         resolution="lowest-direct",
         pythons=("3.11", "3.10"),
         beside=("scikit-learn>=1.4", "numpy<2.3"),
-        tests=f"{TESTS}/test_transformers.py",
+        tests=(f"{TESTS}/test_transformers.py", f"{TESTS}/test_transformers_distributed.py"),
     ),
 }
 
@@ -84,7 +84,7 @@ def check(name: str, uv: Path, work: Path, arguments: list[str]) -> bool:
     print(f"== {name}: {', '.join(shown)}; installed in {time.monotonic() - started:.0f} s", flush=True)
     pytest = (venv / "bin" / "python", "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--junitxml={report}")
     done = subprocess.run(
-        [*map(str, pytest), *(arguments or [environment.tests])],
+        [*map(str, pytest), *(arguments or environment.tests)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,

@@ -56,9 +56,15 @@ class At(IntEnum):
     STEP = 0
     END = 1
     RECORDED = 2
+    SAVED = 3
 
 
-_PLACES = {At.STEP: "in its loop", At.END: "at its loop's end", At.RECORDED: "done"}
+_PLACES = {
+    At.STEP: "in its loop",
+    At.END: "at its loop's end",
+    At.RECORDED: "done",
+    At.SAVED: "saving a checkpoint",
+}
 
 
 class Row(NamedTuple):
@@ -73,6 +79,8 @@ class Row(NamedTuple):
     can_save: int = 0
     next_step: int = 0
     fails: int = 0
+    extra: int = 0
+    """What a framework's adapter adds."""
 
 
 class DistributedRun(Run):
@@ -86,6 +94,7 @@ class DistributedRun(Run):
         policy: when checkpoints are saved.
         facade: what the program called, for records.
         structure: a digest of the model's names and shapes, which are the same on every rank.
+        saver: what saves, on all ranks. Default: `RankSaver`.
     """
 
     def __init__(
@@ -98,6 +107,7 @@ class DistributedRun(Run):
         policy: SavePolicy,
         facade: str,
         structure: str = "",
+        saver: Callable[..., Saver] | None = None,
     ) -> None:
         self.ranks = ranks
         self._ranks_state = state
@@ -105,7 +115,9 @@ class DistributedRun(Run):
         self._saves_due = Due()
         self._rank_saver: RankSaver | None = None
 
-        def saver(*args: Any, due: Due, **others: Any) -> RankSaver:
+        def create(*args: Any, due: Due, **others: Any) -> Saver:
+            if saver is not None:
+                return saver(*args, due=self._saves_due, **others)
             self._rank_saver = RankSaver(*args, due=self._saves_due, ranks=ranks, ranks_state=state, **others)
             return self._rank_saver
 
@@ -116,7 +128,7 @@ class DistributedRun(Run):
             policy=policy,
             facade=facade,
             task=None if ranks.is_chief else options.worker_name or f"rank:{ranks.rank}",
-            saver=saver,
+            saver=create,
         )
         self._is_agreed = False
         self._agreed_signum: int | None = None
@@ -212,16 +224,20 @@ class DistributedRun(Run):
             self._agreed_signum = max(row.signum for row in rows) or None
             self._coord.request_stop()
         elif chief.can_save and (chief.is_due or any(row.asks for row in rows)):
-            try:
-                with self._recorder_now.progress.held():
-                    self._collect()
-                if self.ranks.is_chief:
-                    self._due.asked_by = self._saves_due.asked_by or ("timer" if chief.is_due else "manual")
-                    super()._save_due()
-            finally:
-                self._release()
-            self._due.asked_by = self._saves_due.asked_by = None
+            self._save_together("timer" if chief.is_due else "manual")
         self._recorder_now.progress.begins(self._monotonic())
+
+    def _save_together(self, trigger: Trigger) -> None:
+        """Save what is due, or was asked for; called by all ranks at the same step."""
+        try:
+            with self._recorder_now.progress.held():
+                self._collect()
+            if self.ranks.is_chief:
+                self._due.asked_by = self._saves_due.asked_by or trigger
+                super()._save_due()
+        finally:
+            self._release()
+        self._due.asked_by = self._saves_due.asked_by = None
 
     def _collect(self) -> None:
         """Collect from each rank what rank 0 saves next; called by all ranks at the same step."""

@@ -108,7 +108,7 @@ def supervised(
         "sources": random_sources,
         "kinds": (*KINDS, ShardFiles(whole=ranks is None or not splits)),
         "facts": lambda: _facts(loader, count),
-        "limits": lambda: (*position.limits, *loop.limits, *_model_limits(model, count)),
+        "limits": lambda: (*position.limits, *loop.limits, *model_limits(model, count)),
     }
     named: dict[str, Any] = {
         "options": options,
@@ -293,7 +293,13 @@ class SupervisedLoop(InLoop):
         self._stepped = True
 
 
-def _model_limits(model: Any, ranks: int) -> tuple[str, ...]:
+def model_limits(model: Any, ranks: int) -> tuple[str, ...]:
+    """Return what a model has of which not all is captured: sentences.
+
+    Args:
+        model: with what ``DistributedDataParallel`` wraps around it.
+        ranks: how many processes train it.
+    """
     is_alike = ranks == 1 or getattr(model, "broadcast_buffers", False)  # DistributedDataParallel's
     norms = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.instancenorm._InstanceNorm)
     own = (

@@ -18,11 +18,12 @@ from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.errors import CheckpointError, SupervisorError
 from supervisor_core.options import Options
 from supervisor_core.storage.local import LOCAL
+from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import Exactness, TrainingState
-from supervisor_core.transformers import data, sealing
+from supervisor_core.transformers import data, ranks, sealing
 from supervisor_core.transformers.sealing import PREFIX, SealingSaver
 
 _LOG = logging.getLogger("supervisor_core")
@@ -73,6 +74,7 @@ class SupervisorCallback(TrainerCallback):
         self._save_began: float | None = None
         self._is_training = False
         self._draws = data.DrawWatch()
+        self._doubt = 0
         self._is_stopped: Callable[[], object] = bool
         self._is_put_off = self._is_evaluation_skipped = False
         self.run: Run | None = None
@@ -88,19 +90,26 @@ class SupervisorCallback(TrainerCallback):
         new run.
 
         Each is read and compared with its manifest, from the newest back. Where none is sealed, as in a run that was
-        begun without this callback, it is the newest that the Trainer has completed.
+        begun without this callback, it is the newest that the Trainer has completed. In several processes rank 0
+        chooses, and all ranks have to call this.
 
         Args:
             output_dir: where they are. Default: the ``output_dir`` of the Trainer that this callback was given to.
 
         Raises:
             NoUsableCheckpointError: if there are sealed checkpoints, and none is whole.
+            RanksError: if the processes have other directories, or one of them has ended.
             RuntimeError: if this callback was given to no Trainer.
         """
         if output_dir is None and self._args is None:
             raise RuntimeError("Give this callback to a Trainer before resume_from() is called, or give output_dir.")
         directory = os.fspath(self._args.output_dir if output_dir is None else output_dir)
-        self._found = sealing.newest(directory, start_over=self._options.unusable_checkpoints == "start_over")
+        start_over = self._options.unusable_checkpoints == "start_over"
+        count = int(os.environ.get("WORLD_SIZE") or 1) if self._args is None else self._args.world_size
+        if count == 1:
+            self._found = sealing.newest(directory, start_over=start_over)
+        else:
+            self._found = ranks.newest(directory, start_over=start_over)
         if self._found is not None:
             for item in self._found.skipped:
                 _LOG.warning("Skipped the checkpoint %s: %s", item.path, item.reason)
@@ -120,47 +129,59 @@ class SupervisorCallback(TrainerCallback):
         """Remember where the Trainer saves.
 
         Raises:
-            ValueError: if it trains in several processes.
+            ValueError: if its processes are not under DistributedDataParallel alone.
         """
-        if args.world_size > 1:
-            raise ValueError(f"SupervisorCallback supervises a training in one process; here are {args.world_size}.")
+        ranks.refuse_split(args, kwargs.get("model"), kwargs.get("optimizer"))
         self._args = args
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin a session."""
+        model = kwargs.get("model")
+        ranks.refuse_split(args, model, kwargs.get("optimizer"))
         self._args = args
         self._end(SupervisorError("train() was left before its end."))
         loader = kwargs.get("train_dataloader")
         outlive_signals(loader, self._options.signal_grace_secs)
-        limits = data.limits(args, state, loader)
+        limits = data.limits(args, state, loader, model)
         facts = data.facts(args, state, loader)
         restored, skipped = self._restored(args.output_dir, state.global_step)
         self._draws = draws = data.DrawWatch()
         draws.found = data.DRAWS in limits or (restored is not None and data.DRAWS in restored.manifest.not_captured)
         if restored is not None:
-            known = (*restored.manifest.not_captured, *limits)
-            restored = replace(restored, manifest=replace(restored.manifest, not_captured=known))
+            saved = restored.manifest
+            known = (*saved.not_captured, *limits)
+            then = {NUMBER: "1", **saved.facts} if saved.facts else {}  # earlier versions saved in one process only
+            restored = replace(restored, manifest=replace(saved, not_captured=known, facts=then))
 
-        def present(limits: tuple[str, ...]) -> tuple[str, ...]:
-            if data.DRAWS in limits:
-                return limits
-            return (data.DRAWS, *limits) if draws.found else (data.UNKNOWN, *limits) if draws.unknown else limits
-
-        create = SealingSaver.of(args.output_dir, restored, skipped)
+        others: tuple[str, ...] = ()
+        kind = SealingSaver if args.world_size == 1 else ranks.RanksSealingSaver
+        create = kind.of(args.output_dir, restored, skipped)
 
         def saver(*positional: Any, **named: Any) -> SealingSaver:
             self._saver = create(*positional, **named)
             return self._saver
 
-        self.run = Run(
-            self._logdir or args.output_dir,
-            state=TrainingState(sources=lambda: (), facts=lambda: facts, limits=lambda: present(limits)),
-            options=self._options,
-            policy=self._policy,
-            facade="transformers.SupervisorCallback",
-            saver=saver,
-        )
-        self.run.__enter__()
+        logdir = self._logdir or args.output_dir
+        training: dict[str, Any] = {
+            "sources": lambda: (),
+            "facts": lambda: facts,
+            "limits": lambda: (*data.DOUBTS[self._doubt], *others),
+        }
+        named: dict[str, Any] = {
+            "options": self._options,
+            "policy": self._policy,
+            "facade": "transformers.SupervisorCallback",
+            "saver": saver,
+        }
+        if args.world_size == 1:
+            self.run = Run(logdir, state=TrainingState(**training), **named)
+            self.run.__enter__()
+        else:
+            self.run = run = ranks.TrainerRun(logdir, args.output_dir, model, training, **named)
+            run.__enter__()
+            limits = run.merged(limits)
+        draws.found |= data.DRAWS in limits
+        others = tuple(text for text in limits if text != data.DRAWS)
         self._is_stopped = self.run.stop_probe()
         self._is_training = True
 
@@ -253,6 +274,9 @@ class SupervisorCallback(TrainerCallback):
         saver = self._saver
         if saver is None or self.run is None or not self._is_training:
             return
+        self._doubt = self._draws.doubt
+        if isinstance(self.run, ranks.TrainerRun):
+            self._doubt = self.run.meet_at_save(self._doubt)
         self._leave_phase()
         trigger, saver.wanted = saver.wanted or "timer", None
         if self.run.should_stop():
@@ -280,7 +304,7 @@ class SupervisorCallback(TrainerCallback):
             return found, found.skipped
         path = os.path.join(directory, f"{PREFIX}{step}")
         if not step:
-            if SealedStore(directory, PREFIX).checkpoints():
+            if self._args.process_index == 0 and SealedStore(directory, PREFIX).checkpoints():
                 _LOG.warning("There are checkpoints in %s, and train() was called without resume_from_checkpoint="
                              "supervisor.resume_from(): this session begins at step 0.", directory)  # fmt: skip
             return None, ()

@@ -12,6 +12,8 @@ import torch
 from torch.utils.data import IterableDataset
 from transformers import TrainerControl
 
+from supervisor_core.torch.loop import model_limits
+from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.tensors import random_sources
 from supervisor_core.training import random_state
 
@@ -24,6 +26,9 @@ UNKNOWN = (
 )
 STREAM = "The dataset is a stream: whether it yields the same samples again is not known."
 CALLBACKS = "The state of {} is not restored: set restore_callback_states_from_checkpoint=True."
+
+DOUBTS: tuple[tuple[str, ...], ...] = ((), (UNKNOWN,), (DRAWS,))
+"""What is said of data that do not draw, that may, and that do."""
 
 PROBED = 32
 """Samples that are read at a session's start to see whether they draw random numbers."""
@@ -68,6 +73,11 @@ class DrawWatch:
         self._batches = 0
         self._steps = 0
         """Since the last look."""
+
+    @property
+    def doubt(self) -> int:
+        """Whether the data draw, as an index into `DOUBTS`."""
+        return 2 if self.found else 1 if self.unknown else 0
 
     def begin(self) -> None:
         """A step has ended: the next batches are about to be made."""
@@ -118,7 +128,7 @@ class DrawWatch:
         self.skips, self._steps = 0, EVERY
 
 
-def limits(args: Any, state: Any, loader: Any) -> tuple[str, ...]:
+def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
     """Return what the Trainer's checkpoints do not bring back: sentences.
 
     Reads some of the dataset's samples to see whether one draws random numbers; the random states are set back.
@@ -137,6 +147,8 @@ def limits(args: Any, state: Any, loader: Any) -> tuple[str, ...]:
         stateful = {name for name in state.stateful_callbacks if name != TrainerControl.__name__}
         if stateful:
             found.append(CALLBACKS.format(", ".join(sorted(stateful))))
+    if model is not None and args.ddp_broadcast_buffers is False:
+        found += model_limits(model, args.world_size)
     return tuple(found)
 
 
@@ -150,6 +162,7 @@ def facts(args: Any, state: Any, loader: Any) -> dict[str, str]:
         "number of steps in all": str(state.max_steps),
         "number of workers": str(args.dataloader_num_workers),
         "number of threads": str(torch.get_num_threads()),
+        NUMBER: str(args.world_size),
     }
     dataset = getattr(loader, "dataset", None)
     if dataset is not None and hasattr(dataset, "__len__"):

@@ -1,0 +1,262 @@
+"""Hugging Face's Trainer in several processes: they stop, save and resume together, bit by bit, or say why not."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import uuid
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
+
+if not torch.distributed.is_available():
+    pytest.skip("this PyTorch has no torch.distributed", allow_module_level=True)
+
+import torch._dynamo  # noqa: E402  # which the first optimizer imports: once here, not in each rank
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: E402
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    LOADED = transformers.Trainer, transformers.TrainingArguments  # here, and not in each rank
+
+from supervisor_core import Options  # noqa: E402
+from supervisor_core.checkpoint.manifest import NAME, Manifest, read_manifest  # noqa: E402
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore  # noqa: E402
+from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
+from supervisor_core.storage.local import LOCAL  # noqa: E402
+from supervisor_core.torch.distributed_run import At, Row  # noqa: E402
+from supervisor_core.torch.ranks_state import NUMBER  # noqa: E402
+from supervisor_core.training.saver import SavePolicy, new_job  # noqa: E402
+from supervisor_core.transformers import SupervisorCallback, ranks  # noqa: E402
+from supervisor_core.transformers import data as hf_data  # noqa: E402
+from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
+
+STEPS = 18
+pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
+
+
+class Job:
+    """A training's ranks, and what they say."""
+
+    def __init__(self, directory: Path, trial: ModuleType, program: ModuleType) -> None:
+        self.directory, self._trial, self._program = directory, trial, program
+        directory.mkdir(exist_ok=True)
+
+    def run(self, plan: dict[str, Any] | None = None, *, count: int = 2) -> list[list[str]]:
+        """Run to the end, as torchrun does; return what each rank said."""
+        before = {path.name: len(path.read_text().splitlines()) for path in self.directory.glob("rank-*")}
+        config = LaunchConfig(
+            min_nodes=1, max_nodes=1, nproc_per_node=count, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.05, start_method="fork",
+        )  # fmt: skip
+
+        def body(say: Callable[[str], None]) -> None:
+            elastic_launch(config, self._program.train_forked)(str(self.directory), plan)
+
+        self.status, _ = self._trial.trial(self.directory, body)
+        said = [(self.directory / f"rank-{rank}").read_text().splitlines() for rank in range(count)]
+        return [lines[before.get(f"rank-{rank}", 0) :] for rank, lines in enumerate(said)]
+
+    def watch(self) -> Any:
+        """The run, as the tab sees it."""
+        (item,) = LogdirWatch(str(self.directory / "run")).refresh().runs.values()
+        return item.run
+
+
+@pytest.fixture(scope="session")
+def job(trial_in: ModuleType, module_at: Callable[[str], ModuleType]) -> Callable[[Path], Job]:
+    """Makes a job in a directory."""
+    program = module_at("frameworks/trainer_ranks_program.py")
+    return lambda directory: Job(directory, trial_in, program)
+
+
+@pytest.fixture(scope="session")
+def truth(job: Callable[[Path], Job], tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What two ranks say in a training that nothing interrupts."""
+    return job(tmp_path_factory.mktemp("truth")).run()
+
+
+def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
+    """In the middle of an epoch: the other one ends, and the next start goes on from the last sealed checkpoint, on
+    each rank with the same samples and the same bits. With another number of ranks the verdict names it."""
+    killed = job(tmp_path / "killed")
+    first = killed.run({"signal": "SIGKILL", "rank": 1, "step": 9})
+    assert killed.status == 1
+    for before, expected in zip(first, truth, strict=True):
+        assert len(expected) == STEPS + 1 and len(before) >= 10 and before == expected[: len(before)]
+    newest = tmp_path / "killed" / "run" / "checkpoint-8"
+    files = {file.path for file in read_manifest(str(newest), LOCAL).files}
+    assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt"} <= files
+    shutil.copytree(tmp_path / "killed", tmp_path / "one")
+
+    for (verdict, *after), expected in zip(killed.run(), truth, strict=True):
+        assert (verdict, after) == ("exact", expected[8:])
+    assert killed.status == 0
+    run = killed.watch()
+    one, two = run.sessions
+    assert one.outcome == "error" and (two.restored_step, two.resume_exact) == (8, True)
+    assert (two.outcome, two.last_step) == ("completed", STEPS)
+    assert [(item.step, item.trigger) for item in run.checkpoints][-3:] == [(12, "timer"), (16, "timer"), (18, "final")]
+    assert [worker.name for worker in run.workers] == ["rank:1"]
+    assert json.loads((killed.directory / "run/.supervisor.tasks/rank-1.json").read_text())["ended"] == "completed"
+
+    ((verdict, *_),) = job(tmp_path / "one").run(count=1)
+    assert "Another number of ranks: 2 at the save, 1 now." in verdict
+
+
+def test_a_sigterm_to_one_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
+    """All ranks end after the same step, which is saved and sealed; the next start goes on after it."""
+    stopped = job(tmp_path)
+    first = stopped.run({"signal": "SIGTERM", "rank": 1, "step": 9, "save_steps": 5})
+    assert [len(lines) for lines in first] == [10, 10]
+    (session,) = stopped.watch().sessions
+    assert (session.outcome, session.last_step) == ("signal", 10)
+    assert [(item.step, item.trigger) for item in stopped.watch().checkpoints] == [(5, "timer"), (10, "signal")]
+    for before, (verdict, *after), expected in zip(first, stopped.run(), truth, strict=True):
+        assert verdict == "exact" and [*before, *after] == expected
+
+
+class Others:
+    """Two ranks of which this is one; what the other one says is given."""
+
+    size = 2
+
+    def __init__(self, rank: int = 0, *, said: Any = None, row: tuple[int, ...] = ()) -> None:
+        self.rank, self.said, self.row = rank, said, row
+
+    @property
+    def is_chief(self) -> bool:
+        return self.rank == 0
+
+    def open(self) -> None:
+        """Connected."""
+
+    def exchange(self, value: Any) -> list[Any]:
+        return [value, self.said] if self.is_chief else [self.said, value]
+
+    def announce(self, value: Any = None) -> Any:
+        return value if self.is_chief else self.said
+
+    def compare(self, row: Any) -> list[list[int]]:
+        return [list(row), [*row[:-1], *self.row]]
+
+
+def run_of(monkeypatch: pytest.MonkeyPatch, directory: Path, others: Others, **training: Any) -> Any:
+    """A session of one of two ranks that has not begun."""
+    monkeypatch.setattr(ranks, "present_ranks", lambda: others)
+    return ranks.TrainerRun(
+        str(directory), str(directory), torch.nn.Linear(1, 1), training, saver=ranks.RanksSealingSaver,
+        options=Options(), policy=SavePolicy(), facade="transformers.SupervisorCallback",
+    )  # fmt: skip
+
+
+def test_what_any_rank_finds_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its data draw, and why its resume is not exact."""
+    run = run_of(monkeypatch, tmp_path, Others(said=("It draws.",), row=(2,)))
+    assert run.meet_at_save(0) == 2 and hf_data.DOUBTS[2] == (hf_data.DRAWS,)
+    assert run.merged(("It streams.",)) == ("It streams.", "It draws.")
+    others = Others(said=(None, ["The data draw."]))
+    run = run_of(monkeypatch, tmp_path, others, facts=lambda: {NUMBER: "2"}, sources=tuple)
+    manifest = Manifest(format="transformers", step=12, facts={NUMBER: "4"})
+    verdict = run.state.resume(manifest, {"objects": {}, "random": {}}, {})
+    assert verdict.reasons == ("Another number of ranks: 4 at the save, 2 now.", "Rank 1: The data draw.")
+
+
+def test_a_rank_that_goes_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is an error that names it: another step at a save, another checkpoint restored, another directory."""
+    run = run_of(monkeypatch, tmp_path, Others())
+    run.ranks.compare = lambda row: [list(row), list(Row(At.STEP, 3))]
+    with pytest.raises(
+        RanksError, match="Rank 1 is in its loop at step 3, and rank 0 is saving a checkpoint at step 0"
+    ):
+        run.meet_at_save(0)
+
+    saver = ranks.RanksSealingSaver.__new__(ranks.RanksSealingSaver)
+    saver.ranks = Others(rank=1, said="checkpoint-8")
+    with pytest.raises(RanksError, match="Rank 1 has restored nothing, and rank 0 checkpoint-8: call train"):
+        saver.read(False)
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(ranks, "present_ranks", lambda: Others(said="/other"))
+    with pytest.raises(RanksError, match=f"{tmp_path}, /other. All ranks need the same"):
+        SupervisorCallback().resume_from(tmp_path)
+
+
+def test_rank_0_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same checkpoint on all ranks, or the same error; the others do not look for one."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RanksError, match=r"torch.distributed is not initialised: make the TrainingArguments before"):
+        SupervisorCallback().resume_from(tmp_path)
+
+    class Second(Others):
+        def exchange(self, value: Any) -> list[Any]:
+            return [value, value]
+
+    for said in (None, Sealed(path="/run/checkpoint-8", manifest=Manifest(format="transformers", step=8))):
+        monkeypatch.setattr(ranks, "present_ranks", lambda said=said: Second(1, said=said))
+        assert SupervisorCallback().resume_from(tmp_path) == (said and said.path)
+    (tmp_path / "checkpoint-8").mkdir()
+    (tmp_path / "checkpoint-8" / NAME).write_text("damaged")
+    heard: list[Any] = []
+    first = Second(0)
+    first.announce = lambda value=None: heard.append(value) or value  # type: ignore[method-assign,func-returns-value]
+    for other in (first, Second(1)):
+        other.said = heard and pickle.loads(pickle.dumps(heard[0]))
+        monkeypatch.setattr(ranks, "present_ranks", lambda other=other: other)
+        with pytest.raises(NoUsableCheckpointError, match="checkpoint-8"):
+            SupervisorCallback().resume_from(tmp_path)
+
+
+def test_a_part_that_is_missing(tmp_path: Path) -> None:
+    """Is an error that names the rank: a checkpoint without its random states is not sealed."""
+    saver = ranks.RanksSealingSaver.__new__(ranks.RanksSealingSaver)
+    saver.ranks, saver._store = Others(), SealedStore(tmp_path, "checkpoint-")
+    (tmp_path / "checkpoint-8").mkdir()
+    (tmp_path / "checkpoint-8" / "rng_state_0.pth").touch()
+    with pytest.raises(CheckpointError, match=r"rng_state_1.pth of rank 1 is missing: all ranks need the same"):
+        saver._write(new_job(8, "timer"))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"fsdp": True}, "here is FSDP, in 2 processes"),
+        ({"deepspeed": "config.json"}, "here is DeepSpeed"),
+        ({"distributed_state": SimpleNamespace(distributed_type="FSDP")}, "here is FSDP"),
+        ({"distributed_state": SimpleNamespace(distributed_type="MEGATRON_LM")}, "here is MEGATRON_LM"),
+        ({"parallelism_config": SimpleNamespace(tp_enabled=True)}, "here is Tensor parallelism"),
+        ({"save_on_each_node": True}, "save_on_each_node=True: a part of each checkpoint would be missing"),
+    ],
+)
+def test_what_splits_a_model_is_refused(given: dict[str, Any], text: str) -> None:
+    """With an error that names it, and says what to do, before anything is trained."""
+    plain = {"world_size": 2, "fsdp": None, "deepspeed": None, "save_on_each_node": False}
+    state = SimpleNamespace(distributed_type="MULTI_CPU")
+    args = SimpleNamespace(**{**plain, "distributed_state": state, **given})
+    with pytest.raises(ValueError, match=text):
+        SupervisorCallback().on_init_end(args, None, None)
+
+
+def test_what_splits_a_state_is_refused() -> None:
+    """Likewise; DistributedDataParallel is not."""
+    state = SimpleNamespace(distributed_type="MULTI_GPU")
+    args: Any = SimpleNamespace(
+        world_size=2, fsdp=[], deepspeed=None, save_on_each_node=False, distributed_state=state
+    )  # fmt: skip
+    model = torch.nn.Linear(1, 1)
+    ranks.refuse_split(args, model, torch.optim.SGD(model.parameters()))
+    zero = SimpleNamespace(optimizer=type("ZeroRedundancyOptimizer", (), {})())
+    with pytest.raises(ValueError, match="here is a ZeroRedundancyOptimizer, in 2 processes"):
+        ranks.refuse_split(args, model, zero)
+    split = type("DTensor", (torch.nn.Parameter,), {})(torch.zeros(1))
+    model.weight = split
+    with pytest.raises(ValueError, match="here is a model that is split over them"):
+        ranks.refuse_split(args, model, None)
