@@ -18,9 +18,13 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from supervisor_core.lightning.checkpoint import CheckpointFile, TrainerState, forget_restart, loops_of
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
 from supervisor_core.lightning.logger import RunLogger
-from supervisor_core.lightning.metrics import add_logged
+from supervisor_core.lightning.metrics import EpochMetrics
+from supervisor_core.lightning.ranks import FitRanksState, let_ranks_end, limits_of, refuse_strategy
 from supervisor_core.options import Options
-from supervisor_core.torch.tensors import KINDS, random_sources
+from supervisor_core.torch.distributed_run import DistributedRun
+from supervisor_core.torch.ranks import present_ranks
+from supervisor_core.torch.shards import refuse_split
+from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.training import random_state
 from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.run import Run
@@ -28,6 +32,9 @@ from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, Exactness, TrainingState
 
 _LOG = logging.getLogger("supervisor_core")
+
+METRICS = "metrics"
+"""The name of the state of the epoch's metrics."""
 
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 
@@ -45,6 +52,8 @@ class SupervisorCallback(Callback):
     Where a program calls ``fit`` more than once with the same logdir, a restart goes on in the one that was under way;
     those before it return without training.
 
+    In several processes (``strategy="ddp"``) rank 0 writes and saves, and all ranks stop after the same step.
+
     Args:
         logdir: the run's directory, on a local or mounted file system.
         options: see `supervisor_core.Options`.
@@ -56,8 +65,8 @@ class SupervisorCallback(Callback):
             loader's workers; it takes as long as loading them took.
 
     Raises:
-        ValueError: if an interval is not positive; and in ``fit`` with several processes, or where ``training_step``
-            fetches its batches itself.
+        ValueError: if an interval is not positive; and in ``fit`` with several processes that are not those of
+            DistributedDataParallel, or where ``training_step`` fetches its batches itself.
 
     Example:
         trainer = Trainer(max_epochs=3, callbacks=[SupervisorCallback("/runs/mnist")])
@@ -112,8 +121,7 @@ class SupervisorCallback(Callback):
         """Be there when the training's loaders are set up."""
         if stage != "fit" or trainer.fast_dev_run:
             return
-        if trainer.world_size > 1:
-            raise ValueError(f"SupervisorCallback supervises a fit in one process; here are {trainer.world_size}.")
+        refuse_strategy(trainer)
         if is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True):
             raise ValueError("training_step(dataloader_iter) fetches batches in the middle of a step, so the position "
                              "in the data is not known: use training_step(batch).")  # fmt: skip
@@ -123,9 +131,19 @@ class SupervisorCallback(Callback):
 
         def wrapped(loader: Any) -> Any:
             loader = process(loader)
-            return SupervisedLoader(loader, self._before_fetch, replay=self._replay) if trainer.training else loader
+            if not trainer.training:
+                return loader
+            return SupervisedLoader(loader, self._before_fetch, replay=self._replay, ranks=trainer.world_size)
 
         trainer.strategy.process_dataloader = wrapped
+        connector = trainer._signal_connector
+        register = connector.register_signal_handlers
+
+        def registered() -> None:
+            register()
+            self._take_signals_back()
+
+        connector.register_signal_handlers = registered
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the session, and restore."""
@@ -136,22 +154,13 @@ class SupervisorCallback(Callback):
         number, has_returned = _FITS.get(place, (-1, True))
         number += has_returned  # one that an exception has ended is under way: this one goes on with it
         _FITS[place] = number, False
-        self._data = LoaderStates(number, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed)
-        self._state = TrainerState(trainer)
-        facts = facts_of(trainer, self._loaders())
-        run = Run(
-            self.logdir,
-            state=TrainingState(
-                objects={DATA: self._data, "trainer": _OfThisFit(self._data, self._state)},
-                sources=self._sources,
-                kinds=(*KINDS, CheckpointFile()),
-                facts=lambda: facts,
-                limits=lambda: (*self._data.limits, *self._limits()),
-            ),
-            options=self._options,
-            policy=self._policy,
-            facade="lightning.SupervisorCallback",
+        size = trainer.world_size
+        self._data = LoaderStates(
+            number, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed, ranks=size
         )
+        self._state, self._metrics = TrainerState(trainer), EpochMetrics(trainer)
+        run = self._new_run(trainer)
+        run.when_recorded = lambda: _ends(run, trainer)
         run.__enter__()
         self._run, self._exactness, self._is_stopped = run, run.exactness, run.stop_probe()
         trainer.loggers = [*trainer.loggers, RunLogger(lambda: self._run, trainer.default_root_dir)]
@@ -161,7 +170,6 @@ class SupervisorCallback(Callback):
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the first evaluation."""
-        self._take_signals_back()
         self._begin_phase()
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
@@ -172,7 +180,6 @@ class SupervisorCallback(Callback):
         """Have training begin where it stood."""
         if self._run is None:
             return
-        self._take_signals_back()
         self._data.set_positions()
         self._counters = _counters_of(trainer.fit_loop.epoch_loop)
         self._last_step, self._since_step = self._optimizer_steps, 0
@@ -188,8 +195,8 @@ class SupervisorCallback(Callback):
         run = self._run
         if run is None:
             return
-        if self._state.logged:
-            self._add_logged()
+        if self._metrics.logged:
+            self._metrics.add_logged()
         automatic, manual, batches = self._counters
         if self._only is not None:
             self._only.loader.position.batch = batches.ready
@@ -219,7 +226,8 @@ class SupervisorCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Complete the averages of the epoch."""
-        self._add_logged()
+        if self._run is not None:
+            self._metrics.add_logged()
         self._only = None  # and its workers
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -241,6 +249,38 @@ class SupervisorCallback(Callback):
 
     # How it works inside.
 
+    def _new_run(self, trainer: Any) -> Run:
+        facts = facts_of(trainer, self._loaders())
+        of_ranks = limits_of(trainer)
+        training: dict[str, Any] = {
+            "objects": {
+                DATA: self._data,
+                "trainer": _OfThisFit(self._data, self._state),
+                METRICS: _OfThisFit(self._data, self._metrics),
+            },
+            "sources": self._sources,
+            "kinds": (*KINDS, CheckpointFile()),
+            "facts": lambda: facts,
+            "limits": lambda: (*self._data.limits, *self._limits(), *of_ranks),
+        }
+        named: dict[str, Any] = {
+            "options": self._options,
+            "policy": self._policy,
+            "facade": "lightning.SupervisorCallback",
+        }
+        ranks = present_ranks() if trainer.world_size > 1 else None
+        if ranks is None:
+            return Run(self.logdir, state=TrainingState(**training), **named)
+        for optimizer in trainer.optimizers:
+            refuse_split(optimizer)
+        return DistributedRun(
+            self.logdir,
+            state=FitRanksState(ranks=ranks, own=(DATA, METRICS), trainer=self._state, **training),
+            ranks=ranks,
+            structure=structure_of(trainer.lightning_module),
+            **named,
+        )
+
     def _loaders(self) -> list[SupervisedLoader]:
         combined = self._trainer.fit_loop._combined_loader
         return [] if combined is None else [item for item in combined.flattened if isinstance(item, SupervisedLoader)]
@@ -258,10 +298,12 @@ class SupervisorCallback(Callback):
         """A batch is about to be fetched. Return whether the training fetches it, and not another's loop."""
         run = self._run
         if current is self._only and run is not None:
-            if self._is_stopped() or self._since_step or self._random is not None:
+            if self._since_step or self._random is not None or self._is_stopped():
                 self._between_batches()
             else:
                 run.save_if_due()
+                if self._is_stopped():  # several ranks agree on it in there
+                    self._between_batches()
             return True
         if not self._is_training:
             return False
@@ -282,12 +324,11 @@ class SupervisorCallback(Callback):
             return
         if self._random is not None:
             self._resumed()
+        if not self._since_step and not self._is_stopped():
+            run.save_if_due()
         if self._is_stopped() and not self._is_accumulating:
-            self._finalize_loggers(run)
             self._end(None)  # after a signal the process ends here
             raise _TunerExitException  # with which fit returns, without the hooks of an epoch's end
-        if not self._since_step:
-            run.save_if_due()
 
     def _resumed(self) -> None:
         """Training stands where it stood when it was saved: set what has changed on the way here."""
@@ -297,25 +338,17 @@ class SupervisorCallback(Callback):
             loader.resume = None
         if not self._state.is_over:
             self._state.set_loops()
+            self._metrics.set_module()
+            if self._data.is_redivided:
+                self._set_batch(self._loaders()[0].position.batch)
             self._trainer.fit_loop._data_fetcher.fetched = self._counters[2].ready
             self._last_step = self._optimizer_steps
         random_state.restore(random_sources(), states)
 
-    def _add_logged(self) -> None:
-        if self._run is not None and self._state.logged:
-            add_logged(self._trainer, self._state.logged)
-
-    def _finalize_loggers(self, run: Run) -> None:
-        """The process is about to end by a signal: save, then have the loggers write what they hold."""
-        if run.stop_signal != "SIGTERM":
-            return  # fit returns or raises, and Lightning does it
-        if self._options.save_on_stop:
-            run.ask_for_save("signal")
-            run.save_if_due()
-            run.wait_until_saved()
-        for logger in self._trainer.loggers:
-            with suppress(Exception):  # what it holds is lost, and no more than that
-                logger.finalize("failed")
+    def _set_batch(self, batch: int) -> None:
+        """Have the loop stand at a batch of the epoch, which another number of ranks counts otherwise."""
+        for name in ("ready", "started", "processed", "completed"):
+            setattr(self._counters[2], name, batch)
 
     @property
     def _is_accumulating(self) -> bool:
@@ -372,9 +405,22 @@ class SupervisorCallback(Callback):
         if trainer is None:
             return
         vars(trainer.strategy).pop("process_dataloader", None)
+        vars(trainer._signal_connector).pop("register_signal_handlers", None)
         trainer.loggers = [item for item in trainer.loggers if not isinstance(item, RunLogger)]
         if self._limit_train_batches is not None:
             trainer.limit_train_batches, self._limit_train_batches = self._limit_train_batches, None
+
+
+def _ends(run: Run, trainer: Any) -> None:
+    """Everything is saved and recorded; after a signal the process, or the program's call of ``fit``, ends now."""
+    if run.stop_signal is None:
+        return
+    let_ranks_end()
+    if run.stop_signal != "SIGTERM":
+        return  # fit raises, and Lightning has its loggers write what they hold
+    for logger in trainer.loggers:
+        with suppress(Exception):  # what it holds is lost, and no more than that
+            logger.finalize("failed")
 
 
 def _counters_of(loop: Any) -> tuple[Any, Any, Any]:
@@ -392,7 +438,7 @@ class _OfThisFit:
         target: the state.
     """
 
-    def __init__(self, data: LoaderStates, target: TrainerState) -> None:
+    def __init__(self, data: LoaderStates, target: TrainerState | EpochMetrics) -> None:
         self._data = data
         self._target = target
 

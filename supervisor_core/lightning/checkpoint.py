@@ -1,4 +1,4 @@
-"""What a checkpoint has of a `Trainer`: Lightning's own ``.ckpt``, where its loops stand, the epoch's metrics.
+"""What a checkpoint has of a `Trainer`: Lightning's own ``.ckpt``, and where its loops stand.
 
 The ``.ckpt`` is what ``Trainer.save_checkpoint`` writes: ``Trainer.fit(ckpt_path=...)`` and
 ``LightningModule.load_from_checkpoint`` read it. It is copied to host memory between two batches: its tensors as
@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from supervisor_core.errors import CheckpointError
-from supervisor_core.lightning import metrics
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -84,7 +83,7 @@ class CheckpointFile:
 
 
 class TrainerState:
-    """A `Trainer` as a part of a state tree: its ``.ckpt``, where its loops stand, the metrics of the epoch under way.
+    """A `Trainer` as a part of a state tree: its ``.ckpt``, and where its loops stand.
 
     Args:
         trainer: the trainer; its model and its optimizers are set up before this is loaded.
@@ -94,27 +93,31 @@ class TrainerState:
         self._trainer = trainer
         self.loops: dict[str, Any] | None = None
         """Where the loops stood in the checkpoint that was loaded; None for a new run."""
-        self.logged: dict[str, Any] = {}
-        """What the epoch under way had logged, and is not logged again yet."""
-        self._metrics: Mapping[str, Any] = {}
+        self._dumped: dict[str, Any] | None = None
         self._has_evaluation_workers = False
         self.should_stop = False
         """Whether the trainer was to stop then."""
         self.is_over = False
         """Whether ``fit`` has ended."""
 
+    def dump(self) -> None:
+        """Have Lightning collect its checkpoint for each `state_dict` until `release`."""
+        self._dumped = self._trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+
+    def release(self) -> None:
+        """Let go what `dump` has collected."""
+        self._dumped = None
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this moment; it holds the training's own tensors."""
         trainer = self._trainer
-        checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        checkpoint = self._dumped or trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         loops = dict(checkpoint["loops"]["fit_loop"])
         own = {key: item for key, item in loops["state_dict"].items() if key != "combined_loader"}
         loops["state_dict"] = own  # the loaders' positions are kept with the data
         return {
             "file": Content(checkpoint),
             "loops": loops,
-            "logged": metrics.logged(trainer),
-            "metrics": metrics.of_module(trainer.lightning_module),
             "should_stop": bool(trainer.should_stop),
             "over": self.is_over,
             "evaluation_workers": any(loader._iterator is not None for loader in self._kept_by_evaluation()),
@@ -130,7 +133,6 @@ class TrainerState:
         else:
             restore(path)
         self._has_evaluation_workers = bool(state["evaluation_workers"])
-        self.logged, self._metrics = dict(state["logged"]), state["metrics"]
         self.loops, self.should_stop, self.is_over = state["loops"], bool(state["should_stop"]), bool(state["over"])
 
     def start_workers(self) -> None:
@@ -152,7 +154,6 @@ class TrainerState:
         for loop in loops_of(trainer.fit_loop):
             forget_restart(loop)
         trainer.should_stop = self.should_stop
-        metrics.set_module(trainer.lightning_module, self._metrics)
 
 
 def loops_of(loop: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from supervisor_core.torch.position import LoaderPosition
+from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.tensors import random_sources
 
 AHEAD = (
@@ -33,6 +34,7 @@ class SupervisedLoader:
         loader: the loader.
         watch: called before each fetch with the pass that fetches; returns whether it is one of the training.
         replay: see `LoaderPosition`.
+        ranks: how many processes share the data.
     """
 
     _inner: Any
@@ -41,11 +43,11 @@ class SupervisedLoader:
     resume: dict[str, Any] | None
     """The position at which the next pass begins; None for the start of the data."""
 
-    def __init__(self, loader: Any, watch: Callable[[Pass], bool], *, replay: bool) -> None:
+    def __init__(self, loader: Any, watch: Callable[[Pass], bool], *, replay: bool, ranks: int = 1) -> None:
         self._inner = loader
         self._watch = watch
         plain = loader if _has_length(loader) or not hasattr(loader, "state_dict") else _WithoutState(loader)
-        self.position = LoaderPosition(plain, random_sources, replay=replay)
+        self.position = LoaderPosition(plain, random_sources, replay=replay, ranks=ranks)
         self.resume = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -106,17 +108,27 @@ class LoaderStates:
         number: which call of ``fit`` for this logdir it is in this process, from 0.
         loaders: returns the loaders, in their order.
         epoch: returns the number of epochs done.
+        ranks: how many processes share the data.
     """
 
-    def __init__(self, number: int, loaders: Callable[[], list[SupervisedLoader]], epoch: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        number: int,
+        loaders: Callable[[], list[SupervisedLoader]],
+        epoch: Callable[[], int],
+        ranks: int = 1,
+    ) -> None:
         self._number = number
         self._loaders = loaders
         self._epoch = epoch
+        self._ranks = ranks
         self._loaded: dict[str, Any] | None = None
         self.takes = False
         """Whether the checkpoint that was loaded is of this ``fit``."""
         self.is_past = False
         """Whether it is of a later one: this one is over."""
+        self.is_redivided = False
+        """Whether another number of processes shared the data when it was saved."""
 
     @property
     def is_foreign(self) -> bool:
@@ -142,6 +154,8 @@ class LoaderStates:
         """Take positions, if they are of this ``fit``."""
         self._loaded = state
         self.takes, self.is_past = int(state["fit"]) == self._number, int(state["fit"]) > self._number
+        saved = {int(item.get("ranks", 1)) for item in state["loaders"]}
+        self.is_redivided = bool(saved) and saved != {self._ranks}
         if self.is_past:
             self._number = int(state["fit"])  # nothing is saved under this number in between
 
@@ -180,6 +194,7 @@ def facts_of(trainer: Any, loaders: list[SupervisedLoader]) -> dict[str, str]:
         "number of batches in an epoch": str(trainer.num_training_batches),
         "number of threads": str(torch.get_num_threads()),
         "precision": str(trainer.precision),
+        NUMBER: str(trainer.world_size),
     }
     for name, key in (("number of workers", "num_workers"), ("batch size", "batch_size")):
         found = [str(getattr(loader, key)) for loader in loaders if hasattr(loader, key)]

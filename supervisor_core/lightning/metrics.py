@@ -13,6 +13,40 @@ import torch
 from torchmetrics import Metric
 
 
+class EpochMetrics:
+    """The metrics of the epoch under way, as a part of a state tree: this rank's, where there are several.
+
+    Args:
+        trainer: the trainer.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.logged: dict[str, Any] = {}
+        """What the epoch under way had logged before a resume, and is not logged again yet."""
+        self._of_module: Mapping[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the metrics of this moment."""
+        trainer = self._trainer
+        module = of_module(trainer.lightning_module)
+        return {"rank": trainer.global_rank, "logged": logged(trainer), "module": module}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take those of a checkpoint; a rank that there was not begins without any."""
+        if state["rank"] == self._trainer.global_rank:
+            self.logged, self._of_module = dict(state["logged"]), state["module"]
+
+    def add_logged(self) -> None:
+        """Add what was logged before the resume to what has been logged since."""
+        if self.logged:
+            add_logged(self._trainer, self.logged)
+
+    def set_module(self) -> None:
+        """Set the module's torchmetrics: called where the training stands where it stood."""
+        set_module(self._trainer.lightning_module, self._of_module)
+
+
 def logged(trainer: Any) -> dict[str, Any]:
     """Return what the training has logged in this epoch, by Lightning's keys: sum or extreme, and number of samples."""
     return {

@@ -93,6 +93,8 @@ class Run:
         self._record_lock = threading.Lock()
         self._final: tuple[str, int] | None = None
         self._due = Due()
+        self.when_recorded: Callable[[], object] = bool
+        """Called when the last checkpoint and the stop record are written, before the process ends by a signal."""
         self._is_in_step = False
         self._step_ended: Callable[[float], None] = lambda ended: None
         self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
@@ -312,7 +314,7 @@ class Run:
     @property
     def stop_signal(self) -> str | None:
         """The name of the signal that asked for the end, as ``SIGTERM``; None without one."""
-        signum = None if self._signals is None else self._signals.signum
+        signum = self._signum
         return None if signum is None else signal.Signals(signum).name
 
     def request_stop(self) -> None:
@@ -452,6 +454,7 @@ class Run:
             self._ended = True
             info = stop_info(error, failure or raised, self._signum, was_requested, self._final)
             self._record(info, signals.deadline if signals.signum is not None else Deadline.after(10.0, self._clock))
+            self.when_recorded()
             self._recorded(failure or raised)
             linger = None if signals.signum is None else max(0.0, signals.for_save.remaining(30.0) / 2)
             recorder.close(linger if signals.signum != signal.SIGINT else 0.0)

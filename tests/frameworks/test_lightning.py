@@ -407,11 +407,8 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     """Are refused before anything is written."""
     with pytest.raises(ValueError, match="save_secs is -1"):
         SupervisorCallback(tmp_path, save_secs=-1)
-    refused = {2: "one process; here are 2", 1: "fetches batches in the middle"}
-    for size, text in refused.items():
-        trainer = SimpleNamespace(fast_dev_run=False, world_size=size)
-        with pytest.raises(ValueError, match=text):
-            SupervisorCallback(tmp_path).setup(trainer, Fetches(), "fit")
+    with pytest.raises(ValueError, match="fetches batches in the middle"):
+        SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=False, world_size=1), Fetches(), "fit")
     SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=True), Fetches(), "fit")
     assert not list(tmp_path.iterdir())
 

@@ -1,0 +1,93 @@
+"""A ``fit`` in several processes, as of ``Trainer(devices=2, strategy="ddp")``: what is supervised, and saved.
+
+The model, the optimizers, the loops and the callbacks are rank 0's. Each rank has its own position in the data, random
+states, and metrics of the epoch under way.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, XLAStrategy
+
+from supervisor_core.lightning.checkpoint import TrainerState
+from supervisor_core.torch.loop import model_limits
+from supervisor_core.torch.ranks_state import RanksState
+
+HOOK_STATE = "The state of DistributedDataParallel's communication hook is not captured."
+
+
+@dataclass(kw_only=True)
+class FitRanksState(RanksState):
+    """The state of one rank of a ``fit``."""
+
+    trainer: TrainerState
+    """The trainer's part of it."""
+
+    def collect(self) -> None:
+        """See `RanksState.collect`. All ranks have Lightning collect its checkpoint, as `Trainer.save_checkpoint` has:
+        hooks of the program may wait for the other ranks in it."""
+        try:
+            self.trainer.dump()
+        except Exception as error:  # the other ranks wait for this one
+            self.failure = error
+        super().collect()
+
+    def release(self) -> None:
+        """See `RanksState.release`."""
+        super().release()
+        self.trainer.release()
+
+    def _part(self) -> dict[str, Any]:
+        if self.failure is not None:
+            return {"error": f"{type(self.failure).__name__}: {self.failure}"}
+        return super()._part()
+
+
+def refuse_strategy(trainer: Any) -> None:
+    """Do nothing, but where the processes of a ``fit`` cannot be supervised.
+
+    Raises:
+        ValueError: if they are not those of DistributedDataParallel, started outside of the program.
+    """
+    size = trainer.world_size
+    if size == 1:
+        return
+    strategy = trainer.strategy
+    kind = type(strategy).__name__
+    if not isinstance(strategy, DDPStrategy) or isinstance(strategy, (DeepSpeedStrategy, XLAStrategy)):
+        raise ValueError(
+            f"SupervisorCallback supervises several processes under DistributedDataParallel only; here are {size} "
+            f'under {kind}. Use Trainer(strategy="ddp"), or one process.'
+        )
+    method = getattr(strategy, "_start_method", "popen")
+    if method != "popen":
+        raise ValueError(
+            f"SupervisorCallback does not supervise processes that {kind} starts by {method} (ddp_{method}, "
+            f'ddp_notebook); here are {size}. Use Trainer(strategy="ddp") in a script, or torchrun.'
+        )
+    if getattr(strategy, "_model_averaging_period", None) is not None:
+        raise ValueError(
+            f"{kind}(model_averaging_period=...) trains another model on each rank between two averages, and rank 0's "
+            "alone would be saved: leave it out."
+        )
+
+
+def limits_of(trainer: Any) -> tuple[str, ...]:
+    """Return what the ranks have that no checkpoint holds: sentences."""
+    size, strategy, module = trainer.world_size, trainer.strategy, trainer.lightning_module
+    if size == 1:
+        return ()
+    hook = () if getattr(strategy, "_ddp_comm_state", None) is None else (HOOK_STATE,)
+    # With manual optimization DistributedDataParallel does not broadcast rank 0's buffers before each step.
+    return (*hook, *model_limits(strategy.model if module.automatic_optimization else module, size))
+
+
+def let_ranks_end() -> None:
+    """Have Lightning's launcher, in rank 0's process, not kill this process as soon as another rank has ended: all of
+    them end by a signal, each by itself."""
+    for thread in threading.enumerate():
+        if hasattr(thread, "_child_processes"):  # Lightning's
+            thread._child_processes = []

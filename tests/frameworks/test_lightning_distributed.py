@@ -1,0 +1,219 @@
+"""Lightning in several processes: they stop, save and resume together, bit by bit, or say by name why not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed: make test-frameworks has it")
+    import torch._dynamo  # which the first optimizer imports: once here, not in each rank
+    from lightning.fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
+    from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy
+
+from supervisor_core.lightning import SupervisorCallback  # noqa: E402
+from supervisor_core.lightning.checkpoint import TrainerState  # noqa: E402
+from supervisor_core.lightning.ranks import HOOK_STATE, FitRanksState, let_ranks_end, limits_of  # noqa: E402
+from supervisor_core.torch.loop import BUFFERS  # noqa: E402
+from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
+
+STEPS = 18
+pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
+
+
+@pytest.fixture(scope="session")
+def program(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The training that the ranks run."""
+    return module_at("frameworks/lightning_ranks.py")
+
+
+class Job:
+    """A fit's ranks, and what they say."""
+
+    def __init__(self, directory: Path, trial: ModuleType, program: ModuleType) -> None:
+        self.directory = directory
+        self._trial = trial
+        self._program = program
+        directory.mkdir(exist_ok=True)
+
+    def run(self, plan: dict[str, Any] | None = None, *, ranks: int = 2, **arguments: Any) -> list[list[str]]:
+        """Run to the end of all processes; return what each rank said."""
+        before = {path.name: len(path.read_text().splitlines()) for path in self.directory.glob("rank-*")}
+        read, write = os.pipe()  # which each process has open until it ends
+
+        def body(say: Callable[[str], None]) -> None:
+            self._program.fit(self.directory, plan or {}, ranks=ranks, **arguments)
+
+        self.status, _ = self._trial.trial(self.directory, body)
+        os.close(write)
+        assert os.read(read, 1) == b""
+        os.close(read)
+        said = [(self.directory / f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
+        return [lines[before.get(f"rank-{rank}", 0) :] for rank, lines in enumerate(said)]
+
+    def watch(self) -> Any:
+        """The run, as the tab sees it."""
+        (item,) = LogdirWatch(str(self.directory / "run")).refresh().runs.values()
+        return item.run
+
+
+@pytest.fixture(scope="session")
+def job(trial_in: ModuleType, program: ModuleType) -> Callable[[Path], Job]:
+    """Makes a job in a directory."""
+    return lambda directory: Job(directory, trial_in, program)
+
+
+@pytest.fixture(scope="session")
+def truth(job: Callable[[Path], Job], tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What two ranks say in a training that nothing interrupts."""
+    return job(tmp_path_factory.mktemp("truth")).run()
+
+
+def steps(lines: list[str]) -> list[str]:
+    """Return the lines of steps."""
+    return [line for line in lines if line[0].isdigit()]
+
+
+def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
+    """In the middle of an epoch: the other one ends, and the next start goes on from rank 0's checkpoint, on each rank
+    with the same samples in the same order, the same bits of each loss and of the epoch's averages. Hooks of the
+    program at a save may wait for the other ranks."""
+    killed = job(tmp_path)
+    first = killed.run({"act": "kill", "rank": 1, "step": 9, "observed": 3600})
+    assert killed.status == 1 and len(steps(first[1])) == 9 <= len(steps(first[0])) <= 10
+    for before, (verdict, *after), expected in zip(first, killed.run(), truth, strict=True):
+        assert len(steps(expected)) == STEPS and steps(before)[:9] == steps(expected)[:9]
+        assert (verdict, len(steps(after))) == ("exact", 10) and after == expected[-len(after) :]
+    run = killed.watch()
+    one, two = run.sessions
+    assert one.outcome == "error" and (two.restored_step, two.resume_exact) == (8, True)
+    assert (killed.status, two.outcome, two.last_step) == (0, "completed", STEPS)
+    assert [(worker.name, worker.state) for worker in run.workers] == [("rank:1", "stopped")]
+    file = torch.load(tmp_path / "run" / "checkpoints" / "ckpt-12" / "lightning.ckpt", weights_only=True)
+    assert (file["global_step"], file["ranks"]) == (12, 2)
+
+
+@pytest.mark.parametrize(
+    ("act", "rank", "status", "outcome"),
+    [
+        ("SIGTERM", 0, -signal.SIGTERM, "signal"),
+        ("SIGTERM", 1, -signal.SIGTERM, "signal"),
+        ("SIGTERM", None, -signal.SIGTERM, "signal"),
+        ("SIGINT", None, 1, "signal"),  # Lightning ends the program after a Ctrl-C
+        ("stop", 1, 0, "requested"),
+    ],
+)
+def test_a_stop(
+    tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]], act: str, rank: int | None, status: int,
+    outcome: str,
+) -> None:  # fmt: skip
+    """That one rank or all of them are asked for: all stop after the same step, which is saved; Lightning's launcher
+    kills none of them before it has ended."""
+    stopped = job(tmp_path)
+    first = stopped.run({"act": act, "rank": rank, "step": 9})
+    done = len(steps(first[0]))
+    assert stopped.status == status and 10 <= done <= 12 and len(steps(first[1])) == done
+    run = stopped.watch()
+    (session,) = run.sessions
+    assert (session.outcome, session.last_step, run.checkpoints[-1].step) == (outcome, done, done)
+    assert [(worker.name, worker.state) for worker in run.workers] == [("rank:1", "stopped")]
+    if (act, rank) == ("SIGTERM", 0):
+        ((verdict, *after),) = stopped.run(ranks=1)
+        assert "Another number of ranks: 2 at the save, 1 now." in verdict
+        epoch, batch = divmod(done, STEPS // 3)
+        assert steps(after)[0].startswith(f"{epoch} {2 * batch} ")  # after as many samples
+    elif (act, rank) == ("SIGTERM", 1):
+        for before, (verdict, *after), expected in zip(first, stopped.run(), truth, strict=True):
+            assert verdict == "exact" and [*steps(before), *steps(after)] == steps(expected)
+
+
+@pytest.mark.parametrize("arguments", [{"accumulate_grad_batches": 2}, {"manual": True}], ids=["accumulated", "manual"])
+def test_what_a_step_may_be(tmp_path: Path, job: Callable[[Path], Job], arguments: dict[str, Any]) -> None:
+    """Of several batches, or made by the module itself: the same bits after a kill of rank 0. In a module that makes
+    its steps itself each rank has other statistics of BatchNorm, which the verdict names."""
+    plan = {"manual": arguments.pop("manual", False)}
+    expected = job(tmp_path / "truth").run(plan, **arguments)
+    killed, step = job(tmp_path / "killed"), 5 if arguments else 9
+    killed.run({**plan, "act": "kill", "rank": 0, "step": step, "observed": 3600}, **arguments)
+    assert killed.status == -signal.SIGKILL
+    for (verdict, *after), lines in zip(killed.run(plan, **arguments), expected, strict=True):
+        assert verdict == ("exact" if arguments else f"exact {BUFFERS}")
+        assert len(steps(after)) == 10 and steps(after) == steps(lines)[-10:]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "text"),
+    [
+        (FSDPStrategy, r"here are 2 under FSDPStrategy\. Use Trainer\(strategy=\"ddp\"\)"),
+        (lambda: object.__new__(DeepSpeedStrategy), "here are 2 under DeepSpeedStrategy"),
+        (lambda: DDPStrategy(start_method="spawn"), "starts by spawn .* in a script, or torchrun"),
+        (lambda: DDPStrategy(start_method="fork"), "starts by fork"),
+        (lambda: DDPStrategy(model_averaging_period=2), "another model on each rank"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, strategy: Callable[[], Any], text: str) -> None:
+    """Before anything is written: the strategy, what is expected, and what to do."""
+    trainer = SimpleNamespace(fast_dev_run=False, world_size=2, strategy=strategy())
+    with pytest.raises(ValueError, match=text):
+        SupervisorCallback(tmp_path).setup(trainer, None, "fit")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_named() -> None:
+    """The state of a communication hook, which no checkpoint holds; nothing in one process."""
+    strategy = SimpleNamespace(_ddp_comm_state=object(), model=SimpleNamespace(broadcast_buffers=True))
+    module = SimpleNamespace(automatic_optimization=True)
+    fit = SimpleNamespace(world_size=2, strategy=strategy, lightning_module=module)
+    assert limits_of(fit) == (HOOK_STATE,)
+    fit.world_size = 1
+    assert limits_of(fit) == ()
+
+
+def test_the_launcher_leaves_ranks_alone_that_end_by_a_signal() -> None:
+    """Its thread kills rank 0 as soon as another rank has ended by a signal: it has nothing to watch any more."""
+    ended = threading.Event()
+
+    class Watching(_ChildProcessObserver):
+        def run(self) -> None:
+            ended.wait()
+
+    watching = Watching(main_pid=os.getpid(), child_processes=[SimpleNamespace(poll=lambda: None, returncode=-15)])
+    killed: list[bool] = []
+    watching._terminate_all = lambda: killed.append(True)
+    watching.start()
+    let_ranks_end()
+    ended.set()
+    watching.join()
+    assert watching._run() and not killed
+
+
+def test_a_hook_that_fails() -> None:
+    """In the program's own part of a save, on any rank: it is why the save has failed, on rank 0."""
+
+    class Others:
+        rank, size, is_chief = 1, 2, False
+
+        def collect(self, value: Any) -> None:
+            said.append(value)
+
+    def dump(weights_only: bool) -> None:
+        raise ArithmeticError("no such hook")
+
+    said: list[Any] = []
+    trainer = TrainerState(SimpleNamespace(_checkpoint_connector=SimpleNamespace(dump_checkpoint=dump)))
+    FitRanksState(ranks=Others(), trainer=trainer, own=()).collect()
+    assert said == [{"error": "ArithmeticError: no such hook"}]
+    state = FitRanksState(ranks=SimpleNamespace(is_chief=True, collect=lambda own: [None, {}]), trainer=trainer)
+    state.collect()
+    with pytest.raises(ArithmeticError, match="no such hook"):
+        state.capture(5)
