@@ -84,18 +84,16 @@ class Run:
         self._recorder: SessionRecorder | None = None
         self._saver: Saver | None = None
         self._signals: StopSignals | None = None
-        self._step = 0
+        self._step, self._due = 0, Due()
         self._restored: Sealed | None = None
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
         self._pid = os.getpid()
-        self._ended = False
+        self._ended = self._is_in_step = False
         self._record_lock = threading.Lock()
         self._final: tuple[str, int] | None = None
-        self._due = Due()
         self.when_recorded: Callable[[], object] = bool
         """Called when the last checkpoint and the stop record are written, before the process ends by a signal."""
-        self._is_in_step = False
         self._step_ended: Callable[[float], None] = lambda ended: None
         self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
 
@@ -314,8 +312,7 @@ class Run:
     @property
     def stop_signal(self) -> str | None:
         """The name of the signal that asked for the end, as ``SIGTERM``; None without one."""
-        signum = self._signum
-        return None if signum is None else signal.Signals(signum).name
+        return None if self._signum is None else signal.Signals(self._signum).name
 
     def request_stop(self) -> None:
         """Ask the training to end at its next step; from any thread."""

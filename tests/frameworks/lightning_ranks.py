@@ -141,7 +141,7 @@ class Model(lightning.LightningModule):
         self.log("val", torch.nn.functional.cross_entropy(self.layers(batch[1]), batch[2]), sync_dist=True)
 
     def on_train_epoch_start(self) -> None:
-        """Say the averages of the epoch before, which are known then."""
+        """Say the averages of the epoch before, which are known then; older versions call it in a resume, too."""
         self.say_averages()
 
     def on_train_end(self) -> None:
@@ -152,7 +152,8 @@ class Model(lightning.LightningModule):
         """Say the averages that each rank has, and those over the ranks."""
         found = self.trainer.callback_metrics
         names = [name for name in ("local", "mean", "average", "val") if name in found]
-        print(" ".join(["averages", *(f"{name} {found[name].item().hex()}" for name in names)]), file=self.said)
+        if names:
+            print(" ".join(f"{name} {found[name].item().hex()}" for name in names), file=self.said)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """A hook that waits for the other ranks, as Lightning allows."""
