@@ -46,7 +46,11 @@ class Environment:
 
 
 ENVIRONMENTS = {
-    "newest": Environment(resolution="highest", pythons=("3.12", "3.13", "3.11")),
+    "newest": Environment(
+        resolution="highest",
+        pythons=("3.12", "3.13", "3.11"),
+        tests=("tests/monitoring/test_adapters.py", TESTS),  # the longest first
+    ),
     "oldest": Environment(
         frameworks=("keras", "torch", "lightning", "jax"),
         resolution="lowest-direct",

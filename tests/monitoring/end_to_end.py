@@ -39,16 +39,21 @@ Launch = Callable[..., "subprocess.Popen[str] | Forked"]
 class Trainer:
     """A training in a process of its own, always at the same address."""
 
-    def __init__(self, launch: Launch, logdir: Path) -> None:
+    def __init__(self, launch: Launch, logdir: Path, budget_secs: float = BUDGET_SECS) -> None:
         self._launch = launch
         self._logdir = logdir
+        self._budget_secs = budget_secs
         self.address = f"127.0.0.1:{free_port()}"
         self.process: subprocess.Popen[str] | Forked | None = None
 
     def start(self) -> None:
         """Begin a session, and wait until it trains."""
-        self.process = self._launch(str(self._logdir), self.address, str(BUDGET_SECS))
+        self.begin()
         self.expect("training")
+
+    def begin(self) -> None:
+        """Begin a session."""
+        self.process = self._launch(str(self._logdir), self.address, str(self._budget_secs))
 
     def command(self, line: str) -> None:
         """Write a command to its standard input."""
