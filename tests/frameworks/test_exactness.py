@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,13 @@ from benchmarks.exactness.matrix import FRAMEWORKS
 from benchmarks.exactness.table import Result, beside, by_framework, by_reason
 from benchmarks.faults.launcher import TENSORFLOW_ENVIRONMENT
 
-NAMES = ("PyTorch", "Transformers")
-"""Those of which trials are made here: both start from one import of torch; the others have tests of their own."""
+NAMES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "PyTorch": ({}, ("torch", "torchdata", "accelerate")),
+    "Transformers": ({}, ("torch", "transformers", "accelerate")),
+    "Keras": ({"backend": "jax"}, ("keras", "jax")),
+}
+"""Those of which trials are made here, with the options that they have, and what they import."""
+TRAININGS = 2
 
 
 def said(*sessions: str) -> Said:
@@ -70,22 +76,23 @@ def test_a_verdict_beside_the_truth() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("framework", [item for item in FRAMEWORKS if item.name in NAMES], ids=lambda item: item.name)
-def test_no_resume_is_called_exact_that_is_not(
-    tmp_path: Path, framework: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_no_resume_is_called_exact_that_is_not(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings drawn at random, killed or stopped: the samples, losses and weights of one that was not interrupted,
     or a reason."""
-    if not is_there(framework, sys.executable):
-        pytest.skip(f"what {framework.name} needs is not installed: make test-frameworks has it")
-    for name, value in {**TENSORFLOW_ENVIRONMENT, "OMP_NUM_THREADS": "1"}.items():
-        monkeypatch.setenv(name, value)
-    results, drawn = [], draw(framework, 5, seed=3, kills=2)
-    with Servers(tmp_path, sys.executable, {framework.program(item.options) for item in drawn}) as servers:
-        for item in drawn:
+    wanted, modules = NAMES[name]
+    framework = next(item for item in FRAMEWORKS if item.name == name)
+    if not is_there(replace(framework, modules=modules), sys.executable):
+        pytest.skip(f"what {name} needs is not installed: make test-frameworks has it")
+    for variable, value in {**TENSORFLOW_ENVIRONMENT, "OMP_NUM_THREADS": "1"}.items():
+        monkeypatch.setenv(variable, value)
+    fitting = [item for item in draw(framework, 100, seed=3, kills=2) if wanted.items() <= item.options.items()]
+    results = []
+    with Servers(tmp_path, sys.executable, {framework.program(item.options) for item in fitting}) as servers:
+        for item in fitting[:TRAININGS]:
             home = tmp_path / str(item.number)
             home.mkdir()
             item.make(servers, home, random.Random(item.number), with_peers=False)
             results += item.results
-    assert len(results) == 5
+    assert len(results) == 2 * TRAININGS
     assert [result for result in results if result.outcome.is_wrong] == []

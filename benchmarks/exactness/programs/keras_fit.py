@@ -69,10 +69,16 @@ class Saying(Stateless):
         self.memory, self.interruption, self.supervisor = memory, interruption, supervisor
         self.said: int | None = None
 
+    def count(self) -> int:
+        """Return the number of batches that the model was trained on."""
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()  # else the variables are empty within an epoch
+        return int(keras.ops.convert_to_numpy(self.memory.count))
+
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Interrupt."""
         if self.supervisor is None or (self.supervisor.run is not None and self.supervisor.is_training):
-            count = int(keras.ops.convert_to_numpy(self.memory.count))
+            count = self.count()
             self.said = count if self.said is None else self.said
             self.interruption.look(count + 1)
 
@@ -80,7 +86,7 @@ class Saying(Stateless):
         """Say the batches of this step; the loss is that of the epoch so far."""
         if self.said is None or logs is None:
             return
-        count = int(keras.ops.convert_to_numpy(self.memory.count))
+        count = self.count()
         seen = keras.ops.convert_to_numpy(self.memory.seen)
         for number in range(self.said, count):
             ids = [int(value) - 1 for value in seen[number] if value]
