@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, SequentialSampler
 from transformers import TrainerControl
 
 from supervisor_core.torch.loop import model_limits
@@ -25,6 +25,8 @@ UNKNOWN = (
     "first batches after a resume are others."
 )
 STREAM = "The dataset is a stream: whether it yields the same samples again is not known."
+SAMPLER = "The sampler is a {}: whether the order of the data is the same again is not known."
+DISPATCH = "Rank 0 hands out the batches (dispatch_batches): after a resume others may come, with other random numbers."
 CALLBACKS = "The state of {} is not restored: set restore_callback_states_from_checkpoint=True."
 
 DOUBTS: tuple[tuple[str, ...], ...] = ((), (UNKNOWN,), (DRAWS,))
@@ -143,6 +145,11 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
         found.append(STREAM)
     elif dataset is not None and _draws(dataset, getattr(loader, "collate_fn", None)):
         found.append(DRAWS)
+    sampler = sampler_of(loader)
+    if not (sampler is None or isinstance(sampler, SequentialSampler) or hasattr(sampler, "set_epoch")):
+        found.append(SAMPLER.format(type(sampler).__name__))
+    if args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":
+        found.append(DISPATCH)
     if not getattr(args, "restore_callback_states_from_checkpoint", False):
         stateful = {name for name in state.stateful_callbacks if name != TrainerControl.__name__}
         if stateful:
@@ -150,6 +157,16 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
     if model is not None and args.ddp_broadcast_buffers is False:
         found += model_limits(model, args.world_size)
     return tuple(found)
+
+
+def sampler_of(loader: Any) -> Any:
+    """Return what draws the order of the data; None for a stream."""
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return None
+    found = getattr(loader, "batch_sampler", None)
+    while (inner := getattr(found, "batch_sampler", None)) is not None:  # accelerate's divide it, or skip
+        found = inner
+    return getattr(found or loader, "sampler", found)
 
 
 def facts(args: Any, state: Any, loader: Any) -> dict[str, str]:

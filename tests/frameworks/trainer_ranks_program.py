@@ -85,16 +85,28 @@ def train_forked(directory: str, plan: dict[str, Any] | None) -> None:
     train(directory, plan)
 
 
+def load_onto_cpu() -> None:
+    """Have the Trainer load its files: PyTorch 2.6 cannot load onto "cpu:0", which it asks for."""
+    load = torch.load
+
+    def patched(*args: Any, map_location: Any = None, **named: Any) -> Any:
+        return load(*args, map_location="cpu", **named)
+
+    torch.load = patched
+
+
 def train(directory: str, plan: dict[str, Any] | None = None) -> None:
     """Train; say each step's samples and the bits of its loss into ``directory/rank-R``."""
     plan = plan or {}
+    load_onto_cpu()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    args = transformers.TrainingArguments(
-        str(Path(directory) / "run"), num_train_epochs=EPOCHS, per_device_train_batch_size=BATCH, save_strategy="no",
-        logging_steps=3, report_to=[], disable_tqdm=True, use_cpu=True, ddp_backend="gloo", learning_rate=0.05,
-        seed=7, eval_strategy="epoch", **plan.get("arguments", {}),
-    )  # fmt: skip
+    given: dict[str, Any] = {
+        "num_train_epochs": EPOCHS, "per_device_train_batch_size": BATCH, "save_strategy": "no", "logging_steps": 3,
+        "report_to": [], "disable_tqdm": True, "use_cpu": True, "ddp_backend": "gloo", "learning_rate": 0.05,
+        "seed": 7, "eval_strategy": "epoch",
+    }  # fmt: skip
+    args = transformers.TrainingArguments(str(Path(directory) / "run"), **{**given, **plan.get("arguments", {})})
     said = open(Path(directory) / f"rank-{args.process_index}", "a", buffering=1)  # noqa: SIM115
     transformers.set_seed(7)
     supervisor = SupervisorCallback(save_secs=None, save_steps=plan.get("save_steps", 4))
