@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ with warnings.catch_warnings():
 from supervisor_core.checkpoint.manifest import NAME  # noqa: E402
 from supervisor_core.errors import NoUsableCheckpointError  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
+from supervisor_core.torch.loop import BUFFERS  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, sealing  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
@@ -220,6 +221,24 @@ def test_data_that_draw_random_numbers_are_named(tmp_path: Path, trial_in: Modul
     _, (verdict, *_) = trial_in.trial(tmp_path, lambda say: train(tmp_path, say, dataloader_num_workers=1, **named))
     reasons = (hf_data.DRAWS, hf_data.CALLBACKS.format("EarlyStoppingCallback"), hf_data.NO_EVALUATION)
     assert verdict == " ".join(("exact", *reasons, "Another number of workers: 0 at the save, 1 now."))
+
+
+def test_what_the_trainer_does_not_find_again_is_named() -> None:
+    """A sampler that is not set to its epoch, batches of rank 0, BatchNorm's statistics of each rank."""
+    plain = {"ignore_data_skip": False, "save_only_model": False, "world_size": 2, "ddp_broadcast_buffers": None}
+    args, state, data = SimpleNamespace(**plain), transformers.TrainerState(), Samples()
+    loader = torch.utils.data.DataLoader(data, 4)
+    model = torch.nn.BatchNorm1d(4)
+    assert hf_data.limits(args, state, loader, model) == ()
+    shuffled = torch.utils.data.DataLoader(data, 4, shuffle=True)
+    divided = SimpleNamespace(dataset=data, batch_sampler=SimpleNamespace(batch_sampler=shuffled.batch_sampler))
+    for each in (shuffled, divided):
+        assert hf_data.limits(args, state, each, model) == (hf_data.SAMPLER.format("RandomSampler"),)
+    shuffled.sampler.set_epoch = print
+    assert hf_data.limits(args, state, divided, model) == ()
+    args.ddp_broadcast_buffers = False
+    handed = type("DataLoaderDispatcher", (torch.utils.data.DataLoader,), {})(data, 4)
+    assert hf_data.limits(args, state, handed, model) == (hf_data.DISPATCH, BUFFERS)
 
 
 DRAW: dict[str, Callable[[], object]] = {
