@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+from lightning.fabric.utilities.data import _auto_add_worker_init_fn
 from lightning.pytorch import Callback
 from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompose
 from lightning.pytorch.utilities.exceptions import _TunerExitException
@@ -25,6 +26,7 @@ from supervisor_core.torch.distributed_run import DistributedRun
 from supervisor_core.torch.ranks import present_ranks
 from supervisor_core.torch.shards import refuse_split
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
+from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training import random_state
 from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.run import Run
@@ -131,6 +133,8 @@ class SupervisorCallback(Callback):
 
         def wrapped(loader: Any) -> Any:
             loader = process(loader)
+            _auto_add_worker_init_fn(loader, trainer.global_rank)  # Lightning does after this, where there is none
+            outlive_signals(loader, self._options.signal_grace_secs)
             if not trainer.training:
                 return loader
             return SupervisedLoader(loader, self._before_fetch, replay=self._replay, ranks=trainer.world_size)

@@ -6,6 +6,7 @@ Each rank says what it does into a file of its own. A plan is what to do at whic
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -131,6 +132,8 @@ class Model(lightning.LightningModule):
         elif plan["act"] == "stop":
             run.request_stop()
         else:
+            for worker in multiprocessing.active_children():  # of the loader
+                os.kill(worker.pid or 0, signal.Signals[plan["act"]])
             os.kill(os.getpid(), signal.Signals[plan["act"]])
             while run._signum is None:  # the signal is here: the next agreement has it
                 PAUSE.wait(0.01)
@@ -196,7 +199,10 @@ def fit(directory: Path, plan: Mapping[str, Any], *, ranks: int = 2, save_steps:
     )  # fmt: skip
     module = Model(said, plan)
     try:
-        trainer.fit(module, DataLoader(dataset, BATCH, shuffle=True), DataLoader(dataset, BATCH))
+        workers = plan.get("workers", 0)
+        trainer.fit(
+            module, DataLoader(dataset, BATCH, shuffle=True, num_workers=workers), DataLoader(dataset, BATCH)
+        )
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=said)
         raise

@@ -117,10 +117,10 @@ def test_a_stop(
     tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]], act: str, rank: int | None, status: int,
     outcome: str,
 ) -> None:  # fmt: skip
-    """That one rank or all of them are asked for: all stop after the same step, which is saved; Lightning's launcher
-    kills none of them before it has ended."""
+    """That one rank is asked for, or all of them and the workers of their loaders: all stop after the same step, which
+    is saved; Lightning's launcher kills none of them before it has ended."""
     stopped = job(tmp_path)
-    first = stopped.run({"act": act, "rank": rank, "step": 9})
+    first = stopped.run({"act": act, "rank": rank, "step": 9, "workers": int(rank is None)})
     done = len(steps(first[0]))
     assert stopped.status == status and 10 <= done <= 12 and len(steps(first[1])) == done
     run = stopped.watch()
