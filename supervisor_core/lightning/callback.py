@@ -343,16 +343,13 @@ class SupervisorCallback(Callback):
         if not self._state.is_over:
             self._state.set_loops()
             self._metrics.set_module()
-            if self._data.is_redivided:
-                self._set_batch(self._loaders()[0].position.batch)
-            self._trainer.fit_loop._data_fetcher.fetched = self._counters[2].ready
+            batches = self._counters[2]
+            if (present := self._data.present_batch(batches.ready)) != batches.ready:
+                for name in ("ready", "started", "processed", "completed"):
+                    setattr(batches, name, present)
+            self._trainer.fit_loop._data_fetcher.fetched = batches.ready
             self._last_step = self._optimizer_steps
         random_state.restore(random_sources(), states)
-
-    def _set_batch(self, batch: int) -> None:
-        """Have the loop stand at a batch of the epoch, which another number of ranks counts otherwise."""
-        for name in ("ready", "started", "processed", "completed"):
-            setattr(self._counters[2], name, batch)
 
     @property
     def _is_accumulating(self) -> bool:

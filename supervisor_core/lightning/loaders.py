@@ -88,6 +88,8 @@ class Pass:
         """Calls so far."""
         self.is_at_start = False
         """Whether the position is at the start of this pass."""
+        self.counts = False
+        """Whether a batch is consumed when it is fetched; where not, the training counts."""
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> Pass:
@@ -98,7 +100,10 @@ class Pass:
         self.fetched += 1
         if self._iterator is None:
             self._iterator = self.loader.position.batches() if is_training else iter(self.loader._inner)
-        return next(self._iterator)
+        batch = next(self._iterator)
+        if self.counts:
+            self.loader.position.batch += 1
+        return batch
 
 
 class LoaderStates:
@@ -127,8 +132,7 @@ class LoaderStates:
         """Whether the checkpoint that was loaded is of this ``fit``."""
         self.is_past = False
         """Whether it is of a later one: this one is over."""
-        self.is_redivided = False
-        """Whether another number of processes shared the data when it was saved."""
+        self._saved_ranks = ranks
 
     @property
     def is_foreign(self) -> bool:
@@ -154,10 +158,14 @@ class LoaderStates:
         """Take positions, if they are of this ``fit``."""
         self._loaded = state
         self.takes, self.is_past = int(state["fit"]) == self._number, int(state["fit"]) > self._number
-        saved = {int(item.get("ranks", 1)) for item in state["loaders"]}
-        self.is_redivided = bool(saved) and saved != {self._ranks}
+        self._saved_ranks = max((int(item.get("ranks", 1)) for item in state["loaders"]), default=self._ranks)
         if self.is_past:
             self._number = int(state["fit"])  # nothing is saved under this number in between
+
+    def present_batch(self, saved: int) -> int:
+        """Return after how many batches of an epoch as many samples are consumed as after this many when it was saved,
+        or fewer: another number of processes may have shared them."""
+        return saved * self._saved_ranks // self._ranks
 
     def set_positions(self) -> None:
         """Have the next pass over each loader begin where it stood."""
@@ -177,6 +185,7 @@ class LoaderStates:
             if not isinstance(item, Pass) or item.is_at_start:
                 continue
             item.is_at_start = True
+            item.counts = not ahead and len(self._loaders()) > 1
             loader = item.loader
             if loader.resume is None:
                 loader.begin(self._epoch())

@@ -200,9 +200,7 @@ def fit(directory: Path, plan: Mapping[str, Any], *, ranks: int = 2, save_steps:
     module = Model(said, plan)
     try:
         workers = plan.get("workers", 0)
-        trainer.fit(
-            module, DataLoader(dataset, BATCH, shuffle=True, num_workers=workers), DataLoader(dataset, BATCH)
-        )
+        trainer.fit(module, DataLoader(dataset, BATCH, shuffle=True, num_workers=workers), DataLoader(dataset, BATCH))
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=said)
         raise

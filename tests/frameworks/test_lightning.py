@@ -32,6 +32,7 @@ from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
+COMBINED = {"two loaders": lambda: [DataLoader(samples(count), BATCH, shuffle=True) for count in (SAMPLES, 2 * BATCH)]}
 Say = Callable[[str], None]
 Event = Callable[["Model", int], None]
 
@@ -43,10 +44,10 @@ class Stream(IterableDataset[Any]):
         return iter(samples())
 
 
-def samples() -> Any:
+def samples(count: int = SAMPLES) -> Any:
     """A dataset in memory."""
-    features = torch.randn(SAMPLES, 4, generator=torch.Generator().manual_seed(1))
-    return TensorDataset(torch.arange(SAMPLES), features, torch.arange(SAMPLES) % 2)
+    features = torch.randn(count, 4, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(torch.arange(count), features, torch.arange(count) % 2)
 
 
 LOADERS: dict[str, Callable[[], Any]] = {
@@ -123,7 +124,7 @@ def train(
     module = model(say, event)
     for epochs in fits:
         trainer.fit_loop.max_epochs = epochs
-        trainer.fit(module, LOADERS[kind](), evaluation())
+        trainer.fit(module, {**LOADERS, **COMBINED}[kind](), evaluation())
         assert supervisor.run is None
     say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
 
@@ -231,6 +232,13 @@ class TwoOptimizers(Model):
                 torch.optim.AdamW(self.layers[2].parameters(), lr=0.01)]  # fmt: skip
 
 
+class Several(Model):
+    """Trains on the batches of several loaders."""
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        return super().training_step([torch.cat(column) for column in zip(*batch, strict=True)], number)
+
+
 class Averages(Model):
     """Says what it has logged and measured over an epoch."""
 
@@ -279,13 +287,14 @@ def test_the_averages_of_an_epoch_count_the_batches_before_a_resume(tmp_path: Pa
         {"accumulate_grad_batches": 4, "save_steps": 1},  # the last step of an epoch is of two batches
         {"val_check_interval": 2},  # the checkpoint is of the moment after an evaluation
         {"model": TwoOptimizers},
+        {"model": Several, "kind": "two loaders"},  # the second one is shorter: it begins more than once in an epoch
         {"evaluation": lambda: DataLoader(samples(), BATCH, num_workers=1, persistent_workers=True)},
     ],
-    ids=["accumulation", "evaluation", "two optimizers", "persistent workers"],
+    ids=["accumulation", "evaluation", "two optimizers", "two loaders", "persistent workers"],
 )
 def test_what_a_step_may_be(tmp_path: Path, trial_in: ModuleType, arguments: dict[str, Any]) -> None:
-    """Of several batches, followed by an evaluation, of two optimizers: all the same, bit by bit. Nothing is saved
-    between the batches of a step."""
+    """Of several batches, followed by an evaluation, of two optimizers, of two loaders: all the same, bit by bit.
+    Nothing is saved between the batches of a step."""
     _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
     run, step = tmp_path / "run", 3 if "accumulate_grad_batches" in arguments else 10
     status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(step, signal.SIGKILL), **arguments))
