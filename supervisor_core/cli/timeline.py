@@ -50,6 +50,7 @@ from supervisor_core.run.model import (
     Stall,
     ThreadHistory,
     WorkerHistory,
+    is_completed,
 )
 from supervisor_core.run.status import WorkerState
 
@@ -235,7 +236,7 @@ def _sessions(run: Run) -> Table:
         then = ""
         if restart is not None:
             again = "model kept" if restart.to_session in adopted else again_text(restart)
-            then = f"{duration(restart.downtime_secs)} down, {again}"
+            then = again if is_completed(session.outcome) else f"{duration(restart.downtime_secs)} down, {again}"
         outcome = " ".join(filter(None, (session.outcome, session.signal, session.error)))
         table.add_row(
             f"{session.attempt}{' (inferred)' if session.inferred else ''}",

@@ -3,7 +3,8 @@
 Each second from the run's first start to its end is booked to one bucket: a session's seconds as it reported them, the
 time between two sessions, and, taken out of the productive seconds, those of steps that were repeated after a restart
 or a recovery. A session without a stop record died between two heartbeats: half of that time counts as its own and as
-lost work, unless the next one found the model alive.
+lost work, unless the next one found the model alive. The time after a completed session is no part of the run's wall
+time: there was nothing to train.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from supervisor_core.run.model import AT_RISK, BUCKET_OF_PHASE, BUCKETS, DOWNTIME, PRODUCTIVE, STALL, WASTED, Goodput
+from supervisor_core.run.model import (
+    AT_RISK,
+    BUCKET_OF_PHASE,
+    BUCKETS,
+    DOWNTIME,
+    PRODUCTIVE,
+    STALL,
+    WASTED,
+    Goodput,
+    is_completed,
+)
 from supervisor_core.run.session_facts import SessionFacts
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
@@ -41,6 +52,7 @@ class GoodputWalk:
         self._kept: list[_Kept] = []
         self._inferred = self._has_telemetry = False
         self._unseen = (0.0, DOWNTIME)
+        self._is_completed = False
 
     def copy(self) -> GoodputWalk:
         """Return an independent copy."""
@@ -48,6 +60,7 @@ class GoodputWalk:
         other._secs, other._booked, other._kept = dict(self._secs), dict(self._booked), list(self._kept)
         other._gross, other._most, other._until = self._gross, self._most, self._until
         other._inferred, other._has_telemetry, other._unseen = self._inferred, self._has_telemetry, self._unseen
+        other._is_completed = self._is_completed
         return other
 
     def add(self, facts: SessionFacts, *, has_ended: bool, clock_set_by: float = 0.0) -> None:
@@ -74,7 +87,8 @@ class GoodputWalk:
         if self._until is not None:
             if session.adopted and self._unseen[1] == WASTED:
                 self._unseen = (self._unseen[0], PRODUCTIVE)
-            self._add_gap(session.started_at - self._until, is_final=facts.is_start_exact or has_ended)
+            if not self._is_completed:
+                self._add_gap(session.started_at - self._until, is_final=facts.is_start_exact or has_ended)
             begin = max(begin, self._until)
         own = session.ended_at - session.started_at
         share = max(0.0, session.ended_at - begin) / own if own > 0 else 0.0
@@ -83,6 +97,7 @@ class GoodputWalk:
         self._keep(facts, productive, share)
         self._until = max(session.ended_at, begin)
         self._unseen = (0.0, DOWNTIME)
+        self._is_completed = is_completed(session.outcome)
         if session.outcome == "running":
             phase = WASTED if session.phase == "training" else BUCKET_OF_PHASE.get(session.phase or "", "other")
             self._unseen = (facts.likely_unseen_secs, STALL if facts.is_stalled else phase)

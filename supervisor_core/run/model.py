@@ -35,6 +35,12 @@ STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
 }
 """The state of a run by the outcome of its newest session."""
 
+
+def is_completed(outcome: Outcome) -> bool:
+    """Return whether a session with this outcome had nothing more to train."""
+    return STATE_OF_OUTCOME.get(outcome) == "completed"
+
+
 BUCKETS = (
     "productive",
     "program_startup",
@@ -208,7 +214,7 @@ class Restart:
     """Equal to `rewind_steps` where that is exact. Of a killed session: an upper bound, by twice its highest rate over
     the time in which it may have run on unseen; None where unknown."""
     downtime_secs: float | None
-    """From the earlier session's end to the later one's start."""
+    """From the earlier session's end to the later one's start; 0 where the earlier one was completed."""
     inferred: bool
     launch: ProgramLaunch | None = None
     """The launch that ended before it; None without a restarter outside."""
@@ -380,7 +386,8 @@ class Goodput:
     """Where the run's wall time went."""
 
     wall_secs: float
-    """From the run's first start until now, until its last end, or until it was last seen."""
+    """From the run's first start until now, until its last end, or until it was last seen, without the time between a
+    completed session and the next one's start."""
     secs: Mapping[str, float]
     """Seconds by `BUCKETS`, and ``at_risk`` for those of `AtRisk`; they sum to `wall_secs`."""
     booked_secs: Mapping[str, float]

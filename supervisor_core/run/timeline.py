@@ -25,6 +25,7 @@ from supervisor_core.run.model import (
     Session,
     ThreadHistory,
     WorkerHistory,
+    is_completed,
 )
 from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
 from supervisor_core.run.session_fold import CLOCK_SET_SECS
@@ -258,7 +259,7 @@ def _restart(
         rewind = 0
     downtime = None
     if before.ended_at is not None and after.started_at is not None and clock_set_by is not None:
-        downtime = max(0.0, after.started_at - clock_set_by - before.ended_at)
+        downtime = 0.0 if is_completed(before.outcome) else max(0.0, after.started_at - clock_set_by - before.ended_at)
     return Restart(
         at=after.started_at,
         from_session=before.id,

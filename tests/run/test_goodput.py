@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -55,6 +56,22 @@ def test_a_run_with_everything_in_it(trainer: Any, run_of: RunOf) -> None:
     assert shares(run) == pytest.approx({name: secs / wall for name, secs in truth.items()}, abs=POINT)
     assert run.goodput.ratio == shares(run)["productive"]
     assert not run.goodput.inferred
+
+
+@pytest.mark.parametrize(
+    ("reason", "gap"), [("completed", 0), ("exhausted", 0), ("signal", 86400), ("requested", 86400)]
+)
+def test_the_time_after_a_completed_session_is_none_of_the_run(
+    trainer: Any, run_of: RunOf, reason: str, gap: int
+) -> None:
+    """A training that was complete, and is continued a day later, was not down in between; one that was stopped was."""
+    first = trainer("a").spend(10).ready().train(100, 1.0).stop(reason)
+    second = trainer("b", first.now + 86400, attempt=2).spend(10).ready(100).train(100, 1.0).stop("completed")
+    run = run_of(first, second, now=second.now + 1e5)
+    assert run.goodput.wall_secs == pytest.approx(220 + gap)
+    assert run.goodput.secs[DOWNTIME] == run.restarts[0].downtime_secs == pytest.approx(gap)
+    assert run.goodput.ratio == pytest.approx(200 / (220 + gap))
+    assert run.goodput.booked_secs[DOWNTIME] == pytest.approx(gap)
 
 
 @pytest.mark.parametrize("restored", [100, 480, 950])
@@ -195,6 +212,15 @@ def test_an_inferred_goodput_says_so(events_file: Any, run_of: RunOf) -> None:
     }
 
 
+def unused_secs(run: Run) -> float:
+    """Return the time between completed sessions and the next starts."""
+    found, until = 0.0, run.sessions[0].started_at
+    for before, after in pairwise(run.sessions):
+        until = max(until, before.ended_at)
+        found += max(0.0, after.started_at - until) if before.outcome == "completed" else 0.0
+    return found
+
+
 STRETCH = st.tuples(
     st.sampled_from(["train", "save", "stall", "freeze", "evaluating", "checkpointing", "clock", "beat", "recover"]),
     st.floats(0, 500, allow_subnormal=False),
@@ -246,6 +272,6 @@ def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any)
     if run.sessions:
         ends_at = max(session.ended_at or 0.0 for session in run.sessions)
         wall = max(ends_at, now + later if run.sessions[-1].outcome == "running" else 0.0)
-        assert goodput.wall_secs == pytest.approx(wall - run.sessions[0].started_at, abs=1e-3)
+        assert goodput.wall_secs == pytest.approx(wall - run.sessions[0].started_at - unused_secs(run), abs=1e-3)
     for each in run.sessions:
         assert sum(each.activity_secs.values()) == pytest.approx(each.ended_at - each.started_at, abs=1e-3)
