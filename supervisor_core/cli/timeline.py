@@ -41,6 +41,7 @@ from supervisor_core.cli.text import (
 )
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
+from supervisor_core.run.goodput import COMPLETED
 from supervisor_core.run.model import (
     Checkpoint,
     Goodput,
@@ -50,7 +51,6 @@ from supervisor_core.run.model import (
     Stall,
     ThreadHistory,
     WorkerHistory,
-    is_completed,
 )
 from supervisor_core.run.status import WorkerState
 
@@ -236,7 +236,7 @@ def _sessions(run: Run) -> Table:
         then = ""
         if restart is not None:
             again = "model kept" if restart.to_session in adopted else again_text(restart)
-            then = again if is_completed(session.outcome) else f"{duration(restart.downtime_secs)} down, {again}"
+            then = again if session.outcome in COMPLETED else f"{duration(restart.downtime_secs)} down, {again}"
         outcome = " ".join(filter(None, (session.outcome, session.signal, session.error)))
         table.add_row(
             f"{session.attempt}{' (inferred)' if session.inferred else ''}",

@@ -22,10 +22,13 @@ from supervisor_core.run.model import (
     STALL,
     WASTED,
     Goodput,
-    is_completed,
+    Outcome,
 )
 from supervisor_core.run.session_facts import SessionFacts
 from supervisor_core.run.step_time_curve import StepTimeCurve
+
+COMPLETED: tuple[Outcome, ...] = ("completed", "exhausted")
+"""Outcomes of sessions that had nothing more to train."""
 
 
 class _Kept(NamedTuple):
@@ -97,7 +100,7 @@ class GoodputWalk:
         self._keep(facts, productive, share)
         self._until = max(session.ended_at, begin)
         self._unseen = (0.0, DOWNTIME)
-        self._is_completed = is_completed(session.outcome)
+        self._is_completed = session.outcome in COMPLETED
         if session.outcome == "running":
             phase = WASTED if session.phase == "training" else BUCKET_OF_PHASE.get(session.phase or "", "other")
             self._unseen = (facts.likely_unseen_secs, STALL if facts.is_stalled else phase)

@@ -35,12 +35,6 @@ STATE_OF_OUTCOME: Mapping[Outcome, RunState] = {
 }
 """The state of a run by the outcome of its newest session."""
 
-
-def is_completed(outcome: Outcome) -> bool:
-    """Return whether a session with this outcome had nothing more to train."""
-    return STATE_OF_OUTCOME.get(outcome) == "completed"
-
-
 BUCKETS = (
     "productive",
     "program_startup",
@@ -386,8 +380,7 @@ class Goodput:
     """Where the run's wall time went."""
 
     wall_secs: float
-    """From the run's first start until now, until its last end, or until it was last seen, without the time between a
-    completed session and the next one's start."""
+    """From the first start until now, its end, or when it was last seen, without the time after a completed session."""
     secs: Mapping[str, float]
     """Seconds by `BUCKETS`, and ``at_risk`` for those of `AtRisk`; they sum to `wall_secs`."""
     booked_secs: Mapping[str, float]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
-from supervisor_core.run.goodput import GoodputWalk
+from supervisor_core.run.goodput import COMPLETED, GoodputWalk
 from supervisor_core.run.heartbeat_folds import WorkerReport, merged_history, natural_order
 from supervisor_core.run.model import (
     BUCKET_OF_PHASE,
@@ -25,7 +25,6 @@ from supervisor_core.run.model import (
     Session,
     ThreadHistory,
     WorkerHistory,
-    is_completed,
 )
 from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
 from supervisor_core.run.session_fold import CLOCK_SET_SECS
@@ -259,7 +258,7 @@ def _restart(
         rewind = 0
     downtime = None
     if before.ended_at is not None and after.started_at is not None and clock_set_by is not None:
-        downtime = 0.0 if is_completed(before.outcome) else max(0.0, after.started_at - clock_set_by - before.ended_at)
+        downtime = 0.0 if before.outcome in COMPLETED else max(0.0, after.started_at - clock_set_by - before.ended_at)
     return Restart(
         at=after.started_at,
         from_session=before.id,
