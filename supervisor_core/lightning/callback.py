@@ -20,11 +20,10 @@ from supervisor_core.lightning.checkpoint import CheckpointFile, TrainerState, f
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
 from supervisor_core.lightning.logger import RunLogger
 from supervisor_core.lightning.metrics import EpochMetrics
-from supervisor_core.lightning.ranks import FitRanksState, let_ranks_end, limits_of, refuse_strategy
+from supervisor_core.lightning.ranks import FitRanksState, let_ranks_end, limits_of, refuse_optimizer, refuse_strategy
 from supervisor_core.options import Options
 from supervisor_core.torch.distributed_run import DistributedRun
 from supervisor_core.torch.ranks import present_ranks
-from supervisor_core.torch.shards import refuse_split
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training import random_state
@@ -276,7 +275,7 @@ class SupervisorCallback(Callback):
         if ranks is None:
             return Run(self.logdir, state=TrainingState(**training), **named)
         for optimizer in trainer.optimizers:
-            refuse_split(optimizer)
+            refuse_optimizer(optimizer)
         return DistributedRun(
             self.logdir,
             state=FitRanksState(ranks=ranks, own=(DATA, METRICS), trainer=self._state, **training),

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
 from supervisor_core.lightning.checkpoint import TrainerState  # noqa: E402
-from supervisor_core.lightning.ranks import HOOK_STATE, FitRanksState, let_ranks_end, limits_of  # noqa: E402
+from supervisor_core.lightning.ranks import HOOK_STATE, FitRanksState, let_ranks_end, limits_of, refuse_optimizer  # noqa: E402
 from supervisor_core.torch.loop import BUFFERS  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
@@ -166,6 +166,8 @@ def test_what_is_refused(tmp_path: Path, strategy: Callable[[], Any], text: str)
     trainer = SimpleNamespace(fast_dev_run=False, world_size=2, strategy=strategy())
     with pytest.raises(ValueError, match=text):
         SupervisorCallback(tmp_path).setup(trainer, None, "fit")
+    with pytest.raises(ValueError, match=r"split over the ranks, .* as torch\.optim's"):
+        refuse_optimizer(type("ZeroRedundancyOptimizer", (), {})())
     assert not list(tmp_path.iterdir())
 
 
