@@ -76,7 +76,9 @@ def resume_lines(run: Run) -> list[str]:
     newest = run.sessions[-1] if run.sessions else None
     if newest is None or newest.resume_exact is not False:
         return []
-    return [f"Not an exact resume: {reason}" for reason in newest.resume_reasons[:SHOWN_REASONS]]
+    lines = [f"Not an exact resume: {reason}" for reason in newest.resume_reasons[:SHOWN_REASONS]]
+    more = len(newest.resume_reasons) - len(lines)
+    return [*lines, f"Not an exact resume: other reasons: {more}; --json has all."] if more > 0 else lines
 
 
 def at_risk_text(at_risk: AtRisk) -> str:

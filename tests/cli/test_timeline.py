@@ -347,6 +347,23 @@ def test_a_session_has_the_verdict_on_its_resume(exact: bool, word: str) -> None
     assert "resume" not in text(timeline(run(), START + 1000.0, 160), 160)
 
 
+def test_reasons_that_are_not_shown_are_counted() -> None:
+    """Five of eight are shown, and where the others are."""
+    first, second = run().sessions
+    reasons = tuple(f"Reason {number}." for number in range(8))
+    found = run(sessions=(first, replace(second, resume_exact=False, resume_reasons=reasons)))
+    shown = text(timeline(found, START + 1000.0, 160), 160)
+    assert "Not an exact resume: Reason 4." in shown and "Reason 5" not in shown
+    assert "Not an exact resume: other reasons: 3; --json has all." in shown
+
+
+def test_a_completed_session_was_not_down_after_its_end() -> None:
+    """The cell of its restart has the steps alone."""
+    first, second = run().sessions
+    shown = text(timeline(run(sessions=(replace(first, outcome="completed"), second)), START + 1000.0, 160), 160)
+    assert "50 steps recomputed" in shown and " down" not in shown
+
+
 def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
     """How long the process did not run is in the first line, and where is on the axis."""
     silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0, cause="machine_paused")
