@@ -32,8 +32,9 @@ from supervisor_core.errors import CheckpointError, RanksError, SupervisorError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import text_of
+from supervisor_core.runtime.deadline import Deadline
 from supervisor_core.storage.local import LOCAL
-from supervisor_core.supervision.session_recorder import SessionRecorder
+from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.torch import shards
 from supervisor_core.torch.ranks import Ranks, stale_store
 from supervisor_core.torch.ranks_state import RanksState
@@ -57,6 +58,7 @@ class At(IntEnum):
     END = 1
     RECORDED = 2
     SAVED = 3
+    LEAVING = 4
 
 
 _PLACES = {
@@ -64,6 +66,7 @@ _PLACES = {
     At.END: "at its loop's end",
     At.RECORDED: "done",
     At.SAVED: "saving a checkpoint",
+    At.LEAVING: "leaving",
 }
 
 
@@ -137,7 +140,7 @@ class DistributedRun(Run):
         self._others_error: RanksError | None = None
         self._has_shared = False
         self._has_begun = self._met_at_end = False
-        self._steps_between = 1
+        self._steps_between, self._end_thread = 1, 0
         self._agreed_at: float | None = None
 
     def __enter__(self) -> DistributedRun:
@@ -277,7 +280,10 @@ class DistributedRun(Run):
             RanksError: if they are not all at the same step, or one of them has ended.
         """
         try:
-            if self._is_left and row.at != At.RECORDED:  # they have met at their end; the last save takes its time
+            if self._is_left and row.at not in (
+                At.LEAVING,
+                At.RECORDED,
+            ):  # they have met at their end; the last save takes its time
                 self.ranks.meet()
             rows = [Row(*numbers) for numbers in self.ranks.compare(row)]
             for rank, other in enumerate(rows):
@@ -302,6 +308,7 @@ class DistributedRun(Run):
         if self._hands_off or signals is None or self._recorder is None:
             super()._end(error)
             return
+        self._end_thread = threading.get_ident()
         signals.settle()
         failure = failure_of(error, self._coord, self._signum)
         self._has_failed = failure is not None and error is not None
@@ -350,6 +357,19 @@ class DistributedRun(Run):
         rank, text = next((rank, text) for rank, text in enumerate(texts) if text is not None)
         if own is None:
             self._others_error = RanksError(f"Rank {rank} has ended with an error: {text}")
+
+    def _record(self, info: StopInfo, deadline: Deadline) -> None:
+        """Rank 0 records last: its record says how the others have ended. A signal's thread records at once."""
+        meets = self._ended and self._met_at_end and threading.get_ident() == self._end_thread
+        if meets and self.ranks.is_chief:
+            self._meet_leaving()
+        super()._record(info, deadline)
+        if meets and not self.ranks.is_chief:
+            self._meet_leaving()
+
+    def _meet_leaving(self) -> None:
+        with suppress(RanksError):  # `_recorded` logs it
+            self._compare(Row(At.LEAVING, self._step))
 
     def _recorded(self, error: BaseException | None) -> None:
         """Wait until rank 0 has written the last checkpoint: a launcher ends all ranks as soon as one has ended."""

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,6 +31,7 @@ from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa:
 from supervisor_core.checkpoint.sealed_store import SealedStore  # noqa: E402
 from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
 from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
+from supervisor_core.runtime.deadline import NEVER  # noqa: E402
 from supervisor_core.runtime.retry import is_outside_fault  # noqa: E402
 from supervisor_core.storage.local import LOCAL  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
@@ -40,6 +42,7 @@ from supervisor_core.torch.ranks_state import ALONE, NUMBER, RanksState  # noqa:
 from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
+from supervisor_core.training.run import Run  # noqa: E402
 from supervisor_core.training.saver import Due, SavePolicy  # noqa: E402
 from supervisor_core.training.tree import read_tree  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
@@ -377,6 +380,32 @@ def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
     run._compare(Row(At.END, 5))
     run._compare(Row(At.RECORDED, 5))
     assert others.meetings == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_0_records_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    """So that its record says how the others have ended, and not that they run."""
+    events: list[str] = []
+
+    class Others:
+        def __init__(self) -> None:
+            self.rank, self.size, self.is_chief = rank, 2, not rank
+
+        def compare(self, row: Row) -> list[list[int]]:
+            events.append("met")
+            return [list(row), list(row)]
+
+    state = RanksState(ranks=Others(), objects={"data": LoaderPosition([1], random_sources)})
+    run = DistributedRun(
+        str(tmp_path), ranks=Others(), state=state, options=Options(), policy=SavePolicy(), facade="supervised"
+    )
+    monkeypatch.setattr(Run, "_record", lambda *_: events.append("recorded"))
+    run._met_at_end = run._ended = True
+    run._record(None, NEVER)  # as a signal's thread does
+    assert events == ["recorded"]
+    run._end_thread = threading.get_ident()
+    run._record(None, NEVER)
+    assert events[1:] == (["recorded", "met"] if rank else ["met", "recorded"])
 
 
 def meet_in_vain() -> str:
