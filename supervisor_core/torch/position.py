@@ -112,6 +112,8 @@ class LoaderPosition:
             state["batch_size"] = self._batch_size
         if self._is_stateful:
             state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
+        elif self._start is None:  # the epoch has drawn nothing yet
+            state["generators"] = self._generator_states()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -131,6 +133,7 @@ class LoaderPosition:
                 self.shift = _shift(min(consumed, self._samples or consumed) - state["batch"] * now)
         self.epoch, self.batch, self._start = int(state["epoch"]), int(state["batch"]), state["start"]
         self._loaded = state
+        self._set_generators(state.get("generators", ()))
         if self._is_stateful and state.get("loader") is not None:
             self._loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]  # before iter()
 
@@ -139,13 +142,15 @@ class LoaderPosition:
         the loader draws when it begins: fetch the first one at once."""
         loaded, self._loaded = self._loaded, None
         if loaded is None or loaded["start"] is None:
+            self._set_generators(() if loaded is None else loaded.get("generators", ()))
             self._begin_epoch()
             return iterate(self._loader)
         if self._is_stateful and loaded.get("loader") is not None:
             return iterate(self._loader)
         present = random_state.capture(self._sources())
         random_state.restore(self._sources(), loaded["start"]["random"])
-        self._set_generators(loaded["start"])
+        self._set_epoch()
+        self._set_generators(loaded["start"]["generators"])
         iterator = self._after(int(loaded["batch"]))
         random_state.restore(self._sources(), present)
         return iterator
@@ -160,22 +165,22 @@ class LoaderPosition:
         return len(dataset) if hasattr(dataset, "__len__") else None
 
     def _begin_epoch(self) -> None:
-        for sampler in self._samplers():
-            if callable(getattr(sampler, "set_epoch", None)):
-                sampler.set_epoch(self.epoch)
-        self._start = {
-            "random": random_state.capture(self._sources()),
-            "generators": [generator.get_state() for generator in self._generators()],
-        }
+        self._set_epoch()
+        self._start = {"random": random_state.capture(self._sources()), "generators": self._generator_states()}
         if getattr(self._loader, "persistent_workers", False) and getattr(self._loader, "_iterator", None) is not None:
             # A new iterator draws a seed for its workers, one that is kept does not; a resume makes a new one.
             torch.empty((), dtype=torch.int64).random_(generator=getattr(self._loader, "generator", None))
 
-    def _set_generators(self, start: dict[str, Any]) -> None:
+    def _set_epoch(self) -> None:
         for sampler in self._samplers():
             if callable(getattr(sampler, "set_epoch", None)):
                 sampler.set_epoch(self.epoch)
-        for generator, state in zip(self._generators(), start["generators"], strict=False):
+
+    def _generator_states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self._generators()]
+
+    def _set_generators(self, states: Iterable[torch.Tensor]) -> None:
+        for generator, state in zip(self._generators(), states, strict=False):
             generator.set_state(state)
 
     def _samplers(self) -> list[Any]:

@@ -54,6 +54,7 @@ LOADERS: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: DataLoader(samples(), BATCH, shuffle=True),
     "two workers": lambda: DataLoader(samples(), BATCH, shuffle=True, num_workers=2),
     "without a length": lambda: DataLoader(Stream(), BATCH),
+    "own generator": lambda: DataLoader(samples(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(9)),
 }
 
 
@@ -289,8 +290,9 @@ def test_the_averages_of_an_epoch_count_the_batches_before_a_resume(tmp_path: Pa
         {"model": TwoOptimizers},
         {"model": Several, "kind": "two loaders"},  # the second one is shorter: it begins more than once in an epoch
         {"evaluation": lambda: DataLoader(samples(), BATCH, num_workers=1, persistent_workers=True)},
+        {"kind": "own generator", "save_steps": 6},  # saved between two epochs
     ],
-    ids=["accumulation", "evaluation", "two optimizers", "two loaders", "persistent workers"],
+    ids=["accumulation", "evaluation", "two optimizers", "two loaders", "persistent workers", "own generator"],
 )
 def test_what_a_step_may_be(tmp_path: Path, trial_in: ModuleType, arguments: dict[str, Any]) -> None:
     """Of several batches, followed by an evaluation, of two optimizers, of two loaders: all the same, bit by bit.

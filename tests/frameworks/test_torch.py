@@ -397,6 +397,29 @@ def test_another_batch_size(tmp_path: Path, kind: str, size: int, batch: int, sh
     assert [index for ids, *_ in position.batches() for index in ids.tolist()] == order[batch * size :]
 
 
+def test_a_loader_s_own_generator_goes_on_between_epochs(tmp_path: Path) -> None:
+    """It is no random state of the process: a run that is saved at an epoch's end goes on with the next order."""
+
+    def begin() -> tuple[LoaderPosition, TrainingState]:
+        loader = DataLoader(samples(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(9))
+        position = LoaderPosition(loader, random_sources)
+        return position, TrainingState(objects={"data": position}, sources=random_sources, kinds=KINDS)
+
+    def order(position: LoaderPosition) -> list[int]:
+        return [index for ids, *_ in position.batches() for index in ids.tolist()]
+
+    position, state = begin()
+    first = order(position)
+    position.next_epoch()
+    captured = state.capture(6)
+    write_tree(str(tmp_path), captured.tree, KINDS)
+    truth = order(position)
+    position, state = begin()
+    manifest = Manifest(format="", step=6, data_position=captured.data_position)
+    assert state.resume(manifest, read_tree(str(tmp_path), KINDS), {}).reasons == ()
+    assert order(position) == truth != first
+
+
 @pytest.mark.parametrize(("kind", "last"), [("a list", [2, 2]), ("a stream", [])])
 def test_the_last_batch_of_an_epoch_may_take_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, last: list[int]
