@@ -20,7 +20,14 @@ from supervisor_core.lightning.checkpoint import CheckpointFile, TrainerState, f
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
 from supervisor_core.lightning.logger import RunLogger
 from supervisor_core.lightning.metrics import EpochMetrics
-from supervisor_core.lightning.ranks import FitRanksState, let_ranks_end, limits_of, refuse_optimizer, refuse_strategy
+from supervisor_core.lightning.ranks import (
+    FitRanksState,
+    launcher_waits,
+    let_ranks_end,
+    limits_of,
+    refuse_optimizer,
+    refuse_strategy,
+)
 from supervisor_core.options import Options
 from supervisor_core.torch.distributed_run import DistributedRun
 from supervisor_core.torch.ranks import present_ranks
@@ -190,7 +197,7 @@ class SupervisorCallback(Callback):
             for loop in loops_of(trainer.fit_loop.epoch_loop):
                 forget_restart(loop)  # the first fetch of the epoch brings it to where it stood
             self._state.start_workers()
-        self._is_training = True
+        self._is_training = self._run.is_in_step = True  # `run.save()` waits for the moment between two batches
         iter(trainer.fit_loop._data_fetcher)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -395,7 +402,9 @@ class SupervisorCallback(Callback):
         self._end_phase()
         run, self._run, self._is_training, self._only = self._run, None, False, None
         if run is not None:
-            run.__exit__(None if error is None else type(error), error, None)
+            run.is_in_step = False
+            with launcher_waits():
+                run.__exit__(None if error is None else type(error), error, None)
             if error is None:
                 place = os.path.realpath(self.logdir)
                 _FITS[place] = _FITS[place][0], True

@@ -7,14 +7,18 @@ states, and metrics of the epoch under way.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, XLAStrategy
 
+from supervisor_core.errors import CheckpointError
 from supervisor_core.lightning.checkpoint import TrainerState
 from supervisor_core.torch.loop import model_limits
 from supervisor_core.torch.ranks_state import RanksState
+from supervisor_core.training.state import Captured
 
 HOOK_STATE = "The state of DistributedDataParallel's communication hook is not captured."
 
@@ -34,6 +38,18 @@ class FitRanksState(RanksState):
         except Exception as error:  # the other ranks wait for this one
             self.failure = error
         super().collect()
+
+    def capture(self, step: int) -> Captured:
+        """See `RanksState.capture`.
+
+        Raises:
+            CheckpointError: where the ranks have not collected it together, as after an error of rank 0.
+        """
+        if self._collected is None and self.failure is None:
+            raise CheckpointError(
+                "Rank 0 saves nothing of Lightning's alone: hooks of the program may wait for the others."
+            )
+        return super().capture(step)
 
     def release(self) -> None:
         """See `RanksState.release`."""
@@ -98,9 +114,39 @@ def limits_of(trainer: Any) -> tuple[str, ...]:
     return (*hook, *model_limits(strategy.model if module.automatic_optimization else module, size))
 
 
+class _Alive:
+    """In the place of the other ranks' processes: neither ended nor failed."""
+
+    returncode = None
+
+    def poll(self) -> None:
+        """Do nothing."""
+
+    def send_signal(self, signum: int) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def launcher_waits() -> Iterator[None]:
+    """Have Lightning's launcher, in rank 0's process, not kill this process while the block runs, though another rank
+    has ended: this one writes its last checkpoint and its record. After it the launcher ends what still hangs."""
+    held = [(thread, thread._child_processes) for thread in _observers()]
+    for thread, _ in held:
+        thread._child_processes = [_Alive()]
+    try:
+        yield
+    finally:
+        for thread, processes in held:
+            if thread._child_processes:  # not where `let_ranks_end` has taken them
+                thread._child_processes = processes
+
+
 def let_ranks_end() -> None:
     """Have Lightning's launcher, in rank 0's process, not kill this process as soon as another rank has ended: all of
     them end by a signal, each by itself."""
-    for thread in threading.enumerate():
-        if hasattr(thread, "_child_processes"):  # Lightning's
-            thread._child_processes = []
+    for thread in _observers():
+        thread._child_processes = []
+
+
+def _observers() -> list[Any]:
+    return [thread for thread in threading.enumerate() if hasattr(thread, "_child_processes")]  # Lightning's

@@ -71,9 +71,7 @@ class Run:
         self.logdir = logdir
         self.options = options
         self.state = state
-        self._policy = policy
-        self._facade = facade
-        self._task = task
+        self._policy, self._facade, self._task = policy, facade, task
         self._new_saver = saver
         self._clock = clock
         self._coord = Coordinator(clock=clock)
@@ -89,7 +87,9 @@ class Run:
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
         self._pid = os.getpid()
-        self._ended = self._is_in_step = False
+        self._ended = False
+        self.is_in_step = False
+        """Whether a step is under way: `save` then asks for a checkpoint of its end."""
         self._record_lock = threading.Lock()
         self._final: tuple[str, int] | None = None
         self.when_recorded: Callable[[], object] = bool
@@ -283,23 +283,23 @@ class Run:
         is_stopped = self.stop_probe()
         try:
             while self._step < until and not is_stopped():
-                self._is_in_step = True
+                self.is_in_step = True
                 yield self._step
-                self._is_in_step = False
+                self.is_in_step = False
                 self.step()
         finally:
             self._leave_step()
 
     def left_step(self, is_done: bool) -> None:
         """For an adapter that knows: the loop over `steps` is left in its body, and whether the step is done."""
-        self._is_in_step = False
+        self.is_in_step = False
         if is_done:
             self.step()
 
     def _leave_step(self) -> None:
         """The loop over `steps` is left: in its body the state may be of the next step already."""
-        self.state.is_mid_step |= self._is_in_step
-        self._is_in_step = False
+        self.state.is_mid_step |= self.is_in_step
+        self.is_in_step = False
 
     def should_stop(self) -> bool:
         """Return whether the training is to end: a signal came, or a stop was requested. Cheap."""
@@ -350,7 +350,7 @@ class Run:
             return None
         if self._loss_finite is False:
             raise SaveFailedError(f"The watched loss {self.options.watched_loss!r} is not finite: nothing is saved.")
-        if self._is_in_step:
+        if self.is_in_step:
             self.ask_for_save()
             return None
         with self._recorder_now.progress.held():

@@ -188,7 +188,7 @@ class SupervisorCallback(TrainerCallback):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An epoch's order is drawn, and that is not the data's. In one that is resumed Transformers 5.0 draws the
         order of the first epoch: so set its number."""
-        sampler = data.sampler_of(kwargs.get("train_dataloader"))
+        sampler = data.samplers_of(kwargs.get("train_dataloader"))[1]
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(int(state.epoch or 0))
         self._draws.forget()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from transformers import TrainerControl
 
 from supervisor_core.torch.loop import model_limits
@@ -145,8 +145,10 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
         found.append(STREAM)
     elif dataset is not None and _draws(dataset, getattr(loader, "collate_fn", None)):
         found.append(DRAWS)
-    sampler = sampler_of(loader)
-    if not (sampler is None or isinstance(sampler, SequentialSampler) or hasattr(sampler, "set_epoch")):
+    batches, sampler = samplers_of(loader)
+    if batches is not None and type(batches) is not BatchSampler:
+        found.append(SAMPLER.format(type(batches).__name__))
+    elif not (sampler is None or type(sampler) is SequentialSampler or hasattr(sampler, "set_epoch")):
         found.append(SAMPLER.format(type(sampler).__name__))
     if args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":
         found.append(DISPATCH)
@@ -159,14 +161,14 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def sampler_of(loader: Any) -> Any:
-    """Return what draws the order of the data; None for a stream."""
+def samplers_of(loader: Any) -> tuple[Any, Any]:
+    """Return what makes the batches, and what draws the order of the data; None for what there is none of."""
     if isinstance(getattr(loader, "dataset", None), IterableDataset):
-        return None
+        return None, None
     found = getattr(loader, "batch_sampler", None)
     while (inner := getattr(found, "batch_sampler", None)) is not None:  # accelerate's divide it, or skip
         found = inner
-    return getattr(found or loader, "sampler", found)
+    return found, getattr(loader if found is None else found, "sampler", None)
 
 
 def facts(args: Any, state: Any, loader: Any) -> dict[str, str]:

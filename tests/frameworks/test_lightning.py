@@ -306,6 +306,20 @@ def test_what_a_step_may_be(tmp_path: Path, trial_in: ModuleType, arguments: dic
     assert len(truth) == 19 and second == truth[len(truth) - len(second) :] and 7 < len(second) < 14
 
 
+def test_a_save_that_is_asked_for_within_a_step(tmp_path: Path, trial_in: ModuleType) -> None:
+    """It is made when the step has ended: before that the state is of half of it."""
+
+    def event(model: Model, now: int) -> None:
+        if now == 8:
+            assert model.run.save() is None
+        at(10, signal.SIGKILL)(model, now)
+
+    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say))
+    run = tmp_path / "run"
+    assert trial_in.trial(tmp_path, lambda say: train(run, say, event=event, save_steps=None))[0] == -signal.SIGKILL
+    assert trial_in.trial(tmp_path, lambda say: train(run, say)) == (0, ["exact", *truth[9:]])
+
+
 def test_a_second_fit_and_a_run_that_is_over(tmp_path: Path, trial_in: ModuleType) -> None:
     """A restart goes on in the fit that was under way; where all are over it trains nothing, and has the model."""
     fits = {"fits": (2, 4)}

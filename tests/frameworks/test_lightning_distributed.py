@@ -21,9 +21,17 @@ with warnings.catch_warnings():
     from lightning.fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
     from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy
 
+from supervisor_core.errors import CheckpointError  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
 from supervisor_core.lightning.checkpoint import TrainerState  # noqa: E402
-from supervisor_core.lightning.ranks import HOOK_STATE, FitRanksState, let_ranks_end, limits_of, refuse_optimizer  # noqa: E402
+from supervisor_core.lightning.ranks import (  # noqa: E402
+    HOOK_STATE,
+    FitRanksState,
+    launcher_waits,
+    let_ranks_end,
+    limits_of,
+    refuse_optimizer,
+)
 from supervisor_core.torch.loop import BUFFERS  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
@@ -182,21 +190,34 @@ def test_what_is_named() -> None:
 
 
 def test_the_launcher_leaves_ranks_alone_that_end_by_a_signal() -> None:
-    """Its thread kills rank 0 as soon as another rank has ended by a signal: it has nothing to watch any more."""
+    """Its thread kills rank 0 as soon as another rank has ended by a signal: it has nothing to watch any more. Nor does
+    it while rank 0 writes its last checkpoint and its record; after that it does."""
     ended = threading.Event()
 
     class Watching(_ChildProcessObserver):
         def run(self) -> None:
             ended.wait()
 
-    watching = Watching(main_pid=os.getpid(), child_processes=[SimpleNamespace(poll=lambda: None, returncode=-15)])
+    watching = Watching(
+        main_pid=os.getpid(), child_processes=[SimpleNamespace(poll=lambda: None, returncode=-15, pid=1)]
+    )
     killed: list[bool] = []
     watching._terminate_all = lambda: killed.append(True)
     watching.start()
+    with launcher_waits():
+        assert not watching._run() and not killed
+    assert watching._run() and killed.pop()
     let_ranks_end()
     ended.set()
     watching.join()
     assert watching._run() and not killed
+
+
+def test_rank_0_does_not_save_alone() -> None:
+    """As after an error of its own: hooks of the program may wait for the other ranks."""
+    trainer = TrainerState(SimpleNamespace())
+    with pytest.raises(CheckpointError, match="saves nothing of Lightning's alone"):
+        FitRanksState(ranks=SimpleNamespace(is_chief=True), trainer=trainer, own=()).capture(3)
 
 
 def test_a_hook_that_fails() -> None:

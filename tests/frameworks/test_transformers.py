@@ -8,7 +8,7 @@ import shutil
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -223,8 +223,20 @@ def test_data_that_draw_random_numbers_are_named(tmp_path: Path, trial_in: Modul
     assert verdict == " ".join(("exact", *reasons, "Another number of workers: 0 at the save, 1 now."))
 
 
+class Endless(torch.utils.data.Sampler[int]):
+    """Has no length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(lambda: random.randrange(4), None)
+
+
+class Drawn(torch.utils.data.BatchSampler):
+    """Makes batches in a way of its own."""
+
+
 def test_what_the_trainer_does_not_find_again_is_named() -> None:
-    """A sampler that is not set to its epoch, batches of rank 0, BatchNorm's statistics of each rank."""
+    """A sampler that is not set to its epoch, or makes batches in a way of its own, batches of rank 0, BatchNorm's
+    statistics of each rank."""
     plain = {"ignore_data_skip": False, "save_only_model": False, "world_size": 2, "ddp_broadcast_buffers": None}
     args, state, data = SimpleNamespace(**plain), transformers.TrainerState(), Samples()
     loader = torch.utils.data.DataLoader(data, 4)
@@ -236,6 +248,10 @@ def test_what_the_trainer_does_not_find_again_is_named() -> None:
         assert hf_data.limits(args, state, each, model) == (hf_data.SAMPLER.format("RandomSampler"),)
     shuffled.sampler.set_epoch = print
     assert hf_data.limits(args, state, divided, model) == ()
+    drawn = SimpleNamespace(dataset=data, batch_sampler=Drawn(shuffled.sampler, 4, drop_last=False))
+    assert hf_data.limits(args, state, drawn, model) == (hf_data.SAMPLER.format("Drawn"),)
+    endless = torch.utils.data.DataLoader(data, 4, sampler=Endless())
+    assert hf_data.limits(args, state, endless, model) == (hf_data.SAMPLER.format("Endless"),)
     args.ddp_broadcast_buffers = False
     handed = type("DataLoaderDispatcher", (torch.utils.data.DataLoader,), {})(data, 4)
     assert hf_data.limits(args, state, handed, model) == (hf_data.DISPATCH, BUFFERS)
