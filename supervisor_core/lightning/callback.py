@@ -104,6 +104,8 @@ class SupervisorCallback(Callback):
         self._data: LoaderStates
         self._state: TrainerState
         self._random: dict[str, Any] | None = None
+        self._before_ahead: dict[str, Any] | None = None
+        """The random states before Lightning fetched ahead of a loader without a length: that pass is begun again."""
         self._phase: AbstractContextManager[None] | None = None
         self._limit_train_batches: Any = None
         self._last_step = self._since_step = self._longest_gap = 0
@@ -159,7 +161,10 @@ class SupervisorCallback(Callback):
         """Begin the session, and restore."""
         if self._trainer is None:
             return
+        self._forget_ahead()
         trainer.fit_loop.setup_data()  # the verdict on a resume has to know the loaders
+        if self._before_ahead is not None:
+            random_state.restore(random_sources(), self._before_ahead)
         place = os.path.realpath(self.logdir)
         number, has_returned = _FITS.get(place, (-1, True))
         number += has_returned  # one that an exception has ended is under way: this one goes on with it
@@ -304,6 +309,9 @@ class SupervisorCallback(Callback):
     def _limits(self) -> tuple[str, ...]:
         return (ACCUMULATED.format(self._since_step),) if self._since_step else ()
 
+    def _forget_ahead(self) -> None:
+        self._before_ahead = None
+
     def _before_fetch(self, current: Pass) -> bool:
         """A batch is about to be fetched. Return whether the training fetches it, and not another's loop."""
         run = self._run
@@ -316,6 +324,8 @@ class SupervisorCallback(Callback):
                     self._between_batches()
             return True
         if not self._is_training:
+            if run is None and self._before_ahead is None:
+                self._before_ahead = random_state.capture(random_sources())
             return False
         fetcher = self._trainer.fit_loop._data_fetcher
         passes = fetcher.combined_loader._iterator.iterators
