@@ -18,7 +18,7 @@ from benchmarks.faults.launcher import TENSORFLOW_ENVIRONMENT
 NAMES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "PyTorch": ({}, ("torch", "torchdata", "accelerate")),
     "Transformers": ({}, ("torch", "transformers", "accelerate")),
-    "Keras": ({"backend": "jax"}, ("keras", "jax")),
+    "Keras": ({"backend": "jax", "data": "arrays"}, ("keras", "jax")),
 }
 """Those of which trials are made here, with the options that they have, and what they import."""
 TRAININGS = 2

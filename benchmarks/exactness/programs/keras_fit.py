@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import random
 import warnings
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf  # which fit() imports on each backend: once here, not in each trial
 
 from benchmarks.exactness.programs import (
     BATCH,
@@ -27,6 +28,8 @@ from benchmarks.exactness.programs import (
 )  # fmt: skip
 from supervisor_core.keras import SupervisorCallback
 
+tf: Any = import_module("tensorflow") if find_spec("tensorflow") else None
+"""Imported by ``fit`` on each backend, where it is installed: once here, not in each trial."""
 FEATURES, LABELS = digits()
 MOST = 3 * EPOCHS * PER_EPOCH
 """Batches that the model can remember."""
