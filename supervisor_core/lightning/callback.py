@@ -161,7 +161,6 @@ class SupervisorCallback(Callback):
         """Begin the session, and restore."""
         if self._trainer is None:
             return
-        self._forget_ahead()
         trainer.fit_loop.setup_data()  # the verdict on a resume has to know the loaders
         if self._before_ahead is not None:
             random_state.restore(random_sources(), self._before_ahead)
@@ -309,9 +308,6 @@ class SupervisorCallback(Callback):
     def _limits(self) -> tuple[str, ...]:
         return (ACCUMULATED.format(self._since_step),) if self._since_step else ()
 
-    def _forget_ahead(self) -> None:
-        self._before_ahead = None
-
     def _before_fetch(self, current: Pass) -> bool:
         """A batch is about to be fetched. Return whether the training fetches it, and not another's loop."""
         run = self._run
@@ -420,7 +416,7 @@ class SupervisorCallback(Callback):
                 _FITS[place] = _FITS[place][0], True
 
     def _forget_fit(self) -> None:
-        trainer, self._trainer = self._trainer, None
+        trainer, self._trainer, self._before_ahead = self._trainer, None, None
         if trainer is None:
             return
         vars(trainer.strategy).pop("process_dataloader", None)

@@ -20,14 +20,14 @@ from supervisor_core.run.model import (
     DOWNTIME,
     PRODUCTIVE,
     STALL,
+    STATE_OF_OUTCOME,
     WASTED,
     Goodput,
-    Outcome,
 )
 from supervisor_core.run.session_facts import SessionFacts
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
-COMPLETED: tuple[Outcome, ...] = ("completed", "exhausted")
+COMPLETED = frozenset(outcome for outcome, state in STATE_OF_OUTCOME.items() if state == "completed")
 """Outcomes of sessions that had nothing more to train."""
 
 

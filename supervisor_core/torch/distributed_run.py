@@ -280,10 +280,8 @@ class DistributedRun(Run):
             RanksError: if they are not all at the same step, or one of them has ended.
         """
         try:
-            if self._is_left and row.at not in (
-                At.LEAVING,
-                At.RECORDED,
-            ):  # they have met at their end; the last save takes its time
+            has_met = row.at in (At.LEAVING, At.RECORDED)  # at its end; the last save takes its time
+            if self._is_left and not has_met:
                 self.ranks.meet()
             rows = [Row(*numbers) for numbers in self.ranks.compare(row)]
             for rank, other in enumerate(rows):

@@ -142,7 +142,6 @@ class LoaderPosition:
         the loader draws when it begins: fetch the first one at once."""
         loaded, self._loaded = self._loaded, None
         if loaded is None or loaded["start"] is None:
-            self._set_generators(() if loaded is None else loaded.get("generators", ()))
             self._begin_epoch()
             return iterate(self._loader)
         if self._is_stateful and loaded.get("loader") is not None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -125,22 +126,33 @@ def exporter(tmp_path: Path) -> Iterator[str]:
 def prometheus(
     tool: Callable[[str], str], tmp_path: Path, webhook: Webhook, trainer: Trainer, exporter: str
 ) -> Iterator[Prometheus]:
-    """The Prometheus that scrapes both, and alerts within seconds."""
+    """The Prometheus that scrapes both."""
+    with alerting(tool, tmp_path, webhook, {"training": trainer.address, "exporter": exporter}) as server:
+        yield server
+
+
+@contextmanager
+def alerting(
+    tool: Callable[[str], str], directory: Path, webhook: Webhook, targets: Mapping[str, str]
+) -> Iterator[Prometheus]:
+    """Have a Prometheus that scrapes the targets, by their jobs, and alerts within seconds while the block runs."""
     holds = [f"--{name}=1s" for name in ("stall-hold", "dead-hold", "hold", "save-hold", "worker-hold")]
     rules = CliRunner().invoke(main, ["rules", "--interval=1s", *holds])
     assert rules.exit_code == 0
-    alertmanager = Alertmanager(tool("prometheus-alertmanager"), tmp_path, webhook.url)
+    alertmanager = Alertmanager(tool("prometheus-alertmanager"), directory, webhook.url)
     try:
         subprocess.run([tool("amtool"), "check-config", str(alertmanager.config)], check=True, capture_output=True)
         server = Prometheus(
             tool("prometheus"),
-            tmp_path,
-            targets={"training": trainer.address, "exporter": exporter},
+            directory,
+            targets=targets,
             rules=rules.stdout,
             alertmanager=alertmanager.address,
         )
-        yield server
-        server.close()
+        try:
+            yield server
+        finally:
+            server.close()
     finally:
         alertmanager.close()
 

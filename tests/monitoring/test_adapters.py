@@ -12,11 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from monitoring_end_to_end import LOST, STALLED, Trainer
-from monitoring_servers import Alertmanager, Prometheus, Webhook, wait_until
+from monitoring_end_to_end import LOST, STALLED, Trainer, alerting
+from monitoring_servers import Prometheus, Webhook, wait_until
 
-from supervisor_core.cli import main
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 BUDGET_SECS = 20
@@ -58,19 +56,9 @@ def all_seen(
     tool: Callable[[str], str], tmp_path: Path, webhook: Webhook, trainers: Trainers, exporter: str
 ) -> Iterator[Prometheus]:
     """The Prometheus that scrapes all of them and the exporter."""
-    holds = [f"--{name}=1s" for name in ("stall-hold", "dead-hold", "hold", "save-hold", "worker-hold")]
-    rules = CliRunner().invoke(main, ["rules", "--interval=1s", *holds])
-    assert rules.exit_code == 0
-    alertmanager = Alertmanager(tool("prometheus-alertmanager"), tmp_path, webhook.url)
-    try:
-        targets = {name: trainer.address for name, trainer in trainers.items()} | {"exporter": exporter}
-        server = Prometheus(
-            tool("prometheus"), tmp_path, targets=targets, rules=rules.stdout, alertmanager=alertmanager.address
-        )
+    targets = {name: trainer.address for name, trainer in trainers.items()} | {"exporter": exporter}
+    with alerting(tool, tmp_path, webhook, targets) as server:
         yield server
-        server.close()
-    finally:
-        alertmanager.close()
 
 
 def families(address: str) -> set[str]:
